@@ -1,0 +1,1 @@
+"""tasklm: a strong, small, task-specific language model from scratch."""

@@ -1,0 +1,36 @@
+"""One family of errors, written for the person who runs tasklm: what is wrong, where, and the way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class TaskLMError(Exception):
+    """Base of every error that tasklm raises on purpose; the command line prints it without a traceback."""
+
+
+class RecipeError(TaskLMError):
+    """The recipe or the command line asks for something that does not exist; holds all problems at once."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        count = len(problems)
+        head = "1 problem" if count == 1 else f"{count} problems"
+        super().__init__(f"{head} in the recipe:\n" + "\n".join(f"  - {problem}" for problem in problems))
+
+
+class DataError(TaskLMError):
+    """Something is wrong with an input file; names the file, the line (where there is one) and the remedy."""
+
+    def __init__(self, problem: str, *, file: str | Path | None = None, line: int | None = None, remedy: str) -> None:
+        self.problem, self.file, self.line, self.remedy = problem, file, line, remedy
+        where = "" if file is None else f"{file}" + ("" if line is None else f", line {line}") + ": "
+        super().__init__(f"{where}{problem}. {remedy}")
+
+
+class RunError(TaskLMError):
+    """The run folder cannot be used: locked, unwritable, full, or damaged."""
+
+
+class TrainingError(TaskLMError):
+    """Training cannot go on, for example because the loss is not a number."""

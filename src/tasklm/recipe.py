@@ -1,0 +1,271 @@
+"""The recipe: typed sections with defaults that work.
+
+Precedence: default < recipe file < command line; nothing is read from the environment. `None` means "auto":
+the budget or the data decides, and the run folder records what was decided.
+Sections that change results (data, select, tokens, model, train, finetune, evaluate, budget) are apart from
+`hardware`, which must not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tasklm.errors import RecipeError
+from tasklm.registry import nearest
+
+
+def key(default: Any, help: str, *, choices: Sequence[str] = (), low: float | None = None, high: float | None = None) -> Any:
+    """Returns a dataclass field that carries its help text and limits, the source of --help and of `init`."""
+    return field(default=default, metadata={"help": help, "choices": tuple(choices), "low": low, "high": high})
+
+
+@dataclass(frozen=True)
+class Data:
+    train: str = key("", "labelled training file: CSV, TSV, JSONL, Parquet or a folder of text files per label")
+    dev: str = key("", "labelled file that chooses the model; empty: a share of train is held out")
+    test: str = key("", "labelled file that is scored once, at the end; empty: no test score")
+    corpus: tuple[str, ...] = key((), "files, folders or globs of raw text")
+    kind: str = key("classify", "kind of task")
+    text_column: str = key("", "column with the text; empty: detected")
+    label_column: str = key("", "column with the label; empty: detected")
+    corpus_column: str = key("", "column with the text in corpus tables; empty: detected")
+    dev_share: float = key(0.1, "share of train held out when there is no dev file", low=0.01, high=0.5)
+    passage_words: int = key(256, "longest passage, in words; longer documents are split at sentence ends", low=16, high=4096)
+    contamination_words: int = key(13, "a passage that shares a run of this many words with dev or test is dropped", low=5, high=100)
+    leaks: str = key(
+        "refuse", "examples of dev or test that also stand in train: refuse to run, drop them from train, or keep them",
+        choices=("refuse", "drop", "keep"),
+    )
+
+
+@dataclass(frozen=True)
+class Select:
+    method: str = key("bm25", "how passages are chosen")
+    k: int | None = key(None, "passages taken per task example; auto: 5000 below 5K examples, 500 below 100K, else 50", low=1)
+    passages: int | None = key(None, "most passages kept in all, best ranks first; auto: what the budget can read", low=1)
+    queries: str = key("text", "what of an example is asked: its whole text, or RAKE key phrases", choices=("text", "rake"))
+    phrases: int = key(20, "key phrases per example when queries = rake", low=1)
+    stop_words: str = key("none", "stop words removed from queries: none, auto (by language), or languages such as 'en,de'")
+    k1: float = key(1.2, "BM25: how fast repeated words saturate", low=0.0, high=10.0)
+    b: float = key(0.75, "BM25: how much long passages are discounted", low=0.0, high=1.0)
+    seed: int = key(1, "seed of random selection", low=0)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    kind: str = key("wordpiece", "subword model", choices=("wordpiece", "bpe", "unigram", "file"))
+    file: str = key("", "existing tokenizer.json, when kind = file")
+    vocabulary: int | None = key(None, "subword types; auto: by the amount of text", low=300, high=500_000)
+    lowercase: bool = key(True, "fold case before splitting")
+    length: int = key(128, "longest sequence, in tokens", low=8, high=8192)
+
+
+@dataclass(frozen=True)
+class Model:
+    encoder: str = key("bert", "encoder architecture")
+    size: str = key("auto", "tiny, mini, small, medium, base or large; auto: what the budget can train")
+    layers: int | None = key(None, "number of layers, in place of the size's", low=1)
+    width: int | None = key(None, "hidden width, in place of the size's", low=8)
+    heads: int | None = key(None, "attention heads, in place of the size's", low=1)
+    feedforward: int | None = key(None, "inner width of the feed-forward layer, in place of the size's", low=8)
+    dropout: float = key(0.1, "dropout rate of the encoder", low=0.0, high=0.9)
+
+
+@dataclass(frozen=True)
+class Train:
+    objective: str = key("mlm", "self-supervised objective")
+    rho1: int | None = key(None, "external batches per internal batch; 0: task data only; auto: about 20 passes over the task", low=0)
+    rho2: float = key(20.0, "weight of the self-supervised loss on task text, beside the task loss", low=0.0)
+    steps: int | None = key(None, "optimiser steps of stage 1; auto: from the budget", low=0)
+    batch: int | None = key(None, "sequences per step", low=1)
+    accumulate: int = key(1, "micro-batches per step; the result does not depend on it", low=1)
+    learning_rate: float | None = key(None, "peak learning rate; auto: by width (1e-4 at the papers' base size)", low=0.0, high=1.0)
+    warmup: float = key(0.06, "share of the steps in which the learning rate rises", low=0.0, high=1.0)
+    weight_decay: float = key(0.01, "weight decay of matrices", low=0.0)
+    clip: float = key(1.0, "largest gradient norm; 0: no clipping", low=0.0)
+    mask_rate: float = key(0.15, "share of tokens to predict", low=0.01, high=0.9)
+    checkpoint_seconds: float = key(60.0, "time between checkpoints", low=0.0)
+    seed: int = key(1, "seed of initial weights, order, masks and dropout", low=0)
+
+
+@dataclass(frozen=True)
+class Finetune:
+    epochs: int = key(10, "passes over the training examples; the epoch that is best on dev is kept", low=1)
+    batch: int = key(32, "examples per step", low=1)
+    learning_rate: float | None = key(None, "peak learning rate; auto: by width (2e-5 at the papers' base size)", low=0.0, high=1.0)
+    warmup: float = key(0.1, "share of the steps in which the learning rate rises", low=0.0, high=1.0)
+    weight_decay: float = key(0.0, "weight decay of matrices", low=0.0)
+    clip: float = key(1.0, "largest gradient norm; 0: no clipping", low=0.0)
+    seeds: int = key(3, "independent fine-tuning runs; scores are their mean ± sd, the model is the best on dev", low=1, high=100)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    metric: str = key("macro_f1", "score that chooses the model and is reported first", choices=("macro_f1", "micro_f1", "accuracy"))
+    bootstrap: int = key(1000, "resamples for the interval on test", low=100)
+    confidence: float = key(0.95, "coverage of the interval", low=0.5, high=0.999)
+    compare: tuple[str, ...] = key((), "ablations trained beside the model: task-only, random")
+    baselines: bool = key(True, "score the majority and TF-IDF + logistic regression baselines")
+
+
+@dataclass(frozen=True)
+class Budget:
+    minutes: float | None = key(None, "wall time for the whole run, comparisons not counted", low=0.05)
+    flops: float | None = key(None, "training FLOPs of stage 1, in place of minutes", low=1e6)
+
+
+@dataclass(frozen=True)
+class Hardware:
+    device: str = key("auto", "auto, cpu, cuda, cuda:1, mps …")
+    threads: int | None = key(None, "CPU threads; auto: all cores this process may use", low=1)
+    precision: str = key("auto", "arithmetic of matrix products; auto: bf16 where the hardware computes in it", choices=("auto", "fp32", "bf16"))
+    cache: str = key("", "folder for corpora and indexes shared by runs; empty: .cache beside the run folder")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    data: Data = field(default_factory=Data)
+    select: Select = field(default_factory=Select)
+    tokens: Tokens = field(default_factory=Tokens)
+    model: Model = field(default_factory=Model)
+    train: Train = field(default_factory=Train)
+    finetune: Finetune = field(default_factory=Finetune)
+    evaluate: Evaluate = field(default_factory=Evaluate)
+    budget: Budget = field(default_factory=Budget)
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def changed(self, **sections: dict[str, Any]) -> Recipe:
+        """Returns a copy with some keys of some sections replaced, checked like a recipe file."""
+        merged = to_dict(self)
+        for section, values in sections.items():
+            merged.setdefault(section, {}).update(values)
+        return from_dict(merged)
+
+
+def to_dict(recipe: Recipe) -> dict[str, dict[str, Any]]:
+    """Returns the recipe as plain sections of plain values."""
+    return dataclasses.asdict(recipe)
+
+
+def section_types() -> dict[str, type[Any]]:
+    """Returns section name → dataclass, in order."""
+    hints = typing.get_type_hints(Recipe)
+    return {f.name: hints[f.name] for f in dataclasses.fields(Recipe)}
+
+
+def from_dict(values: Mapping[str, Any]) -> Recipe:
+    """Returns the recipe that plain sections describe, or raises one error that lists every problem."""
+    problems: list[str] = []
+    sections: dict[str, Any] = {}
+    known = section_types()
+    for name, section in values.items():
+        if name not in known:
+            problems.append(f"unknown section [{name}]{nearest(name, list(known))}")
+        elif not isinstance(section, Mapping):
+            problems.append(f"[{name}] must be a section of keys, not {section!r}")
+        else:
+            sections[name] = _section(name, known[name], section, problems)
+    if problems:
+        raise RecipeError(problems)
+    return Recipe(**sections)
+
+
+def with_overrides(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns `values` with dotted keys ('train.rho1') laid over it; the result is not yet checked."""
+    merged = {name: dict(section) if isinstance(section, Mapping) else section for name, section in values.items()}
+    problems = []
+    for dotted, value in overrides.items():
+        section, _, name = dotted.partition(".")
+        if not name:
+            problems.append(f"unknown option --{dotted}{_nearest_dotted(dotted)}")
+        elif isinstance(merged.setdefault(section, {}), dict):
+            merged[section][name] = value
+    if problems:
+        raise RecipeError(problems)
+    return merged
+
+
+def _nearest_dotted(word: str) -> str:
+    dotted = [f"{s}.{f.name}" for s, cls in section_types().items() for f in dataclasses.fields(cls)]
+    same_key = [d for d in dotted if d.partition(".")[2] == word]
+    return f" (did you mean '--{same_key[0]}'?)" if same_key else nearest(word, dotted)
+
+
+def _section(name: str, cls: type[Any], values: Mapping[str, Any], problems: list[str]) -> Any:
+    hints = typing.get_type_hints(cls)
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    kept = {}
+    for entry, value in values.items():
+        if entry not in fields:
+            problems.append(f"unknown key {name}.{entry}{nearest(entry, list(fields))}")
+            continue
+        try:
+            kept[entry] = _convert(value, hints[entry], fields[entry].metadata)
+        except ValueError as error:
+            problems.append(f"{name}.{entry} = {value!r}: {error}")
+    return cls(**kept)
+
+
+def _convert(value: Any, hint: Any, limits: Mapping[str, Any]) -> Any:
+    """Returns `value` as the type of the key; text from the command line is read, other types are not guessed."""
+    if isinstance(hint, types.UnionType):  # int | None: absent, None or "auto"
+        if value is None or value == "auto":
+            return None
+        hint = next(arg for arg in typing.get_args(hint) if arg is not type(None))
+    if typing.get_origin(hint) is tuple:
+        items = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
+            raise ValueError('must be a list of texts, such as ["a", "b"]')
+        return tuple(items)
+    converted = _READERS[hint](value)
+    if limits["choices"] and converted not in limits["choices"]:
+        raise ValueError(f"choose from {', '.join(limits['choices'])}{nearest(str(converted), list(limits['choices']))}")
+    if limits["low"] is not None and converted < limits["low"]:
+        raise ValueError(f"must be at least {limits['low']}")
+    if limits["high"] is not None and converted > limits["high"]:
+        raise ValueError(f"must be at most {limits['high']}")
+    return converted
+
+
+def _read_int(value: Any) -> int:
+    if isinstance(value, str):
+        try:
+            value = int(value.replace("_", ""))
+        except ValueError:
+            raise ValueError("must be a whole number") from None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("must be a whole number")
+    return value
+
+
+def _read_float(value: Any) -> float:
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            raise ValueError("must be a number") from None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        raise ValueError("must be a number")
+    return float(value)
+
+
+def _read_bool(value: Any) -> bool:
+    if isinstance(value, str) and value.lower() in ("true", "yes", "1", "false", "no", "0"):
+        value = value.lower() in ("true", "yes", "1")
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
+def _read_str(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a text in quotes")
+    return value
+
+
+_READERS: dict[Any, Any] = {int: _read_int, float: _read_float, bool: _read_bool, str: _read_str}

@@ -1,0 +1,91 @@
+"""Recipes as TOML files: reading them with all problems at once, and writing them with a comment per key."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tasklm.errors import DataError, RecipeError
+from tasklm.recipe import Recipe, from_dict, section_types, with_overrides
+
+PATH_KEYS = {"data": ("train", "dev", "test"), "tokens": ("file",)}
+
+
+def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Recipe:
+    """Returns the recipe of a TOML file (or the defaults) with dotted overrides laid over it.
+
+    Relative paths in the file are relative to the file, so that a recipe works from any folder.
+    """
+    values = _read_toml(path) if path is not None else {}
+    if path is not None:
+        _anchor(values, path.parent)
+    return from_dict(with_overrides(values, overrides or {}))
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError("there is no such recipe", file=path, remedy="Write one with 'tasklm init TRAIN --corpus …'.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeError([f"{path} is not valid TOML: {error}"]) from None
+
+
+def _anchor(values: dict[str, Any], folder: Path) -> None:
+    for section, keys in PATH_KEYS.items():
+        part = values.get(section)
+        for name in keys if isinstance(part, dict) else ():
+            if isinstance(part.get(name), str) and part[name]:
+                part[name] = str(folder / part[name])
+    data = values.get("data")
+    if isinstance(data, dict) and isinstance(data.get("corpus"), list):
+        data["corpus"] = [str(folder / item) if isinstance(item, str) else item for item in data["corpus"]]
+
+
+def dump(recipe: Recipe, *, comments: bool = False, notes: Mapping[str, str] | None = None) -> str:
+    """Returns the recipe as TOML; with `comments`, every key carries its help text, and `notes` say what was found.
+
+    A key that is auto is written commented out, because TOML has no null.
+    """
+    notes = notes or {}
+    lines: list[str] = []
+    for name, cls in section_types().items():
+        lines.append(f"[{name}]")
+        section = getattr(recipe, name)
+        for entry in dataclasses.fields(cls):
+            value = getattr(section, entry.name)
+            if comments:
+                lines.append(f"# {entry.metadata['help']}{_choices(entry)}")
+            if note := notes.get(f"{name}.{entry.name}"):
+                lines.append(f"# found: {note}")
+            if value is not None:
+                lines.append(f"{entry.name} = {_toml(value)}")
+            elif comments:
+                lines.append(f"# {entry.name} = auto")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _choices(entry: dataclasses.Field[Any]) -> str:
+    choices = entry.metadata["choices"]
+    return f" [{' | '.join(choices)}]" if choices else ""
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    escaped = "".join(_escape(character) for character in value)
+    return f'"{escaped}"'
+
+
+def _escape(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    return f"\\u{ord(character):04x}" if ord(character) < 32 or ord(character) == 127 else character

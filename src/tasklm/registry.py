@@ -1,0 +1,61 @@
+"""Name → class, for the plug-in folders and for user code.
+
+A registry is bound to a package folder: asking for a name imports the file of that name, which registers
+itself. Listing the folder therefore lists the features. User code registers its own names the same way.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from tasklm.errors import RecipeError
+
+T = TypeVar("T")
+
+
+def nearest(word: str, choices: list[str]) -> str:
+    """Returns ' (did you mean …?)' for the choice most like `word`, or an empty string."""
+    found = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+    return f" (did you mean {found[0]!r}?)" if found else ""
+
+
+class Registry(Generic[T]):
+    """Maps names to the classes or functions of one plug-in folder."""
+
+    def __init__(self, what: str, package: str) -> None:
+        self.what, self.package = what, package
+        self._entries: dict[str, T] = {}
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Returns a decorator that files a class or function under `name`."""
+
+        def file_under_name(entry: T) -> T:
+            if name in self._entries and self._entries[name] is not entry:
+                raise ValueError(f"two {self.what}s are called {name!r}")
+            self._entries[name] = entry
+            return entry
+
+        return file_under_name
+
+    def get(self, name: str) -> T:
+        """Returns the entry called `name`; the error for an unknown name lists what there is."""
+        if name not in self._entries:
+            self._import_folder()
+        if name not in self._entries:
+            names = self.names()
+            raise RecipeError([f"there is no {self.what} called {name!r}{nearest(name, names)}; choose from {', '.join(names)}"])
+        return self._entries[name]
+
+    def names(self) -> list[str]:
+        """Returns every known name, sorted."""
+        self._import_folder()
+        return sorted(self._entries)
+
+    def _import_folder(self) -> None:
+        folder = importlib.import_module(self.package)
+        for module in pkgutil.iter_modules(folder.__path__):
+            importlib.import_module(f"{self.package}.{module.name}")

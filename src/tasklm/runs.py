@@ -1,0 +1,177 @@
+"""The run folder: artefacts with the hash of what made them, atomic writes, resume, lock.
+
+An artefact is a folder (or file) inside the run. It is built under the name `NAME.partial` together with the key
+of its inputs and is renamed when complete, so what is half written never looks finished. A partial folder with the
+same key is handed back to the builder, which continues it; with another key it is thrown away.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tasklm.errors import DataError, RunError
+
+FORMAT = 1  # part of every key: raise it when an artefact's layout changes
+
+
+def digest(value: Any) -> str:
+    """Returns a short stable hash of plain values."""
+    text = json.dumps([FORMAT, value], sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """Returns a hash of a whole file's content; for files of the size of a labelled set."""
+    hasher = hashlib.blake2b(digest_size=12)
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            hasher.update(block)
+    return hasher.hexdigest()
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Writes a file so that a reader sees the old content or the new, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with full_disk_is_clear(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+
+
+def write_text(path: Path, content: str) -> None:
+    """Writes a text file atomically as UTF-8."""
+    write_bytes(path, content.encode("utf-8"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes plain values as indented JSON, atomically."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Returns the values of a JSON file; a damaged one is named."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise RunError(f"{path} is damaged. Delete it and run the same command again.") from None
+
+
+@contextmanager
+def full_disk_is_clear(path: Path) -> Iterator[None]:
+    """Turns the system's errors on writing into messages that say the way out."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise RunError(f"the disk is full while writing {path}. Free some space and run the same command again: "
+                           "finished work is kept.") from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise RunError(f"{path} cannot be written ({error.strerror}). Choose another folder with --out.") from error
+        raise
+
+
+class Artefacts:
+    """A folder of artefacts built once per key."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with full_disk_is_clear(folder):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except (FileExistsError, NotADirectoryError):
+                raise RunError(f"{folder} is not a folder. Choose another folder with --out.") from None
+
+    def path(self, name: str) -> Path:
+        """Returns where the finished artefact called `name` is or will be."""
+        return self.folder / name
+
+    def key(self, name: str) -> str | None:
+        """Returns the key of the finished artefact, or None when there is none."""
+        record = self.path(name) / "artefact.json"
+        return str(read_json(record)["key"]) if record.exists() else None
+
+    def seconds(self, name: str) -> float:
+        """Returns how long the finished artefact took to build, interruptions left out."""
+        record = self.path(name) / "artefact.json"
+        return float(read_json(record)["seconds"]) if record.exists() else 0.0
+
+    def build(self, name: str, key: str, builder: Callable[[Path], None]) -> Path:
+        """Returns the artefact's folder, built by `builder(partial_folder)` unless it is there with the same key."""
+        final, partial = self.path(name), self.folder / f"{name}.partial"
+        if self.key(name) == key:
+            return final
+        if partial.exists() and _partial_key(partial) != key:
+            shutil.rmtree(partial)
+        with full_disk_is_clear(partial):
+            partial.mkdir(exist_ok=True)
+            write_json(partial / "partial.json", {"key": key, "seconds": _partial_seconds(partial)})
+            started = time.monotonic()
+            try:
+                builder(partial)
+            finally:
+                seconds = _partial_seconds(partial) + time.monotonic() - started
+                if partial.exists():
+                    _note_seconds(partial, key, seconds)
+            write_json(partial / "artefact.json", {"key": key, "seconds": round(seconds, 3)})
+            (partial / "partial.json").unlink()
+            if final.exists():
+                shutil.rmtree(final)
+            os.replace(partial, final)
+        return final
+
+
+def _note_seconds(partial: Path, key: str, seconds: float) -> None:
+    try:
+        write_json(partial / "partial.json", {"key": key, "seconds": round(seconds, 3)})
+    except RunError:
+        pass  # the disk is full: the error under way says so already; only the clock of this part is lost
+
+
+def _partial_key(partial: Path) -> str | None:
+    record = partial / "partial.json"
+    return str(read_json(record)["key"]) if record.exists() else None
+
+
+def _partial_seconds(partial: Path) -> float:
+    record = partial / "partial.json"
+    return float(read_json(record)["seconds"]) if record.exists() else 0.0
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Holds the folder's lock, which the system frees when the process ends, however it ends."""
+    with full_disk_is_clear(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("a+", encoding="utf-8")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = file.read().strip() or "another process"
+            raise RunError(f"{folder} is in use by {owner}. Wait for it to end, or choose another folder with --out.") from None
+        file.seek(0)
+        file.truncate()
+        file.write(f"process {os.getpid()}")
+        file.flush()
+        yield
+
+
+def require_file(path: Path, remedy: str) -> Path:
+    """Returns the path if it exists; the error says what to do."""
+    if not path.exists():
+        raise DataError("there is no such file or folder", file=path, remedy=remedy)
+    return path

@@ -1,0 +1,35 @@
+"""What every kind of task shares: an example, and the three splits of a data set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Example:
+    """One labelled (or, for prediction, unlabelled) example with the place it was read from."""
+
+    texts: tuple[str, ...]  # one text, or the parts that belong together
+    label: Any  # a class name for `classify`; None where there is no label
+    file: str = ""
+    line: int = 0
+
+    @property
+    def text(self) -> str:
+        """Returns the whole text, for queries and for audits."""
+        return "\n".join(self.texts)
+
+
+@dataclass
+class Splits:
+    """The labelled data of a run; `test` is empty when none was given."""
+
+    train: list[Example]
+    dev: list[Example]
+    test: list[Example] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what was detected or changed while reading, for the person
+
+    def named(self) -> dict[str, list[Example]]:
+        """Returns the splits that have examples, by name."""
+        return {name: part for name, part in (("train", self.train), ("dev", self.dev), ("test", self.test)) if part}
