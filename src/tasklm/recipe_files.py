@@ -37,9 +37,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
 def _anchor(values: dict[str, Any], folder: Path) -> None:
     for section, keys in PATH_KEYS.items():
         part = values.get(section)
-        for name in keys if isinstance(part, dict) else ():
-            if isinstance(part.get(name), str) and part[name]:
-                part[name] = str(folder / part[name])
+        if isinstance(part, dict):
+            part.update({name: str(folder / part[name]) for name in keys if isinstance(part.get(name), str) and part[name]})
     data = values.get("data")
     if isinstance(data, dict) and isinstance(data.get("corpus"), list):
         data["corpus"] = [str(folder / item) if isinstance(item, str) else item for item in data["corpus"]]

@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ def write_bytes(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        temporary.replace(path)
 
 
 def write_text(path: Path, content: str) -> None:
@@ -76,8 +76,9 @@ def full_disk_is_clear(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise RunError(f"the disk is full while writing {path}. Free some space and run the same command again: "
-                           "finished work is kept.") from error
+            raise RunError(
+                f"the disk is full while writing {path}. Free some space and run the same command again: finished work is kept."
+            ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise RunError(f"{path} cannot be written ({error.strerror}). Choose another folder with --out.") from error
         raise
@@ -129,15 +130,14 @@ class Artefacts:
             (partial / "partial.json").unlink()
             if final.exists():
                 shutil.rmtree(final)
-            os.replace(partial, final)
+            partial.replace(final)
         return final
 
 
 def _note_seconds(partial: Path, key: str, seconds: float) -> None:
-    try:
+    # on a full disk the error under way says so already; only the clock of this part is lost
+    with suppress(RunError):
         write_json(partial / "partial.json", {"key": key, "seconds": round(seconds, 3)})
-    except RunError:
-        pass  # the disk is full: the error under way says so already; only the clock of this part is lost
 
 
 def _partial_key(partial: Path) -> str | None:

@@ -26,7 +26,14 @@ class Bar:
     def advance(self, amount: float = 1, note: str = "") -> None:
         """Moves the bar; `note` stands behind it (rate, loss …)."""
         if self._display is not None and self._task is not None:
-            self._display.update(self._task, advance=amount, **({"note": note} if note else {}))
+            self._display.advance(self._task, amount)
+            if note:
+                self._display.update(self._task, note=note)
+
+    def at(self, position: float, note: str = "") -> None:
+        """Moves the bar to a position."""
+        if self._display is not None and self._task is not None:
+            self._display.update(self._task, completed=position, note=note)
 
     def total(self, amount: float) -> None:
         """Sets how much work there is in all."""
@@ -79,8 +86,13 @@ class Tracker:
         outermost = self._display is None
         if self._display is None:
             self._display = Progress(
-                TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[note]}"),
-                TimeRemainingColumn(), console=self.console, transient=not self.console.is_terminal,
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TaskProgressColumn(),
+                TextColumn("{task.fields[note]}"),
+                TimeRemainingColumn(),
+                console=self.console,
+                transient=not self.console.is_terminal,
             )
             self._display.start()
         display = self._display

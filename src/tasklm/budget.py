@@ -1,0 +1,139 @@
+"""From minutes or FLOPs to numbers: size, K, passages, batch, steps; and exact counts of FLOPs.
+
+Each rule stands beside its reason. All of it is arithmetic: speeds are measured elsewhere and handed in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+DEFAULT_MINUTES = 20.0
+TOKENS_PER_PARAMETER = 20  # tokens a weight of the encoder should see (Hoffmann et al., arXiv 2203.15556)
+EPOCHS_OVER_SELECTION = 4  # repeating text up to about 4 times is as good as new text (Muennighoff et al., arXiv 2305.16264)
+TASK_EPOCHS = 20  # passes over the task in stage 1: the papers' settings lie between 10 and 250
+TOKENS_PER_WORD = 1.4  # subwords per word, for planning before there is a vocabulary
+STAGE2_SHARE = 0.3  # most of the time left after tokenizing that fine-tuning may take
+STEPS_WANTED = 3000  # few large steps learn less than many small ones at a small budget
+FINETUNE_STEPS = 1500  # optimiser steps of stage 2 where the number of epochs is auto
+
+
+@dataclass(frozen=True)
+class EncoderCost:
+    """FLOPs and parameters of an encoder that predicts tokens."""
+
+    layers: int
+    width: int
+    feedforward: int
+    vocabulary: int
+    positions: int
+
+    @property
+    def hidden_parameters(self) -> int:
+        """Returns the weights of the layers, embeddings left out."""
+        per_layer = 4 * self.width**2 + 2 * self.width * self.feedforward + 9 * self.width + self.feedforward
+        return self.layers * per_layer
+
+    @property
+    def parameters(self) -> int:
+        """Returns all weights of the encoder."""
+        return self.hidden_parameters + (self.vocabulary + self.positions + 2) * self.width
+
+    def forward_per_token(self, length: int) -> float:
+        """Returns FLOPs of one token through the layers (a multiply and an add are two), attention included."""
+        projections = 2 * 4 * self.width**2
+        attention = 2 * 2 * length * self.width
+        return float(self.layers * (projections + attention + 2 * 2 * self.width * self.feedforward))
+
+    def forward_per_target(self) -> float:
+        """Returns FLOPs of predicting one token: the head's dense layer and the logits."""
+        return float(2 * self.width**2 + 2 * self.width * self.vocabulary)
+
+    def training(self, tokens: int, targets: int, length: int) -> float:
+        """Returns exact training FLOPs: the backward pass costs two forward passes."""
+        return 3.0 * (tokens * self.forward_per_token(length) + targets * self.forward_per_target())
+
+    def six_nd(self, tokens: int) -> float:
+        """Returns 6 × parameters × tokens, the count that TLM reports."""
+        return 6.0 * self.parameters * tokens
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run decided before selection, with the reasons for a person to read."""
+
+    size: str
+    k: int
+    passages: int | None
+    batch: int
+    seconds: float | None
+    flops: float | None
+    reasons: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Plan:
+        """Returns the plan that `to_dict` gave."""
+        return cls(**{**values, "reasons": tuple(values["reasons"])})
+
+
+def default_k(examples: int) -> int:
+    """Returns K by the rule of TLM: many examples need few passages each."""
+    if examples > 100_000:
+        return 50
+    return 500 if examples >= 5_000 else 5_000
+
+
+def choose_size(sizes: list[str], cost: Callable[[str], EncoderCost], tokens_read: Callable[[str], float]) -> tuple[str, float]:
+    """Returns the largest size that the budget trains on enough tokens, and how many tokens that is.
+
+    `tokens_read(size)` says how many tokens the budget reads at a size; sizes come smallest first. When even the
+    smallest sees too few, it is taken all the same.
+    """
+    best, read = sizes[0], tokens_read(sizes[0])
+    for size in sizes[1:]:
+        tokens = tokens_read(size)
+        if tokens < TOKENS_PER_PARAMETER * cost(size).hidden_parameters:
+            break
+        best, read = size, tokens
+    return best, read
+
+
+def batch_for(tokens: float, length: int) -> int:
+    """Returns a power of two from 16 to 256 sequences that leaves about STEPS_WANTED steps."""
+    wanted = tokens / (length * STEPS_WANTED)
+    batch = 16
+    while batch * 2 <= min(256, wanted * 1.5):
+        batch *= 2
+    return batch
+
+
+def passages_for(tokens: float, words_per_passage: float) -> int:
+    """Returns how many passages the budget reads about EPOCHS_OVER_SELECTION times."""
+    return max(200, int(tokens / EPOCHS_OVER_SELECTION / (TOKENS_PER_WORD * max(1.0, words_per_passage))))
+
+
+def rho1_for(steps: int, batch: int, examples: int) -> int:
+    """Returns external batches per internal one so that stage 1 passes about TASK_EPOCHS times over the task."""
+    internal = max(1.0, TASK_EPOCHS * examples / batch)
+    return max(1, min(999, round(steps / internal) - 1))
+
+
+def epochs_for(examples: int, batch: int) -> int:
+    """Returns passes over the task in stage 2: about FINETUNE_STEPS steps, between 3 and 20 passes."""
+    return max(3, min(20, round(FINETUNE_STEPS * batch / max(1, examples))))
+
+
+def stage1_rate(width: int) -> float:
+    """Returns the peak learning rate of stage 1: 1e-3 at width 256, falling with the root of the width."""
+    return min(1.5e-3, 1e-3 * math.sqrt(256 / width))
+
+
+def stage2_rate(width: int) -> float:
+    """Returns the peak learning rate of stage 2: the papers' 2e-5 at width 768, rising as 1/width^1.5 below."""
+    return min(5e-4, 2e-5 * math.pow(768 / width, 1.5))

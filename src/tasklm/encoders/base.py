@@ -1,0 +1,42 @@
+"""What an encoder must offer, and its shape in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from tasklm.registry import Registry
+from tasklm.tokens.batches import TokenBatch
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The numbers that make an encoder."""
+
+    vocabulary: int
+    layers: int
+    width: int
+    heads: int
+    feedforward: int
+    positions: int
+    dropout: float = 0.1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values."""
+        return asdict(self)
+
+
+class Encoder(Protocol):
+    """Tokens in, one vector per token out."""
+
+    shape: Shape
+    token: nn.Embedding  # shared with the output layer of objectives that predict tokens
+
+    def __call__(self, batch: TokenBatch) -> Tensor:
+        """Returns hidden states (rows, length, width)."""
+        ...
+
+
+ENCODERS: Registry[Any] = Registry("encoder", "tasklm.encoders")

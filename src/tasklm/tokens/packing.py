@@ -1,0 +1,76 @@
+"""Packing: passages laid end to end in rows of fixed length, each piece with its own [CLS] and [SEP].
+
+A passage that does not fit is cut and goes on in the next row as a piece of its own, so no place is wasted.
+Pieces of one row are numbered; attention does not cross from one to another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+SHORTEST = 8  # a rest of a row shorter than this stays padding: too little context to learn from
+
+
+@dataclass
+class Plan:
+    """Pieces in the order of their rows."""
+
+    starts: np.ndarray  # int64: first token of the piece in the flat token array
+    lengths: np.ndarray  # int32: tokens of the piece, [CLS] and [SEP] not counted
+    row_offsets: np.ndarray  # int64[rows + 1]: pieces of each row
+
+    def __len__(self) -> int:
+        return len(self.row_offsets) - 1
+
+
+def plan_rows(offsets: np.ndarray, order: np.ndarray, length: int) -> Plan:
+    """Returns how the passages, taken in `order`, fill rows of `length` tokens."""
+    starts, lengths, rows = _plan(np.asarray(offsets), np.asarray(order), length, SHORTEST)
+    row_offsets = np.searchsorted(rows, np.arange(int(rows[-1]) + 2 if len(rows) else 1)).astype(np.int64)
+    return Plan(starts, lengths, row_offsets)
+
+
+@njit(cache=True)
+def _plan(offsets, order, length, shortest):  # type: ignore[no-untyped-def]
+    most = 0
+    for passage in order:
+        most += 2 + (offsets[passage + 1] - offsets[passage]) // max(1, length - 2 - shortest)
+    starts = np.empty(most, np.int64)
+    lengths = np.empty(most, np.int32)
+    rows = np.empty(most, np.int64)
+    pieces, row, filled = 0, 0, 0
+    for passage in order:
+        position, end = offsets[passage], offsets[passage + 1]
+        while position < end:
+            room = length - filled - 2
+            if filled > 0 and room < min(shortest, end - position):
+                row, filled = row + 1, 0
+                continue
+            size = min(room, end - position)
+            starts[pieces], lengths[pieces], rows[pieces] = position, size, row
+            pieces, position, filled = pieces + 1, position + size, filled + size + 2
+    return starts[:pieces].copy(), lengths[:pieces].copy(), rows[:pieces].copy()
+
+
+def fill_rows(
+    plan: Plan, rows: np.ndarray, tokens: np.ndarray, length: int, cls: int, sep: int, pad: int
+) -> tuple[np.ndarray, ...]:
+    """Returns (ids, pieces, positions) of some rows, each (rows, length); piece 0 is padding."""
+    ids = np.full((len(rows), length), pad, np.int64)
+    pieces = np.zeros((len(rows), length), np.int64)
+    positions = np.zeros((len(rows), length), np.int64)
+    for i, row in enumerate(rows):
+        column = 0
+        for number, piece in enumerate(range(plan.row_offsets[row], plan.row_offsets[row + 1]), start=1):
+            start, size = plan.starts[piece], plan.lengths[piece]
+            end = column + size + 2
+            ids[i, column] = cls
+            ids[i, column + 1 : end - 1] = tokens[start : start + size]
+            ids[i, end - 1] = sep
+            pieces[i, column:end] = number
+            positions[i, column:end] = np.arange(size + 2)
+            column = end
+    return ids, pieces, positions

@@ -1,0 +1,56 @@
+"""Tokens on disk: one flat array and the offset of every passage, read by memory map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tasklm.errors import RunError
+from tasklm.runs import read_json, write_json
+from tasklm.tokens.tokenizer import Vocabulary
+
+FORMAT = 1
+
+
+class Shards:
+    """The token numbers of passages 0 … n−1."""
+
+    def __init__(self, tokens: np.ndarray, offsets: np.ndarray) -> None:
+        self.tokens, self.offsets = tokens, offsets
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Returns the number of tokens of each passage."""
+        return np.diff(self.offsets)
+
+    @classmethod
+    def open(cls, folder: Path) -> Shards:
+        """Returns the shards in a folder, memory-mapped."""
+        about = read_json(folder / "shards.json")
+        if about.get("format") != FORMAT:
+            raise RunError(f"{folder} has another format of tokens. Delete it and run the same command again.")
+        dtype = np.dtype(about["dtype"])
+        offsets = np.load(folder / "offsets.npy", mmap_mode="r")
+        path = folder / "tokens.bin"
+        if path.stat().st_size != int(offsets[-1]) * dtype.itemsize:
+            raise RunError(f"{path} is damaged. Delete {folder} and run the same command again.")
+        tokens = np.memmap(path, dtype, mode="r") if offsets[-1] else np.zeros(0, dtype)
+        return cls(tokens, offsets)
+
+
+def write_shards(folder: Path, batches: Iterable[Sequence[str]], vocabulary: Vocabulary) -> None:
+    """Encodes batches of passages and writes them; only one batch is in memory at a time."""
+    dtype = np.dtype(np.uint16 if len(vocabulary) <= 65_536 else np.uint32)
+    lengths: list[np.ndarray] = [np.zeros(1, np.int64)]
+    with (folder / "tokens.bin").open("wb") as file:
+        for texts in batches:
+            encoded = vocabulary.encode(texts)
+            lengths.append(np.array([len(numbers) for numbers in encoded], np.int64))
+            file.write(np.concatenate([np.array(numbers, dtype) for numbers in encoded]).tobytes() if encoded else b"")
+    np.save(folder / "offsets.npy", np.cumsum(np.concatenate(lengths)))
+    write_json(folder / "shards.json", {"format": FORMAT, "dtype": dtype.name})

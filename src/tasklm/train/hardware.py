@@ -1,0 +1,69 @@
+"""Which device, how many threads, which arithmetic: chosen once, at the start."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+
+from tasklm.errors import RecipeError
+from tasklm.recipe import Hardware
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The device and arithmetic of this process."""
+
+    device: torch.device
+    bf16: bool
+    threads: int
+
+    def arithmetic(self) -> AbstractContextManager[None]:
+        """Returns the context in which forward passes run: bf16 matrix products where the hardware has them."""
+        return torch.autocast(self.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext()
+
+
+def set_up(settings: Hardware) -> Machine:
+    """Returns the machine that the settings ask for, with the number of threads set."""
+    threads = settings.threads or len(os.sched_getaffinity(0))
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)  # denormal numbers make matrix products up to ten times slower
+    device = _device(settings.device)
+    if settings.precision == "auto":
+        bf16 = torch.cuda.is_bf16_supported() if device.type == "cuda" else device.type == "cpu" and cpu_computes_in_bf16()
+    else:
+        bf16 = settings.precision == "bf16"
+    return Machine(device, bf16, threads)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise RecipeError([f"hardware.device = {name!r} cannot be used here: {str(error).splitlines()[0]}"]) from None
+    return device
+
+
+def cpu_computes_in_bf16() -> bool:
+    """Returns whether this CPU multiplies bf16 matrices clearly faster than fp32 ones.
+
+    A library's word that bf16 is "supported" may mean emulation; units for it (AMX, SME) are several times faster
+    and emulation is slower, so one quick measurement tells them apart.
+    """
+    return _product_seconds(torch.float32) > 2 * _product_seconds(torch.bfloat16)
+
+
+def _product_seconds(dtype: torch.dtype) -> float:
+    left, right = torch.ones(512, 512, dtype=dtype), torch.ones(512, 512, dtype=dtype)
+    best = float("inf")
+    for _ in range(8):
+        started = time.perf_counter()
+        left @ right
+        best = min(best, time.perf_counter() - started)
+    return best
