@@ -1,1 +1,22 @@
-"""tasklm: a strong, small, task-specific language model from scratch."""
+"""tasklm: a strong, small, task-specific language model from scratch, out of a labelled data set and a pile of text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tasklm.errors import TaskLMError
+
+if TYPE_CHECKING:
+    from tasklm.api import TaskLM
+
+__all__ = ["TaskLM", "TaskLMError"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the heavy part only when it is asked for, so that `tasklm --help` answers at once."""
+    if name == "TaskLM":
+        from tasklm.api import TaskLM
+
+        return TaskLM
+    raise AttributeError(f"module 'tasklm' has no attribute {name!r}")

@@ -102,7 +102,9 @@ class Train:
 
 @dataclass(frozen=True)
 class Finetune:
-    epochs: int = key(10, "passes over the training examples; the epoch that is best on dev is kept", low=1)
+    epochs: int | None = key(
+        None, "passes over the training examples, the best on dev is kept; auto: 3 to 20 by their number", low=1
+    )
     batch: int = key(32, "examples per step", low=1)
     learning_rate: float | None = key(
         None, "peak learning rate; auto: by width (2e-5 at the papers' base size)", low=0.0, high=1.0

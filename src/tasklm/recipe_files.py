@@ -44,6 +44,18 @@ def _anchor(values: dict[str, Any], folder: Path) -> None:
         data["corpus"] = [str(folder / item) if isinstance(item, str) else item for item in data["corpus"]]
 
 
+def absolute(recipe: Recipe) -> Recipe:
+    """Returns the recipe with absolute paths, so that it works from any folder."""
+
+    def resolved(section: str, name: str) -> str:
+        value = getattr(getattr(recipe, section), name)
+        return str(Path(value).resolve()) if value else ""
+
+    paths: dict[str, dict[str, Any]] = {section: {n: resolved(section, n) for n in names} for section, names in PATH_KEYS.items()}
+    paths["data"]["corpus"] = [str(Path(item).resolve()) for item in recipe.data.corpus]
+    return recipe.changed(**paths)
+
+
 def dump(recipe: Recipe, *, comments: bool = False, notes: Mapping[str, str] | None = None) -> str:
     """Returns the recipe as TOML; with `comments`, every key carries its help text, and `notes` say what was found.
 

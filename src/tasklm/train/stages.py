@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,19 +69,6 @@ def joint_stage(parts: Ingredients, settings: Train, rho1: int, batch: int) -> J
     return JointStage(
         module, parts.task, internal, external, rho1, settings.rho2, settings.accumulate, settings.seed, parts.machine
     )
-
-
-def measure_step(stage: Stage, settings: Train, machine: Machine, seconds: float) -> float:
-    """Returns the seconds of one step, measured on real batches of a stage that is thrown away afterwards."""
-    optimiser = adamw(stage.module, 1e-5, settings.weight_decay)
-    loop = train(stage, optimiser, WarmupLinear(1_000_000, 0.0), Settings(1e-5, settings.clip, 0, 0.0), None, machine)
-    for _ in range(2):
-        next(loop)
-    started, steps = time.perf_counter(), 0
-    while steps < 4 or time.perf_counter() - started < seconds:
-        next(loop)
-        steps += 1
-    return (time.perf_counter() - started) / steps
 
 
 def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Plan, tracker: Tracker) -> None:

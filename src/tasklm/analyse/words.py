@@ -1,0 +1,65 @@
+"""Which words the selection is about: log-odds against a random sample of the corpus, with a Dirichlet prior.
+
+Monroe, Colaresi and Quinn, "Fightin' Words" (2008), section 3.5.1: the prior is the two texts' common word
+distribution, so rare words need more evidence; words are ranked by log-odds over its standard deviation.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+
+# Scripts written without spaces have no cheap words; their characters stand for them.
+_UNSPACED = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+
+
+def overrepresented(
+    selected: Iterable[str], sample: Iterable[str], count: int = 40, prior: float = 1000.0, least: int = 5
+) -> list[tuple[str, float, int]]:
+    """Returns up to `count` words (word, log-odds, occurrences in `selected`) most typical of `selected`, surest first.
+
+    `prior` is the number of words the prior weighs as much as; words that occur fewer than `least` times are left out.
+    """
+    here, there = _count(selected), _count(sample)
+    here_total, there_total = sum(here.values()), sum(there.values())
+    if not here_total or not there_total:
+        return []
+    both_total = here_total + there_total
+    ranked = []
+    for word, occurrences in here.items():
+        if occurrences < least:
+            continue
+        other = there[word]
+        alpha = prior * (occurrences + other) / both_total
+        log_odds = (math.log((occurrences + alpha) / (here_total + prior - occurrences - alpha))
+                    - math.log((other + alpha) / (there_total + prior - other - alpha)))
+        deviation = math.sqrt(1 / (occurrences + alpha) + 1 / (other + alpha))
+        if log_odds > 0:
+            ranked.append((log_odds / deviation, word, log_odds, occurrences))
+    ranked.sort(key=lambda entry: (-entry[0], entry[1]))
+    return [(word, log_odds, occurrences) for _, word, log_odds, occurrences in ranked[:count]]
+
+
+def words(text: str) -> list[str]:
+    """Returns the lower-cased words of a text in any script."""
+    return [match.group().lower() for match in word_pattern().finditer(text)]
+
+
+@cache
+def word_pattern() -> re.Pattern[str]:
+    """Returns the pattern of one word: letters and digits with their vowel signs, or one character of an unspaced script."""
+    # \w leaves out combining marks, which would cut Hindi, Tamil or decomposed é in two
+    codes = (code for code in range(0x10000) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
+    marks = "".join(f"\\u{code:04x}" for code in codes)
+    return re.compile(f"[{_UNSPACED}]|(?:(?![{_UNSPACED}])[\\w{marks}])+")
+
+
+def _count(texts: Iterable[str]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(word for word in words(text) if not word.isdigit())
+    return counts

@@ -1,0 +1,269 @@
+"""The verbs, thin: read the command line, call the package, show the result."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tasklm.errors import RecipeError, TaskLMError
+from tasklm.tracking import Tracker
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+screen = Console(stderr=True)
+EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+Train = Annotated[str, typer.Argument(help="Labelled file: CSV, TSV, JSONL, Parquet (.gz, .zst), or a folder per label.")]
+Corpus = Annotated[list[str] | None, typer.Option("--corpus", help="Raw text: file, folder or glob. May be repeated.")]
+Dev = Annotated[str | None, typer.Option(help="Labelled file that chooses the model.")]
+Test = Annotated[str | None, typer.Option(help="Labelled file that is scored once, at the end.")]
+Out = Annotated[Path, typer.Option(help="Run folder; the same command continues what is there.")]
+RecipeFile = Annotated[Path | None, typer.Option("--recipe", help="Recipe to start from.")]
+TextColumn = Annotated[str | None, typer.Option(help="Column with the text.")]
+LabelColumn = Annotated[str | None, typer.Option(help="Column with the label.")]
+Minutes = Annotated[float | None, typer.Option(help="Wall time for the whole run.")]
+Flops = Annotated[float | None, typer.Option(help="Training FLOPs, in place of minutes.")]
+Compare = Annotated[
+    str | None, typer.Option(help="Ablations to train beside the model: task-only, random or both, with a comma.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+RunFolder = Annotated[Path, typer.Argument(help="Run folder.")]
+
+
+def overrides_of(extra: list[str], **named: Any) -> dict[str, Any]:
+    """Returns dotted keys → values from `--section.key value` words and from named options that were given."""
+    found: dict[str, Any] = {key.replace("__", "."): value for key, value in named.items() if value is not None}
+    problems, words = [], list(extra)
+    while words:
+        word = words.pop(0)
+        if not word.startswith("--"):
+            problems.append(f"do not know what to do with {word!r}; options look like --section.key value")
+            continue
+        name, equals, value = word[2:].partition("=")
+        if not equals and (not words or words[0].startswith("--")):
+            problems.append(f"--{name} needs a value")
+            continue
+        found[name.replace("-", "_")] = value if equals else words.pop(0)
+    if problems:
+        raise RecipeError(problems)
+    return found
+
+
+def _recipe(path: Path | None, overrides: dict[str, Any]) -> Any:
+    from tasklm.recipe_files import load
+
+    return load(path, overrides)
+
+
+def _fit(recipe: Any, out: Path, as_json: bool, until: str = "report") -> None:
+    from tasklm.evaluate.scores import table, to_dict
+    from tasklm.pipeline import fit as run_pipeline
+
+    scores = run_pipeline(recipe, out, Tracker(screen), until)
+    if scores is None:
+        screen.print(f"done: {out}", markup=False, highlight=False)
+    elif as_json:
+        typer.echo(json.dumps(to_dict(scores), ensure_ascii=False))
+    else:
+        Console().print(table(scores))
+        typer.echo(scores.verdict)
+        typer.echo(f"report: {out / 'report.html'}\nmodel:  {out / 'model'}")
+
+
+@app.command(context_settings=EXTRA)
+def fit(
+    context: typer.Context,
+    train: Train,
+    corpus: Corpus = None,
+    dev: Dev = None,
+    test: Test = None,
+    out: Out = Path("runs/model"),
+    minutes: Minutes = None,
+    flops: Flops = None,
+    compare: Compare = None,
+    recipe: RecipeFile = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    as_json: Json = False,
+) -> None:
+    """Do everything: check, select, tokenize, train, fine-tune, score, report. Any recipe key is an option: --section.key value.
+
+    Example: tasklm fit train.csv --test test.csv --corpus texts/ --out runs/first --minutes 20 --select.k 500
+    """
+    overrides = overrides_of(
+        context.args,
+        data__train=train,
+        data__corpus=corpus,
+        data__dev=dev,
+        data__test=test,
+        budget__minutes=minutes,
+        budget__flops=flops,
+        evaluate__compare=compare,
+        data__text_column=text_column,
+        data__label_column=label_column,
+    )
+    _fit(_recipe(recipe, overrides), out, as_json)
+
+
+@app.command(context_settings=EXTRA)
+def run(
+    context: typer.Context,
+    recipe: Annotated[Path, typer.Argument(help="Recipe (TOML).")],
+    out: Annotated[Path | None, typer.Option(help="Run folder; by default runs/ and the recipe's name.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Do everything from a recipe.
+
+    Example: tasklm run recipes/demo.toml --out runs/demo
+    """
+    _fit(_recipe(recipe, overrides_of(context.args)), out or Path("runs") / recipe.stem, as_json)
+
+
+@app.command(context_settings=EXTRA)
+def init(
+    context: typer.Context,
+    train: Train,
+    corpus: Corpus = None,
+    dev: Dev = None,
+    test: Test = None,
+    to: Annotated[Path, typer.Option(help="Recipe to write.")] = Path("recipe.toml"),
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+) -> None:
+    """Write a commented recipe with the detected columns, kind of task, metric and sizes.
+
+    Example: tasklm init train.csv --corpus texts/ --to recipe.toml
+    """
+    from tasklm.starting import starting_recipe
+
+    overrides = overrides_of(
+        context.args,
+        data__train=train,
+        data__corpus=corpus,
+        data__dev=dev,
+        data__test=test,
+        data__text_column=text_column,
+        data__label_column=label_column,
+    )
+    for note in starting_recipe(_recipe(None, overrides), to):
+        screen.print(note, markup=False, highlight=False)
+    typer.echo(f"wrote {to}; run it with: tasklm run {to}")
+
+
+@app.command(context_settings=EXTRA)
+def check(
+    context: typer.Context,
+    train: Train,
+    corpus: Corpus = None,
+    dev: Dev = None,
+    test: Test = None,
+    out: Out = Path("runs/check"),
+    recipe: RecipeFile = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    as_json: Json = False,
+) -> None:
+    """Audit the data before any training; exits with 1 when there are errors.
+
+    Example: tasklm check train.csv --test test.csv --corpus texts/
+    """
+    from dataclasses import asdict
+
+    from tasklm.pipeline import check as audit
+
+    overrides = overrides_of(
+        context.args,
+        data__train=train,
+        data__corpus=corpus,
+        data__dev=dev,
+        data__test=test,
+        data__text_column=text_column,
+        data__label_column=label_column,
+    )
+    findings = audit(_recipe(recipe, overrides), out, Tracker(screen))
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False))
+    else:
+        shown = Table(show_lines=True)
+        for column in ("", "check", "finding"):
+            shown.add_column(column, overflow="fold")
+        for finding in findings:
+            shown.add_row(finding.level, finding.check, "\n".join([finding.message, *(f"  · {e}" for e in finding.examples)]))
+        Console().print(shown, markup=False, highlight=False)
+    if any(finding.level == "error" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _step(name: str, what: str) -> None:
+    def step(context: typer.Context, folder: RunFolder, as_json: Json = False) -> None:
+        recipe = folder / "recipe.toml"
+        if not recipe.exists():
+            raise RecipeError([f"{folder} is not a run folder (no recipe.toml); start one with: tasklm fit … --out {folder}"])
+        _fit(_recipe(recipe, overrides_of(context.args)), folder, as_json, until=name)
+
+    step.__doc__ = f"{what}\n\n    Example: tasklm {name} runs/first\n    "
+    app.command(name=name, context_settings=EXTRA)(step)
+
+
+_step("select", "Select the passages that matter for the task (after reading and cleaning, if that is not done).")
+_step("tokenize", "Train the vocabulary and turn the selected text into tokens, with what comes before if needed.")
+_step("train", "Stage 1: joint training, with what comes before if needed.")
+_step("finetune", "Stage 2: fine-tuning, with what comes before if needed.")
+_step("evaluate", "Score the model and the baselines, with what comes before if needed.")
+_step("report", "Write report.html, with what comes before if needed.")
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="Folder `model` of a run.")],
+    what: Annotated[
+        str, typer.Argument(help="A text, a file (CSV, TSV, JSONL, Parquet, or plain text by the line), or - for stdin.")
+    ] = "-",
+    text_column: TextColumn = None,
+) -> None:
+    """Predict labels and probabilities, one JSON object per line.
+
+    Example: tasklm predict runs/first/model "a text to classify"
+    """
+    from tasklm.serve.inputs import texts_of
+    from tasklm.serve.predictor import Predictor
+
+    predictor = Predictor(model)
+    for text, answer in predictor.stream(texts_of(what, text_column or "", sys.stdin)):
+        typer.echo(json.dumps({"text": text, **answer}, ensure_ascii=False))
+
+
+@app.command()
+def demo(
+    out: Out = Path("runs/demo"),
+    data: Annotated[Path, typer.Option(help="Where the data set is written.")] = Path("runs/demo-data"),
+    as_json: Json = False,
+) -> None:
+    """Build the embedded data set, run the whole flow on it with its comparisons, and print the score table.
+
+    Example: tasklm demo
+    """
+    from tasklm.demo.recipe import demo_recipe
+
+    _fit(demo_recipe(data, Tracker(screen)), out, as_json)
+
+
+def main() -> None:
+    """Runs the command line; errors are told in words, without a traceback."""
+    try:
+        app()
+    except TaskLMError as error:
+        screen.print(f"error: {error}", style="bold red", markup=False, highlight=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        screen.print("stopped; the same command continues from here.", markup=False)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

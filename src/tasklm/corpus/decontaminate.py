@@ -1,0 +1,111 @@
+"""Passages that hold text of dev or test: a model that had read them would be scored on what it remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasklm.corpus.kernels import fill_runs, find_runs
+from tasklm.corpus.store import PassageStore
+from tasklm.corpus.words import words
+from tasklm.tracking import Tracker
+
+FEWEST_WORDS = 5  # shorter task texts are not checked: they would ban every passage that happens to use the phrase
+MOST_EXAMPLES = 20
+_BATCH = 2048
+
+
+@dataclass
+class Contamination:
+    """Which passages share text with the task, and some of them to show."""
+
+    banned: NDArray[np.bool_]  # over passages
+    # passage "id", "source" and "text", the shared run ("words"), the "split", and which of its texts, from 1 ("example")
+    examples: list[dict[str, Any]] = field(default_factory=list)
+    short: int = 0  # task texts shorter than a run, looked for as a whole
+    unchecked: int = 0  # task texts under FEWEST_WORDS words
+
+
+class _Runs:
+    """Every run of words of the task texts, in a table of hashes that also knows the words themselves."""
+
+    def __init__(self, splits: Mapping[str, Sequence[str]], run_words: int) -> None:
+        self.numbers: dict[str, int] = {}
+        self.origins: list[tuple[str, int]] = []  # split and number of each text, in order of its place
+        self.short = self.unchecked = 0
+        parts, starts, lengths, first = [], [], [], []
+        place = 0
+        for split, texts in splits.items():
+            for number, text in enumerate(texts, 1):
+                found = words(text)
+                length = min(run_words, len(found))
+                if length < min(FEWEST_WORDS, run_words):
+                    self.unchecked += 1
+                    continue
+                self.short += length < run_words
+                parts.append(np.array([self.numbers.setdefault(word, len(self.numbers) + 1) for word in found], dtype=np.int32))
+                starts.append(np.arange(place, place + len(found) - length + 1, dtype=np.int64))
+                lengths.append(np.full(starts[-1].size, length, dtype=np.int32))
+                first.append(place)
+                self.origins.append((split, number))
+                place += len(found)
+        self.task = np.concatenate([*parts, np.empty(0, dtype=np.int32)])
+        self._first = np.array(first, dtype=np.int64)
+        all_starts = np.concatenate([*starts, np.empty(0, dtype=np.int64)])
+        all_lengths = np.concatenate([*lengths, np.empty(0, dtype=np.int32)])
+        self._lengths = np.unique(all_lengths)
+        slots = 1 << max(4, int(all_starts.size * 1.5).bit_length())
+        self._table = (np.zeros(slots, dtype=np.uint64), np.full(slots, -1, dtype=np.int64), np.zeros(slots, dtype=np.int32))
+        fill_runs(self.task, all_starts, all_lengths, *self._table)
+
+    def find(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Returns for each text the place of the first run it shares with the task, or -1, and the run's length."""
+        found: list[str] = []
+        ends = np.empty(len(texts), dtype=np.int64)
+        for t, text in enumerate(texts):
+            found += words(text)
+            ends[t] = len(found)
+        ids = np.fromiter(map(self.numbers.get, found, repeat(0)), dtype=np.int32, count=len(found))
+        places = np.empty(len(texts), dtype=np.int64)
+        sizes = np.zeros(len(texts), dtype=np.int32)
+        find_runs(ids, ends, self._lengths, self.task, *self._table, places, sizes)
+        return places, sizes
+
+    def origin(self, place: int) -> tuple[str, int]:
+        """Returns split and number of the text that a run is from."""
+        return self.origins[int(np.searchsorted(self._first, place, side="right")) - 1]
+
+
+def contaminated(store: PassageStore, splits: Mapping[str, Sequence[str]], run_words: int, tracker: Tracker) -> Contamination:
+    """Returns which passages share `run_words` consecutive words with any of the texts.
+
+    A text shorter than that, but of 5 words or more, bans the passages that contain it as a whole; one under 5 words is
+    not checked. Runs are found by hash and compared word by word, so that no passage is banned by chance.
+    """
+    runs = _Runs(splits, run_words)
+    result = Contamination(np.zeros(len(store), dtype=np.bool_), short=runs.short, unchecked=runs.unchecked)
+    if not runs.task.size:
+        return result
+    names = list(runs.numbers)
+    with tracker.progress("looking for dev and test text in the corpus", len(store)) as bar:
+        for start in range(0, len(store), _BATCH):
+            stop = min(start + _BATCH, len(store))
+            texts = store.texts(start, stop)
+            places, sizes = runs.find(texts)
+            result.banned[start:stop] = places >= 0
+            for i in np.flatnonzero(places >= 0)[: MOST_EXAMPLES - len(result.examples)]:
+                shared = runs.task[places[i] : places[i] + sizes[i]]
+                split, number = runs.origin(int(places[i]))
+                result.examples.append({
+                    "id": store.id(start + int(i)), "source": store.source(start + int(i)),
+                    "words": " ".join(names[word - 1] for word in shared), "split": split, "example": number,
+                    "text": texts[i],
+                })
+            bar.advance(stop - start)
+    tracker.event("contamination", banned=int(result.banned.sum()), short=result.short, unchecked=result.unchecked)
+    return result

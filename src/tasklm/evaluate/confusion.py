@@ -1,0 +1,41 @@
+"""Which classes are taken for which: the confusion matrix and what follows from it per class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasklm.tasks.metrics import Array, checked
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    """Precision, recall and F1 of one class, with how many examples have it and were given it."""
+
+    precision: float
+    recall: float
+    f1: float
+    gold: int
+    predicted: int
+
+
+def confusion_matrix(gold: Array, predicted: Array, classes: int) -> NDArray[np.int64]:
+    """Returns counts of examples, gold class in the row, predicted class in the column."""
+    gold, predicted = checked(gold, predicted, classes)
+    return np.bincount(gold * classes + predicted, minlength=classes * classes).reshape(classes, classes)
+
+
+def per_class(matrix: Array) -> list[ClassScore]:
+    """Returns the scores of each class of a confusion matrix; a ratio without examples is 0."""
+    matrix = np.asarray(matrix)
+    scores = []
+    for right, gold, predicted in zip(matrix.diagonal(), matrix.sum(1), matrix.sum(0), strict=True):
+        scores.append(ClassScore(
+            precision=float(right / predicted) if predicted else 0.0,
+            recall=float(right / gold) if gold else 0.0,
+            f1=float(2 * right / (gold + predicted)) if gold + predicted else 0.0,
+            gold=int(gold), predicted=int(predicted),
+        ))
+    return scores

@@ -1,0 +1,188 @@
+"""The flow, top to bottom:
+
+task files ─┐                                                       ┌─ scores, baselines, analysis → report.html
+            ├─ check ─ select ─ tokenize ─ stage 1 joint ─ stage 2 ─┤
+corpus ─────┘  (clean, dedupe, decontaminate)                       └─ model/ → predict
+"""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tasklm import results, steps
+from tasklm.analyse.report import write_report
+from tasklm.errors import RecipeError
+from tasklm.evaluate.scores import Row, Scores, to_dict, with_verdict
+from tasklm.planning import make_plan
+from tasklm.recipe import Recipe
+from tasklm.recipe_files import absolute, dump
+from tasklm.registry import nearest
+from tasklm.runs import Artefacts, locked, read_json, write_json, write_text
+from tasklm.tasks.audit import Finding, refuse
+from tasklm.tracking import EventFile, Tracker
+from tasklm.train.hardware import set_up
+from tasklm.train.stages import Ingredients
+from tasklm.workspace import CorpusData, Run, TaskData
+
+STEPS = ("check", "select", "tokenize", "train", "finetune", "evaluate", "report")
+COMPARISONS = {"task-only": "task data only", "random": "random selection"}
+
+
+def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | None = None) -> Run:
+    """Returns the run in a folder, with its recipe and the versions it runs on written down."""
+    artefacts = Artefacts(folder)
+    cache = cache or Artefacts(Path(recipe.hardware.cache) if recipe.hardware.cache else folder.parent / ".cache")
+    write_text(folder / "recipe.toml", dump(absolute(recipe)))
+    tracker.sinks = [EventFile(folder / "events.jsonl")]
+    machine = set_up(recipe.hardware)
+    write_json(
+        folder / "manifest.json",
+        {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "machine": platform.machine(),
+            "device": str(machine.device),
+            "threads": machine.threads,
+            "bf16": machine.bf16,
+        },
+    )
+    return Run(recipe, artefacts, cache, machine, tracker)
+
+
+def check(recipe: Recipe, folder: Path, tracker: Tracker) -> list[Finding]:
+    """Returns the audit of the task and, where there is one, of the corpus."""
+    with locked(folder):
+        run = open_run(recipe, folder, tracker)
+        task = steps.read_task(run)
+        corpus = steps.prepare_corpus(run, task)
+        return [*task.findings, *(corpus.findings if corpus else [])]
+
+
+def fit(recipe: Recipe, folder: Path, tracker: Tracker, until: str = "report") -> Scores | None:
+    """Runs the whole flow (or as far as `until`) and returns the scores; what is done already is skipped."""
+    _known_comparisons(recipe)
+    with locked(folder):
+        return _flow(open_run(recipe, folder, tracker), until)
+
+
+def _flow(run: Run, until: str) -> Scores | None:
+    task, corpus = _data(run)
+    if until == "check":
+        return None
+    plan = make_plan(run, task, corpus)
+    for reason in plan.reasons:
+        run.tracker.say(f"plan: {reason}")
+    selected, key = steps.select(run, task, corpus, plan) if corpus is not None and run.recipe.train.rho1 != 0 else (None, "")
+    run.keep_clock()
+    if until == "select":
+        return None
+    tokens = steps.tokenize(run, task, selected, key)
+    run.keep_clock()
+    if until == "tokenize":
+        return None
+    parts = steps.ingredients(run, task, tokens, plan)
+    stage1, key = steps.train(run, parts, tokens, plan)
+    run.keep_clock()
+    if until == "train":
+        return None
+    seeds = steps.finetune(run, parts, stage1, key)
+    run.keep_clock()
+    if until == "finetune":
+        return None
+    predictions = results.predict_splits(run, task, parts, seeds)
+    scores = _scores(run, task, corpus, parts, seeds, predictions)
+    write_json(run.folder / "scores.json", to_dict(scores))
+    results.keep_best(run, task, parts, seeds, scores)
+    if until != "evaluate":
+        shown = results.report_parts(run, task, corpus, selected, seeds, predictions, scores, list(plan.reasons))
+        write_report(run.folder / "report.html", shown)
+    run.keep_clock()
+    return scores
+
+
+def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
+    """Returns task and corpus; refuses on the audit's errors and says its warnings."""
+    task = steps.read_task(run)
+    for note in task.splits.notes:
+        run.tracker.say(note)
+    refuse(task.findings)
+    corpus = steps.prepare_corpus(run, task)
+    findings = [*task.findings, *(corpus.findings if corpus else [])]
+    refuse(findings)
+    for finding in findings:
+        if finding.level == "warning":
+            run.tracker.say(f"warning: {finding.check}: {finding.message}")
+    return task, corpus
+
+
+def _scores(
+    run: Run, task: TaskData, corpus: CorpusData | None, parts: Ingredients, seeds: list[Path], predictions: results.Predictions
+) -> Scores:
+    evaluate = run.recipe.evaluate
+    name = f"{run.recipe.select.method.upper()} selection (TLM)" if parts.external is not None else COMPARISONS["task-only"]
+    ours = results.model_row(run, name, "ours", task, parts, seeds, predictions)
+    ours_test = results.decoded(task, predictions, "test")[1] if "test" in predictions else None
+    rows: list[Row] = results.baseline_rows(run, task, ours_test) if evaluate.baselines else []
+    for comparison in evaluate.compare:
+        rows.append(_comparison_row(run, comparison, parts, ours_test))
+    data: dict[str, Any] = {split: len(examples) for split, examples in task.splits.named().items()}
+    if corpus is not None:
+        data |= {"corpus": corpus.store.counts, "contaminated": int(corpus.contamination.banned.sum())}
+    scores = Scores(evaluate.metric, task.task.labels, [*rows, ours], data, run.recipe.finetune.seeds, "", evaluate.confidence)
+    return with_verdict(scores)
+
+
+def _comparison_row(run: Run, name: str, parts: Ingredients, ours_test: Any) -> Row:
+    """Returns the row of an ablation: the same numbers of steps, batches and weights, other text."""
+    decided = read_json(run.artefacts.path("stage1") / "plan.json")
+    done = read_json(run.artefacts.path("stage1") / "summary.json")
+    passages = len(parts.external) if parts.external is not None else None
+    shape = parts.shape
+    recipe = run.recipe.changed(
+        select={"method": "random" if name == "random" else run.recipe.select.method, "passages": passages},
+        tokens={"vocabulary": shape.vocabulary if run.recipe.tokens.kind != "file" else None},
+        model={
+            "size": "tiny",
+            "layers": shape.layers,
+            "width": shape.width,
+            "heads": shape.heads,
+            "feedforward": shape.feedforward,
+        },
+        train={"steps": done["steps"], "batch": done["batch"], "rho1": 0 if name == "task-only" else done["rho1"]},
+        finetune={"epochs": decided["epochs"]},
+        evaluate={"compare": [], "baselines": False},
+        budget={"minutes": None, "flops": None},
+    )
+    run.tracker.say(f"comparison: {COMPARISONS[name]}")
+    folder = run.folder / "compare" / name
+    other = open_run(recipe, folder, Tracker(run.tracker.console), run.cache)
+    return _trained_row(other, COMPARISONS[name], ours_test)
+
+
+def _trained_row(run: Run, name: str, ours_test: Any) -> Row:
+    """Returns the row of a run that is trained to its end but not reported on its own."""
+    task = steps.read_task(run)
+    corpus = steps.prepare_corpus(run, task) if run.recipe.train.rho1 != 0 else None
+    plan = make_plan(run, task, corpus)
+    selected, key = steps.select(run, task, corpus, plan) if corpus is not None else (None, "")
+    tokens = steps.tokenize(run, task, selected, key)
+    parts = steps.ingredients(run, task, tokens, plan)
+    seeds = steps.finetune(run, parts, *steps.train(run, parts, tokens, plan))
+    predictions = results.predict_splits(run, task, parts, seeds)
+    return results.model_row(run, name, "ablation", task, parts, seeds, predictions, ours_test)
+
+
+def _known_comparisons(recipe: Recipe) -> None:
+    unknown = [name for name in recipe.evaluate.compare if name not in COMPARISONS]
+    if unknown:
+        choices = list(COMPARISONS)
+        raise RecipeError(
+            [
+                f"evaluate.compare: {name!r} is not known{nearest(name, choices)}; choose from {', '.join(choices)}"
+                for name in unknown
+            ]
+        )

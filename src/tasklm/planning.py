@@ -1,0 +1,120 @@
+"""What a run decides for itself, once, from its budget and the measured speed of this machine, and then keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tasklm import budget
+from tasklm.encoders.sizes import SIZES, shape_of
+from tasklm.runs import digest, read_json, write_json
+from tasklm.tasks.base import TASKS
+from tasklm.tasks.examples import Example
+from tasklm.tokens.batches import EncodedExamples
+from tasklm.tokens.shards import Shards
+from tasklm.tokens.tokenizer import train_vocabulary
+from tasklm.train.joint import cost_of
+from tasklm.train.speed import seconds_per_step
+from tasklm.train.stages import Ingredients, Stage1Plan, joint_stage
+from tasklm.workspace import CorpusData, Run, TaskData, sections
+
+BATCH = 64  # sequences per step where neither the recipe nor a budget says
+
+
+def make_plan(run: Run, task: TaskData, corpus: CorpusData | None) -> budget.Plan:
+    """Returns size, K, passages and batch, decided once per run and kept."""
+    recipe = run.recipe
+    examples = len(task.splits.train)
+    key = digest([task.key, *sections(recipe, "select", "tokens", "model", "train", "budget")])
+
+    def decide(folder: Path) -> None:
+        write_json(folder / "plan.json", _plan(run, examples, corpus).to_dict())
+
+    return budget.Plan.from_dict(read_json(run.artefacts.build("plan", key, decide) / "plan.json"))
+
+
+def _plan(run: Run, examples: int, corpus: CorpusData | None) -> budget.Plan:
+    recipe = run.recipe
+    length, steps = recipe.tokens.length, recipe.train.steps
+    minutes = recipe.budget.minutes
+    if steps is None and minutes is None and recipe.budget.flops is None:
+        minutes = budget.DEFAULT_MINUTES
+    seconds = None if minutes is None or steps is not None else minutes * 60
+    for_stage1 = None if seconds is None else 0.6 * max(0.0, seconds - run.seconds())
+
+    def cost(size: str) -> budget.EncoderCost:
+        return cost_of(shape_of(recipe.model, size, 8000, length))
+
+    def tokens_read(size: str) -> float:
+        if steps is not None:
+            return float(steps * (recipe.train.batch or BATCH) * length)
+        if for_stage1 is None:
+            assert recipe.budget.flops is not None
+            return recipe.budget.flops / cost(size).training(1, 0, length)
+        return for_stage1 * _tokens_per_second(run, size)
+
+    size, tokens = recipe.model.size, 0.0
+    reasons = []
+    if size == "auto":
+        size, tokens = budget.choose_size(list(SIZES), cost, tokens_read)
+        reasons.append(f"size {size}: the largest that reads {budget.TOKENS_PER_PARAMETER} tokens per weight of its layers")
+    tokens = tokens or tokens_read(size)
+    reasons.append(f"stage 1 will read about {tokens / 1e6:.1f}M tokens")
+    k = recipe.select.k or budget.default_k(examples)
+    passages = recipe.select.passages
+    if passages is None and corpus is not None:
+        counts = corpus.store.counts
+        passages = budget.passages_for(tokens, counts["words"] / max(1, counts["passages"]))
+        reasons.append(f"at most {passages:,} passages, read about {budget.EPOCHS_OVER_SELECTION} times")
+    batch = recipe.train.batch or (BATCH if steps is not None else budget.batch_for(tokens, length))
+    return budget.Plan(size, k, passages, batch, seconds, recipe.budget.flops, tuple(reasons))
+
+
+def _tokens_per_second(run: Run, size: str) -> float:
+    """Returns the training speed at a size, measured on made-up text for a second."""
+    recipe, length = run.recipe, run.recipe.tokens.length
+    draw = np.random.default_rng(0)
+    words = [" ".join(f"w{n}" for n in draw.zipf(1.3, length) % 2000) for _ in range(64)]
+    vocabulary = train_vocabulary([words], dataclasses.replace(recipe.tokens, kind="wordpiece"), 4000)
+    encoded = vocabulary.encode(words * 8)
+    shards = Shards(np.concatenate([np.array(row) for row in encoded]), np.cumsum([0, *map(len, encoded)]))
+    shape = shape_of(recipe.model, size, 8000, length)
+    task = TASKS.get(recipe.data.kind).from_dict({"labels": ["a", "b"]})
+    examples = EncodedExamples([(words[0],)], vocabulary, length, task.targets([Example((words[0],), "a")]))
+    parts = Ingredients(recipe.model.encoder, shape, task, vocabulary, examples, examples, shards, length, run.machine)
+    stage = joint_stage(parts, recipe.train, rho1=1_000_000, batch=32)
+    return 32 * length / seconds_per_step(stage, run.machine, 1.0)
+
+
+def stage_plan(run: Run, parts: Ingredients, plan: budget.Plan) -> dict[str, Any]:
+    """Returns the steps of stage 1 and the epochs of stage 2 that fit the budget, from the measured speed."""
+    recipe, examples = run.recipe, len(parts.train)
+    epochs = recipe.finetune.epochs or budget.epochs_for(examples, recipe.finetune.batch)
+    rho1 = recipe.train.rho1
+    steps, allowed = recipe.train.steps, None
+    if steps is None:
+        trial = joint_stage(parts, recipe.train, 4 if rho1 is None else min(rho1, 4), plan.batch)
+        pace = seconds_per_step(trial, run.machine, 3.0 if plan.seconds else 0.5, least=max(5, trial.rho1 + 1))
+        if plan.seconds is not None:
+            left = max(1.0, plan.seconds - run.seconds())
+            epoch_seconds = pace * _tokens_of_epoch(parts) / (plan.batch * parts.length) * recipe.finetune.seeds
+            if recipe.finetune.epochs is None:
+                epochs = max(1, min(epochs, int(budget.STAGE2_SHARE * left / epoch_seconds)))
+            allowed = max(1.0, 0.95 * left - epochs * epoch_seconds)
+            steps = max(1, int(allowed / pace))
+        else:
+            assert plan.flops is not None
+            per_step = sum(work.flops for step in range(trial.rho1 + 1) for work in trial.work(step)) / (trial.rho1 + 1)
+            steps = max(1, int(plan.flops / per_step))
+    if rho1 is None:
+        rho1 = budget.rho1_for(steps, plan.batch, examples)
+    stage1 = Stage1Plan(steps, rho1, plan.batch, allowed)
+    return {"stage1": dataclasses.asdict(stage1), "epochs": epochs}
+
+
+def _tokens_of_epoch(parts: Ingredients) -> float:
+    """Returns the tokens of one pass over train and, forward only, over dev."""
+    return float(parts.train.lengths.sum() + parts.dev.lengths.sum() / 3) * 1.15  # padding

@@ -1,0 +1,203 @@
+"""What every selector shares: fit(task) → score(passages) → choose(size), and the form of what they find.
+
+Scoring is the dear part and its result, a `Ranking`, is stored; choosing another number of passages from a stored
+ranking costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tasklm.corpus.store import PassageStore
+from tasklm.errors import RunError
+from tasklm.recipe import Select
+from tasklm.registry import Registry
+from tasklm.runs import Artefacts, full_disk_is_clear
+from tasklm.tracking import Tracker
+
+ASKED_KEPT = 20  # task examples remembered per chosen passage
+_ENTRIES_AT_ONCE = 1 << 21  # ranking entries held in temporary arrays by `union`
+_NEVER = np.iinfo(np.int32).max
+
+
+@dataclass
+class Ranking:
+    """What scoring found, per query best first and ties by lower passage number, as compressed rows."""
+
+    offsets: npt.NDArray[np.int64]  # [queries + 1]
+    passages: npt.NDArray[np.int64]  # [found]
+    scores: npt.NDArray[np.float32]  # [found]
+
+    def save(self, folder: Path) -> None:
+        """Writes the ranking as plain .npy files."""
+        with full_disk_is_clear(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            for name in _RANKING_TYPES:
+                np.save(folder / f"{name}.npy", getattr(self, name), allow_pickle=False)
+
+    @staticmethod
+    def load(folder: Path) -> Ranking:
+        """Returns the ranking that `save` wrote, memory-mapped; a damaged one is refused."""
+        try:
+            arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in _RANKING_TYPES}
+        except (OSError, ValueError, EOFError):
+            raise RunError(f"the ranking in {folder} is missing or damaged. {_REDO}") from None
+        whole = all(arrays[name].dtype == kind and arrays[name].ndim == 1 for name, kind in _RANKING_TYPES.items())
+        if not whole or not len(arrays["offsets"]) or {len(arrays["passages"]), len(arrays["scores"])} != {arrays["offsets"][-1]}:
+            raise RunError(f"the ranking in {folder} is damaged. {_REDO}")
+        return Ranking(**arrays)
+
+
+_RANKING_TYPES = {"offsets": np.dtype(np.int64), "passages": np.dtype(np.int64), "scores": np.dtype(np.float32)}
+_REDO = "Delete this folder and run the same command again."
+
+
+@dataclass
+class Chosen:
+    """The selected passages, each once, best first: by best rank, then higher score, then lower number."""
+
+    passages: npt.NDArray[np.int64]  # [n]
+    scores: npt.NDArray[np.float32]  # [n] the best score any query gave
+    ranks: npt.NDArray[np.int32]  # [n] the best rank in any query, 0 = first
+    asked_offsets: npt.NDArray[np.int64]  # [n + 1]
+    asked_by: npt.NDArray[np.int32]  # task examples that asked for it, best rank first, at most ASKED_KEPT each
+
+
+class Selector(Protocol):
+    """One way to choose the passages that matter for a task."""
+
+    def __init__(self, settings: Select) -> None: ...
+
+    def fit(self, texts: Sequence[str]) -> None:
+        """Learns what the task looks like from its training texts; labels are not used."""
+
+    def score(
+        self, store: PassageStore, banned: npt.NDArray[np.bool_], indexes: Artefacts, k: int, tracker: Tracker,
+    ) -> Ranking:
+        """Returns the k best passages per query; a banned passage is never ranked."""
+
+    def choose(self, ranking: Ranking, passages: int | None) -> Chosen:
+        """Returns the best `passages` of the ranking, or all of it."""
+
+
+def union(ranking: Ranking, passages: int | None) -> Chosen:
+    """Returns every ranked passage once, best first, cut to `passages`; memory grows with the corpus, not with the ranking."""
+    size = _largest(ranking.passages) + 1
+    ranks = np.full(size, _NEVER, np.int32)
+    scores = np.full(size, -np.inf, np.float32)
+    counts = np.zeros(size, np.int32)
+    for first in range(0, len(ranking.passages), _ENTRIES_AT_ONCE):
+        part = slice(first, first + _ENTRIES_AT_ONCE)
+        found = ranking.passages[part]
+        np.minimum.at(ranks, found, _ranks_of(ranking.offsets, first, len(found)))
+        np.maximum.at(scores, found, ranking.scores[part])
+        np.add.at(counts, found, 1)
+    chosen = np.flatnonzero(ranks != _NEVER)
+    chosen = chosen[np.lexsort((-scores[chosen], ranks[chosen]))][:passages]  # stable: ties stay by lower number
+    asked_offsets = np.zeros(len(chosen) + 1, np.int64)
+    np.cumsum(np.minimum(counts[chosen], ASKED_KEPT), out=asked_offsets[1:])
+    return Chosen(
+        chosen.astype(np.int64), scores[chosen], ranks[chosen], asked_offsets, _asked_by(ranking, chosen, asked_offsets, size),
+    )
+
+
+def _largest(passages: npt.NDArray[np.int64]) -> int:
+    return int(passages.max()) if len(passages) else -1
+
+
+def _ranks_of(offsets: npt.NDArray[np.int64], first: int, count: int) -> npt.NDArray[np.int32]:
+    """Returns the rank inside its query of each of `count` entries from entry `first` on."""
+    entries = np.arange(first, first + count)
+    return (entries - offsets[np.searchsorted(offsets, entries, side="right") - 1]).astype(np.int32)
+
+
+def _asked_by(
+    ranking: Ranking, chosen: npt.NDArray[np.int64], asked_offsets: npt.NDArray[np.int64], size: int,
+) -> npt.NDArray[np.int32]:
+    """Returns the askers of each chosen passage, best rank first, then lower query number.
+
+    All queries' first passages are handed out, then all second ones, and so on: askers arrive in the order wanted, so
+    nothing needs to be sorted as a whole, and the work stops when every passage has what it can keep.
+    """
+    asked_by = np.empty(asked_offsets[-1], np.int32)
+    place = np.full(size, -1, np.int64)
+    place[chosen] = np.arange(len(chosen))
+    next_slot, ends = asked_offsets[:-1].copy(), asked_offsets[1:]
+    open_slots = len(asked_by)
+    lengths = np.diff(ranking.offsets)
+    queries = np.flatnonzero(lengths > 0)
+    rank = 0
+    while open_slots:
+        queries = queries[lengths[queries] > rank]
+        at = place[ranking.passages[ranking.offsets[queries] + rank]]
+        wanted = at >= 0
+        at, askers = at[wanted], queries[wanted]
+        order = np.argsort(at, kind="stable")
+        at, askers = at[order], askers[order]
+        starts = np.flatnonzero(np.r_[True, at[1:] != at[:-1]]) if len(at) else np.empty(0, np.int64)
+        runs = np.diff(np.r_[starts, len(at)])
+        slots = next_slot[at] + np.arange(len(at)) - np.repeat(starts, runs)
+        fits = slots < ends[at]
+        asked_by[slots[fits]] = askers[fits]
+        next_slot[at[starts]] = np.minimum(next_slot[at[starts]] + runs, ends[at[starts]])
+        open_slots -= int(fits.sum())
+        rank += 1
+    return asked_by
+
+
+def write_selection(path: Path, store: PassageStore, chosen: Chosen) -> None:
+    """Writes the chosen passages with their texts as Parquet, a row group at a time, so that texts never pile up."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with full_disk_is_clear(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with pq.ParquetWriter(temporary, _SELECTION, compression="zstd") as writer:
+                for start in range(0, len(chosen.passages), _ROWS_AT_ONCE):
+                    writer.write_table(_rows(store, chosen, start, min(start + _ROWS_AT_ONCE, len(chosen.passages))))
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def read_selection_texts(path: Path) -> Iterator[list[str]]:
+    """Yields the texts of a stored selection, best first, in batches."""
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=["text"]):
+                yield batch.column(0).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        problem = f"the selection {path} is missing or damaged ({error})"
+        raise RunError(f"{problem}. Delete it and run the same command again.") from None
+
+
+def _rows(store: PassageStore, chosen: Chosen, start: int, stop: int) -> pa.Table:
+    numbers = chosen.passages[start:stop].tolist()
+    asked = chosen.asked_offsets[start : stop + 1]
+    lists = pa.ListArray.from_arrays(
+        pa.array(asked - asked[0], pa.int32()), pa.array(chosen.asked_by[asked[0] : asked[-1]], pa.int32()),
+    )
+    columns = [
+        pa.array([store.id(number) for number in numbers], pa.string()),
+        pa.array([store.text(number) for number in numbers], pa.string()),
+        pa.array([store.source(number) for number in numbers], pa.string()),
+        pa.array(chosen.scores[start:stop]), pa.array(chosen.ranks[start:stop]), lists, pa.array(chosen.passages[start:stop]),
+    ]
+    return pa.Table.from_arrays(columns, schema=_SELECTION)
+
+
+_ROWS_AT_ONCE = 4096
+_SELECTION = pa.schema([
+    ("id", pa.string()), ("text", pa.string()), ("source", pa.string()), ("score", pa.float32()), ("rank", pa.int32()),
+    ("asked_by", pa.list_(pa.int32())), ("number", pa.int64()),
+])
+
+SELECTORS: Registry[type[Selector]] = Registry("selector", "tasklm.select")

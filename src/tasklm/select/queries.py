@@ -1,0 +1,39 @@
+"""Task texts → queries: the words of the whole text, or of its RAKE key phrases."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tasklm.corpus.words import words
+from tasklm.recipe import Select
+from tasklm.select.rake import key_phrases
+from tasklm.select.stopwords import stop_words
+
+_COMMON_SHARE = 0.1  # fallback for RAKE: a word in at least this share of the texts counts as a stop word
+_COMMON_MOST = 100
+
+
+def make_queries(texts: Sequence[str], settings: Select) -> list[list[str]]:
+    """Returns the terms of each text's query, in order, repeated ones kept; equal terms share one object.
+
+    Stop words are removed only where the recipe asks for it. RAKE needs them to find where phrases end: with
+    stop_words = none it guesses the language for that purpose alone, and for a language without a list it takes the
+    most common words of the task's own texts (those in 10 % of them, 100 at most).
+    """
+    removed = stop_words(settings.stop_words, texts)
+    shared: dict[str, str] = {}
+    if settings.queries == "text":
+        return [[shared.setdefault(term, term) for term in words(text) if term not in removed] for text in texts]
+    boundaries = removed or stop_words("auto", texts) or _common_words(texts)
+    found: list[list[str]] = []
+    for text in texts:
+        terms = words(" ".join(key_phrases(text, boundaries, settings.phrases)))
+        found.append([shared.setdefault(term, term) for term in terms if term not in removed])
+    return found
+
+
+def _common_words(texts: Sequence[str]) -> frozenset[str]:
+    holders = Counter(word for text in texts for word in set(words(text)))
+    common = [word for word, count in holders.items() if count >= max(2, _COMMON_SHARE * len(texts))]
+    return frozenset(sorted(common, key=lambda word: (-holders[word], word))[:_COMMON_MOST])

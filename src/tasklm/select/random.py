@@ -1,0 +1,56 @@
+"""Random selection, the control: a uniform sample without replacement from the passages that may be used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tasklm.corpus.store import PassageStore
+from tasklm.recipe import Select
+from tasklm.runs import Artefacts
+from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, union
+from tasklm.select.checks import require_passages
+from tasklm.tracking import Tracker
+
+_DRAWN_AT_ONCE = 1 << 20
+
+
+@SELECTORS.register("random")
+class RandomSelector(Selector):
+    """Gives every passage a seeded random score and takes the highest.
+
+    The score of a passage depends on the seed and its number alone, so a smaller sample is the beginning of a larger
+    one, and banning a passage changes nothing for the others.
+    """
+
+    def __init__(self, settings: Select) -> None:
+        self.seed = settings.seed
+
+    def fit(self, texts: Sequence[str]) -> None:
+        """Does nothing: the sample does not depend on the task."""
+
+    def score(
+        self, store: PassageStore, banned: npt.NDArray[np.bool_], indexes: Artefacts, k: int, tracker: Tracker,
+    ) -> Ranking:
+        """Returns a ranking with one query: `k` passages in random order."""
+        require_passages(len(store), banned)
+        generator = np.random.Generator(np.random.PCG64(self.seed))
+        passages, scores = np.empty(0, np.int64), np.empty(0, np.float32)
+        for start in range(0, len(store), _DRAWN_AT_ONCE):
+            stop = min(start + _DRAWN_AT_ONCE, len(store))
+            drawn = generator.random(stop - start, dtype=np.float32)
+            allowed = np.flatnonzero(~banned[start:stop])
+            passages = np.concatenate([passages, allowed + start])
+            scores = np.concatenate([scores, drawn[allowed]])
+            best = np.lexsort((passages, -scores))[:k]
+            passages, scores = passages[best], scores[best]
+        return Ranking(np.array([0, len(passages)], np.int64), passages, scores)
+
+    def choose(self, ranking: Ranking, passages: int | None) -> Chosen:
+        """Returns the first `passages` of the random order; no task example asked for them."""
+        chosen = union(ranking, passages)
+        chosen.asked_offsets = np.zeros_like(chosen.asked_offsets)
+        chosen.asked_by = np.empty(0, np.int32)
+        return chosen

@@ -1,0 +1,178 @@
+"""What each arrow of the flow does, as an artefact of the run folder: built once, skipped when done, continued when cut off."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from tasklm.budget import Plan
+from tasklm.corpus.decontaminate import Contamination, contaminated
+from tasklm.corpus.sources import find_files
+from tasklm.corpus.store import PassageStore, build_store, corpus_key
+from tasklm.encoders.sizes import shape_of
+from tasklm.errors import DataError
+from tasklm.planning import stage_plan
+from tasklm.runs import Artefacts, digest, file_digest, read_json, write_json
+from tasklm.select.base import SELECTORS, Ranking, read_selection_texts, write_selection
+from tasklm.tasks.audit import audit_corpus, audit_splits
+from tasklm.tasks.base import TASKS
+from tasklm.tasks.reading import read_splits
+from tasklm.tokens.batches import EncodedExamples
+from tasklm.tokens.shards import Shards, write_shards
+from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary, vocabulary_size
+from tasklm.tracking import Bar
+from tasklm.train.stages import Ingredients, Stage1Plan, run_stage1, run_stage2
+from tasklm.workspace import CorpusData, Run, TaskData, Tokenised, sections
+
+
+def read_task(run: Run) -> TaskData:
+    """Returns the labelled data with its audit."""
+    data = run.recipe.data
+    if not data.train:
+        raise DataError("there is no training file", remedy="Give one: tasklm fit TRAIN --corpus …")
+    splits = read_splits(data)
+    task = TASKS.get(data.kind).from_examples(splits.train)
+    files = [_content(Path(name)) for name in (data.train, data.dev, data.test) if name]
+    how = [data.text_column, data.label_column, data.dev_share, data.leaks, data.kind]
+    return TaskData(task, splits, audit_splits(splits, data), digest([files, how]))
+
+
+def _content(path: Path) -> str:
+    if path.is_dir():
+        return digest([(str(file.relative_to(path)), file_digest(file)) for file in sorted(path.rglob("*")) if file.is_file()])
+    return file_digest(path)
+
+
+def prepare_corpus(run: Run, task: TaskData) -> CorpusData | None:
+    """Returns the passages of the corpus, deduplicated, with those that hold dev or test text marked."""
+    data, tracker = run.recipe.data, run.tracker
+    if not data.corpus:
+        return None
+    files = find_files(data.corpus)
+    key = corpus_key(files, data.corpus_column, data.passage_words)
+    name = f"corpus-{key}"
+    folder = run.cache.build(name, key, lambda part: build_store(part, files, data.corpus_column, data.passage_words, tracker))
+    store = PassageStore.open(folder)
+    held_out = {split: task.texts(split) for split in ("dev", "test") if task.texts(split)}
+    banned_key = digest([key, held_out, data.contamination_words])
+
+    def decontaminate(part: Path) -> None:
+        found = contaminated(store, held_out, data.contamination_words, tracker)
+        np.save(part / "banned.npy", found.banned)
+        write_json(part / "found.json", {"examples": found.examples, "short": found.short, "unchecked": found.unchecked})
+
+    made = run.artefacts.build("decontaminated", banned_key, decontaminate)
+    found = Contamination(np.load(made / "banned.npy"), **read_json(made / "found.json"))
+    return CorpusData(store, found, audit_corpus(store, task.splits, found), digest([key, banned_key]), name)
+
+
+def select(run: Run, task: TaskData, corpus: CorpusData, plan: Plan) -> tuple[Path, str]:
+    """Returns the Parquet file of the selected passages and its key."""
+    settings = run.recipe.select
+    key = digest([task.key, corpus.key, plan.k, plan.passages, *sections(run.recipe, "select")])
+
+    def build(folder: Path) -> None:
+        selector = SELECTORS.get(settings.method)(settings)
+        selector.fit(task.texts("train"))
+        k = plan.passages or len(corpus.store) if settings.method == "random" else plan.k
+        ranking_folder = folder / "ranking"
+        if not (ranking_folder / "done").exists():
+            selector.score(corpus.store, corpus.contamination.banned, run.cache, k, run.tracker).save(ranking_folder)
+            (ranking_folder / "done").touch()
+        chosen = selector.choose(Ranking.load(ranking_folder), plan.passages)
+        if not len(chosen.passages):
+            raise DataError(
+                "no passage of the corpus has a word in common with the task",
+                file=", ".join(run.recipe.data.corpus),
+                remedy="Give a corpus in the task's language, or --select.method random.",
+            )
+        write_selection(folder / "selected.parquet", corpus.store, chosen)
+        wanted = f" of the {plan.passages:,} wanted" if plan.passages and plan.passages > len(chosen.passages) else ""
+        run.tracker.say(f"selected {len(chosen.passages):,}{wanted} of {len(corpus.store):,} passages by {settings.method}")
+
+    return run.artefacts.build("selected", key, build) / "selected.parquet", key
+
+
+def tokenize(run: Run, task: TaskData, selected: Path | None, selected_key: str) -> Tokenised:
+    """Returns the vocabulary, trained on the selected and the task text, and the selected text as tokens."""
+    settings = run.recipe.tokens
+    file = file_digest(Path(settings.file)) if settings.kind == "file" and settings.file else ""
+    key = digest([task.key, selected_key, file, *sections(run.recipe, "tokens")])
+
+    def build(folder: Path) -> None:
+        if settings.kind == "file":
+            vocabulary = Vocabulary.load(Path(settings.file))
+        else:
+            words = sum(len(text.split()) for batch in _texts(task, selected) for text in batch)
+            size = settings.vocabulary or vocabulary_size(words)
+            vocabulary = train_vocabulary(_texts(task, selected), settings, size)
+        vocabulary.save(folder / "tokenizer.json")
+        if selected is not None:
+            with run.tracker.progress("tokenize", pq.read_metadata(selected).num_rows) as bar:
+                write_shards(folder, _counted(read_selection_texts(selected), bar), vocabulary)
+
+    folder = run.artefacts.build("tokens", key, build)
+    shards = Shards.open(folder) if selected is not None else None
+    return Tokenised(Vocabulary.load(folder / "tokenizer.json"), shards, key)
+
+
+def _texts(task: TaskData, selected: Path | None) -> Iterator[Sequence[str]]:
+    yield task.texts("train")
+    if selected is not None:
+        yield from read_selection_texts(selected)
+
+
+def _counted(batches: Iterator[list[str]], bar: Bar) -> Iterator[list[str]]:
+    for batch in batches:
+        yield batch
+        bar.advance(len(batch))
+
+
+def ingredients(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> Ingredients:
+    """Returns what both training stages are made from."""
+    recipe, length = run.recipe, run.recipe.tokens.length
+    shape = shape_of(recipe.model, plan.size, len(tokens.vocabulary), length)
+
+    def encoded(split: str) -> EncodedExamples:
+        examples = task.splits.named()[split]
+        return EncodedExamples([e.texts for e in examples], tokens.vocabulary, length, task.task.targets(examples))
+
+    external = tokens.external if recipe.train.rho1 != 0 else None
+    return Ingredients(
+        recipe.model.encoder, shape, task.task, tokens.vocabulary, encoded("train"), encoded("dev"), external, length, run.machine
+    )
+
+
+def train(run: Run, parts: Ingredients, tokens: Tokenised, plan: Plan) -> tuple[Path, str]:
+    """Returns the folder of stage 1 and its key; the number of steps is decided once, when it first starts."""
+    key = digest([tokens.key, plan.size, plan.batch, *sections(run.recipe, "model", "train", "budget")])
+
+    def build(folder: Path) -> None:
+        if not (folder / "plan.json").exists():
+            write_json(folder / "plan.json", stage_plan(run, parts, plan))
+        decided = read_json(folder / "plan.json")
+        run_stage1(folder, parts, run.recipe.train, Stage1Plan(**decided["stage1"]), run.tracker)
+
+    return run.artefacts.build("stage1", key, build), key
+
+
+def finetune(run: Run, parts: Ingredients, stage1: Path, stage1_key: str) -> list[Path]:
+    """Returns the folders of the fine-tuning runs, one per seed."""
+    recipe = run.recipe
+    epochs = read_json(stage1 / "plan.json")["epochs"]
+    settings = dataclasses.replace(recipe.finetune, seeds=1)  # another number of seeds redoes none of them
+    group = Artefacts(run.artefacts.path("stage2"))
+    folders = []
+    for seed in range(1, recipe.finetune.seeds + 1):
+        key = digest([stage1_key, epochs, recipe.evaluate.metric, seed, dataclasses.asdict(settings)])
+
+        def build(folder: Path, seed: int = seed) -> None:
+            how = (recipe.evaluate.metric, recipe.train.checkpoint_seconds, run.tracker)
+            run_stage2(folder, parts, settings, epochs, seed, stage1, *how)
+
+        folders.append(group.build(f"seed-{seed}", key, build))
+    return folders

@@ -1,0 +1,245 @@
+"""What is wrong with the data, before any training: `tasklm check` shows it, `fit` refuses or warns in the same words."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from tasklm.corpus.decontaminate import FEWEST_WORDS, Contamination
+from tasklm.corpus.dedupe import near_duplicates, text_key
+from tasklm.corpus.store import PassageStore
+from tasklm.corpus.words import count_words
+from tasklm.errors import DataError
+from tasklm.recipe import Data
+from tasklm.tasks.examples import Example, Splits
+
+FEW = 5  # examples of a label
+LONG_WORDS = 400  # about 512 tokens
+ALIKE = 0.8  # near duplicates: Jaccard similarity of runs of words
+_MOST_COMPARED = 200_000  # examples compared for near duplicates
+_SHOWN = 3
+# UTF-8 that was read as Windows-1252: "é" has become "Ã©", "’" has become "â€™"
+_MOJIBAKE = re.compile(r"[ÃÂ][\u0080-\u00bf]|â€[\u0080-\u00bf™œ“”˜¦]|â\x80[\x80-\xbf]|Ð[\u0080-\u00bf]Ñ|ï»¿")
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")  # but tabs, line and page breaks
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One result of the audit."""
+
+    level: str  # "error", "warning" or "ok"
+    check: str
+    message: str
+    examples: tuple[str, ...] = ()
+
+
+def refuse(findings: Sequence[Finding]) -> None:
+    """Raises one DataError with the messages of all errors, if there are any."""
+    errors = [finding for finding in findings if finding.level == "error"]
+    if errors:
+        told = "\n".join(f"  - {finding.check}: {finding.message}" + "".join(f"\n      {line}" for line in finding.examples)
+                         for finding in errors)
+        count = "an error" if len(errors) == 1 else f"{len(errors)} errors"
+        raise DataError(f"the data has {count}:\n{told}\nNothing was trained", remedy="`tasklm check` shows the whole audit.")
+
+
+def audit_splits(splits: Splits, data: Data) -> list[Finding]:
+    """Returns what the checks of the labelled data found, in the order of the checks, "ok" where all is well."""
+    return [
+        *_labels(splits), _empty(splits), _long(splits), _encoding(splits),
+        *_repeats(splits), *_shared(splits, data), *_near(splits),
+    ]
+
+
+def _show(example: Example, note: str = "") -> str:
+    text = " ".join(example.text[:400].split())
+    text = text if len(text) <= 80 else text[:79] + "…"
+    return f"{example.file}, line {example.line}: {text!r}{note}"
+
+
+def _warning(check: str, message: str, examples: Iterable[str] = ()) -> Finding:
+    return Finding("warning", check, message, tuple(islice(examples, _SHOWN)))
+
+
+def _labels(splits: Splits) -> list[Finding]:
+    counts = Counter(str(example.label) for example in splits.train)
+    ordered = counts.most_common()
+    told = ", ".join(f"{label} {count:,}" for label, count in ordered[:10]) + (" …" if len(ordered) > 10 else "")
+    sizes = ", ".join(f"{name} {len(part):,}" for name, part in splits.named().items())
+    findings = [Finding("ok", "labels", f"{len(ordered)} labels in train: {told}; examples: {sizes}.")]
+    most, least = ordered[0], ordered[-1]
+    if most[1] >= 10 * least[1]:
+        findings.append(_warning("imbalance", (
+            f"{most[0]!r} has {most[1] / least[1]:.0f} times as many training examples as {least[0]!r}. "
+            "Prefer evaluate.metric = \"macro_f1\", or add examples of the rare labels.")))
+    few = [label for label, count in ordered if count < FEW]
+    if few:
+        findings.append(_warning("rare labels", (
+            f"{len(few)} of {len(ordered)} labels have fewer than {FEW} training examples: "
+            f"{', '.join(map(repr, few[:10]))}. Add examples, or merge or remove these labels.")))
+    return findings
+
+
+def _empty(splits: Splits) -> Finding:
+    notes = [note for note in splits.notes if "without text" in note]
+    if notes:
+        return _warning("empty texts", "; ".join(notes) + ". Fill in or delete these rows.")
+    return Finding("ok", "empty texts", "every row has a text.")
+
+
+def _over(splits: Splits, wanted: Callable[[Example], bool]) -> tuple[str, list[Example]]:
+    """Returns how many examples of which splits are as wanted, in words, and those examples."""
+    found = {name: [example for example in part if wanted(example)] for name, part in splits.named().items()}
+    told = ", ".join(f"{len(part):,} of {len(splits.named()[name]):,} in {name}" for name, part in found.items() if part)
+    return told, [example for part in found.values() for example in part]
+
+
+def _long(splits: Splits) -> Finding:
+    told, found = _over(splits, lambda example: len(example.text) > LONG_WORDS and count_words(example.text) > LONG_WORDS)
+    if not found:
+        return Finding("ok", "long texts", f"no text has more than {LONG_WORDS} words.")
+    longest = sorted(found, key=lambda example: -len(example.text))
+    return _warning("long texts", (
+        f"texts of more than {LONG_WORDS} words: {told}. Only tokens.length tokens of each are read: raise it, or cut them."),
+        (_show(example, f" ({count_words(example.text):,} words)") for example in longest))
+
+
+def _trouble(text: str) -> str:
+    """Returns what is wrong with the characters of a text, or nothing."""
+    if text.isascii() and text.isprintable():
+        return ""
+    if "\ufffd" in text:
+        return "the replacement character U+FFFD"
+    if found := _MOJIBAKE.search(text):
+        return f"{found.group()!r}, UTF-8 read in another encoding"
+    if found := _CONTROL.search(text):
+        return f"the control character U+{ord(found.group()):04X}"
+    return ""
+
+
+def _encoding(splits: Splits) -> Finding:
+    told, found = _over(splits, lambda example: bool(_trouble(example.text)))
+    if not found:
+        return Finding("ok", "encoding", "no broken characters.")
+    return _warning("encoding", f"texts with broken characters: {told}. Export them again from the original as UTF-8.",
+                    (_show(example, f" has {_trouble(example.text)}") for example in found))
+
+
+def _by_key(examples: Sequence[Example]) -> dict[int, list[Example]]:
+    groups: dict[int, list[Example]] = defaultdict(list)
+    for example in examples:
+        groups[text_key(example.text)].append(example)
+    return groups
+
+
+def _repeats(splits: Splits) -> list[Finding]:
+    findings = []
+    for name, part in splits.named().items():
+        groups = [group for group in _by_key(part).values() if len(group) > 1]
+        clash = [group for group in groups if len({example.label for example in group}) > 1]
+        alike = [group for group in groups if len({example.label for example in group}) == 1]
+        if alike:
+            extra = sum(len(group) - 1 for group in alike)
+            findings.append(_warning("duplicates", (
+                f"{extra:,} of {len(part):,} examples of {name} repeat an earlier one with the same label. "
+                "Delete the repeats, unless they are meant to weigh more."),
+                (_show(group[1], f" repeats line {group[0].line}") for group in alike)))
+        if clash:
+            findings.append(_warning("conflicting labels", (
+                f"{len(clash):,} texts stand in {name} with different labels. Decide on one label for each, or delete them."),
+                (_show(group[0], " is " + _labelled(group)) for group in clash)))
+    return findings or [Finding("ok", "duplicates", "no text stands twice in a split.")]
+
+
+def _labelled(group: Sequence[Example]) -> str:
+    lines: dict[str, int] = {}
+    for example in group:
+        lines.setdefault(str(example.label), example.line)
+    return " and ".join(f"{label!r} (line {line})" for label, line in lines.items())
+
+
+def _shared(splits: Splits, data: Data) -> list[Finding]:
+    """Returns the examples that two splits share: their scores would reward memory."""
+    findings, named = [], splits.named()
+    groups = {name: _by_key(part) for name, part in named.items()}
+    for early, late in (("train", "test"), ("train", "dev"), ("dev", "test")):
+        if early not in named or late not in named:
+            continue
+        both = [example for example in named[late] if text_key(example.text) in groups[early]]
+        if both:
+            level, way_out = ("error", f'Set data.leaks = "drop" (--data.leaks drop) to leave them out of {early}, or "keep" to '
+                              "go on with scores that are too high.") if data.leaks == "refuse" else (
+                "warning", f'Scores on {late} are too high; data.leaks = "drop" (--data.leaks drop) leaves them out of {early}.')
+            firsts = {key: group[0] for key, group in groups[early].items()}
+            shown = (_show(example, f" stands in {early}: {_place(firsts[text_key(example.text)])}") for example in both[:_SHOWN])
+            told = f"{len(both):,} of the {len(named[late]):,} {late} examples also stand in {early}."
+            findings.append(Finding(level, "examples in two splits", f"{told} {way_out}", tuple(shown)))
+    return findings or [Finding("ok", "examples in two splits", "no example stands in two splits.")]
+
+
+def _place(example: Example) -> str:
+    return f"{example.file}, line {example.line}"
+
+
+def _near(splits: Splits) -> list[Finding]:
+    """Returns near duplicates within and across splits; exact ones have findings of their own."""
+    unique: dict[tuple[str, int], tuple[str, Example]] = {}
+    for name in ("test", "dev", "train"):
+        for example in splits.named().get(name, []):
+            unique.setdefault((name, text_key(example.text)), (name, example))
+    entries = list(unique.values())[:_MOST_COMPARED]
+    cut = "" if len(entries) == len(unique) else f" (the first {_MOST_COMPARED:,} texts were compared)"
+    keys = [text_key(example.text) for _, example in entries]
+    inside: dict[str, list[tuple[Example, Example]]] = defaultdict(list)
+    across: dict[tuple[str, str], dict[int, tuple[Example, Example]]] = defaultdict(dict)
+    for i, j, _ in near_duplicates([example.text for _, example in entries], ALIKE):
+        (late, one), (early, other) = entries[i], entries[j]
+        if keys[i] == keys[j]:
+            continue
+        if late == early:
+            inside[late].append((one, other))
+        else:
+            across[late, early].setdefault(i, (one, other))
+    findings = []
+    for name, pairs in sorted(inside.items()):
+        findings.append(_warning("near duplicates", (
+            f"pairs of texts in {name} that are nearly the same: {len(pairs):,}{cut}. Keep one of each, unless both are wanted."),
+            (_show(a, f" is like line {b.line}") for a, b in pairs)))
+    for (late, early), found in sorted(across.items()):
+        findings.append(_warning("near duplicates in two splits", (
+            f"{len(found):,} of the {len(splits.named()[late]):,} {late} examples nearly repeat one in {early}{cut}. "
+            f"Scores on {late} may be too high; put such texts in one split."),
+            (_show(a, f" is like {_place(b)}") for a, b in found.values())))
+    return findings or [Finding("ok", "near duplicates", f"no two texts are nearly the same{cut}.")]
+
+
+def audit_corpus(store: PassageStore, splits: Splits, contamination: Contamination) -> list[Finding]:
+    """Returns what the checks of the corpus found; nothing left after decontamination is an error."""
+    counts = store.counts
+    findings = [Finding("ok", "corpus", (
+        f"{counts['passages']:,} passages, {counts['words']:,} words from {counts['documents']:,} documents; "
+        f"left out: {counts['duplicates']:,} duplicates, {counts['empty']:,} without text."))]
+    banned, left = int(contamination.banned.sum()), int((~contamination.banned).sum())
+    checked = ""
+    if contamination.unchecked:
+        checked = f" {contamination.unchecked:,} task texts under {FEWEST_WORDS} words were not looked for; check them by eye."
+    if not banned:
+        findings.append(Finding("ok", "contamination", f"no passage holds text of dev or test.{checked}"))
+        return findings
+    findings.append(_warning("contamination", (
+        f"{banned:,} of {len(store):,} passages hold text of dev or test and are left out; {left:,} remain.{checked}"),
+        (_contaminated(entry, splits) for entry in contamination.examples)))
+    if not left:
+        findings.append(Finding("error", "corpus left", (
+            "every passage of the corpus holds text of dev or test, so that nothing is left to learn from. "
+            "Add other text with --corpus, or raise data.contamination_words.")))
+    return findings
+
+
+def _contaminated(entry: dict[str, object], splits: Splits) -> str:
+    part, number = splits.named().get(str(entry["split"]), []), int(str(entry["example"]))
+    where = f" ({_place(part[number - 1])})" if number <= len(part) else ""
+    return f"passage {entry['id']} of {entry['source']} shares {str(entry['words'])!r} with {entry['split']}{where}"

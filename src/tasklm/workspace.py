@@ -1,0 +1,91 @@
+"""What the steps hand to one another: the run with its folder and machine, and the data of each step."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tasklm.corpus.decontaminate import Contamination
+from tasklm.corpus.store import PassageStore
+from tasklm.recipe import Recipe
+from tasklm.runs import Artefacts, read_json, write_json
+from tasklm.tasks.audit import Finding
+from tasklm.tasks.base import Task
+from tasklm.tasks.examples import Splits
+from tasklm.tokens.shards import Shards
+from tasklm.tokens.tokenizer import Vocabulary
+from tasklm.tracking import Tracker
+from tasklm.train.hardware import Machine
+
+
+@dataclass
+class Run:
+    """One run: its recipe, its folder, and the machine it runs on."""
+
+    recipe: Recipe
+    artefacts: Artefacts
+    cache: Artefacts
+    machine: Machine
+    tracker: Tracker
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def folder(self) -> Path:
+        """Returns the run folder."""
+        return self.artefacts.folder
+
+    def seconds(self) -> float:
+        """Returns the time spent on this run so far, in this process and in those before it."""
+        return self._before() + time.monotonic() - self.started
+
+    def keep_clock(self) -> None:
+        """Records the time spent, for the next process."""
+        spent = self.seconds()
+        write_json(self.folder / "clock.json", {"seconds": round(spent, 3)})
+        self.started = time.monotonic()
+
+    def _before(self) -> float:
+        path = self.folder / "clock.json"
+        return float(read_json(path)["seconds"]) if path.exists() else 0.0
+
+
+@dataclass
+class TaskData:
+    """The labelled data, read and audited."""
+
+    task: Task
+    splits: Splits
+    findings: list[Finding]
+    key: str
+
+    def texts(self, split: str) -> list[str]:
+        """Returns the whole texts of a split."""
+        return [example.text for example in self.splits.named().get(split, [])]
+
+
+@dataclass
+class CorpusData:
+    """The passages and which of them must not be used."""
+
+    store: PassageStore
+    contamination: Contamination
+    findings: list[Finding]
+    key: str
+    artefact: str  # its name in the cache
+
+
+@dataclass
+class Tokenised:
+    """Vocabulary and token shards."""
+
+    vocabulary: Vocabulary
+    external: Shards | None
+    key: str
+
+
+def sections(recipe: Recipe, *names: str) -> list[Any]:
+    """Returns some sections as plain values, for a key."""
+    return [dataclasses.asdict(getattr(recipe, name)) for name in names]

@@ -1,0 +1,43 @@
+"""Over-represented words: the formula, its direction, and any script."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tasklm.analyse.words import overrepresented, words
+
+
+def test_log_odds_equal_the_papers_formula() -> None:
+    selected, sample = ["gene gene gene cell the the"], ["the the the ship cell"]
+    found = {word: (odds, count) for word, odds, count in overrepresented(selected, sample, prior=10, least=1)}
+    alpha = 10 * 3 / 11  # gene: 3 of the 11 words of both
+    expected = math.log((3 + alpha) / (6 + 10 - 3 - alpha)) - math.log(alpha / (5 + 10 - alpha))
+    assert found["gene"] == (pytest.approx(expected), 3)
+    assert "the" not in found and "ship" not in found
+
+
+def test_sure_words_come_before_rare_ones() -> None:
+    background = ["of the and to in it"] * 200
+    selected = [*background, *["protein"] * 100, *["kinase"] * 6, "once"]
+    ranked = [word for word, _, _ in overrepresented(selected, [*background, "sails"])]
+    assert ranked[:2] == ["protein", "kinase"]
+    assert "once" not in ranked  # below the least count
+    assert [word for word, _, _ in overrepresented(selected, background, count=1)] == ["protein"]
+
+
+def test_nothing_to_compare_gives_nothing() -> None:
+    assert overrepresented([], ["a b"]) == []
+    assert overrepresented(["a b"] * 9, ["", "12 34"]) == []
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("Don't stop, Me2!", ["don", "t", "stop", "me2"]),
+    ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),  # vowel signs stay inside their words
+    ("cafe\u0301 noir", ["cafe\u0301", "noir"]),
+    ("深層学習 model", ["深", "層", "学", "習", "model"]),
+    ("Привет, мир", ["привет", "мир"]),
+])
+def test_words_of_any_script(text: str, expected: list[str]) -> None:
+    assert words(text) == expected

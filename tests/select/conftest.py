@@ -1,0 +1,60 @@
+"""A store of texts in memory, and text that looks real: uneven word frequencies, several scripts, odd spacing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+
+class ListStore:
+    """Stands for a PassageStore; counts how often its texts are read."""
+
+    def __init__(self, passages: Sequence[str]) -> None:
+        self.passages, self.reads = list(passages), 0
+
+    def __len__(self) -> int:
+        return len(self.passages)
+
+    def text(self, number: int) -> str:
+        return self.passages[number]
+
+    def texts(self, start: int, stop: int) -> list[str]:
+        self.reads += 1
+        return self.passages[start:stop]
+
+    def id(self, number: int) -> str:
+        return hashlib.blake2b(self.passages[number].encode(), digest_size=8).hexdigest()
+
+    def source(self, number: int) -> str:
+        return f"file-{number % 2}.txt"
+
+
+@pytest.fixture
+def make_store() -> type[ListStore]:
+    return ListStore
+
+
+_TEXT = (
+    "the of and to in a is that for it The OF selection language model corpus query passage index score rank "
+    "Größe STRASSE Straße naïve café Москва слово язык ﬁne ﬁsh ½ 漢字 かな 한국어 हिन्दी ağaç İstanbul Ọ̀rẹ́ x² don't e-mail "
+    "C++ 3.14 2024 I/O foo_bar naïvely résumé data-driven tokens BERT pretraining labels"
+)
+
+
+@pytest.fixture
+def make_texts() -> Callable[..., list[str]]:
+    def made(count: int, seed: int = 0, longest: int = 60) -> list[str]:
+        random = np.random.default_rng(seed)
+        words = _TEXT.split() + [f"w{number}" for number in range(400)]
+        shares = 1 / np.arange(1, len(words) + 1)
+        texts = []
+        for _ in range(count):
+            chosen = random.choice(words, size=int(random.integers(0, longest)), p=shares / shares.sum())
+            ends = random.choice([" ", " ", " ", ", ", ". ", "\n", "\t"], size=len(chosen))
+            texts.append("".join(word + end for word, end in zip(chosen, ends, strict=True)))
+        return texts
+
+    return made

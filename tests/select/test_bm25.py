@@ -1,0 +1,152 @@
+"""BM25 against a plain float64 brute force, by hand, and at its edges."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tasklm.corpus.words import words
+from tasklm.errors import DataError
+from tasklm.recipe import Select
+from tasklm.runs import Artefacts
+from tasklm.select import bm25_index, bm25_search
+from tasklm.select.base import SELECTORS
+from tasklm.tracking import SILENT
+
+
+def brute_force(passages, queries, k1=1.2, b=0.75):
+    """Scores of every query against every passage, [queries, passages], straight from the formula."""
+    bags = [Counter(words(passage)) for passage in passages]
+    lengths = [sum(bag.values()) for bag in bags]
+    average = sum(lengths) / len(lengths)
+    holders = Counter(word for bag in bags for word in bag)
+    table = np.zeros((len(queries), len(passages)))
+    for row, query in enumerate(queries):
+        for term in words(query):  # a repeated term counts again
+            idf = math.log(1 + (len(bags) - holders[term] + 0.5) / (holders[term] + 0.5))
+            for column, bag in enumerate(bags):
+                if bag[term]:
+                    table[row, column] += idf * bag[term] / (bag[term] + k1 * (1 - b + b * lengths[column] / average))
+    return table
+
+
+def ranked(store, queries, folder, k, banned=None, **dials):
+    selector = SELECTORS.get("bm25")(Select(**dials))
+    selector.fit(queries)
+    banned = np.zeros(len(store), bool) if banned is None else banned
+    return selector.score(store, banned, Artefacts(folder), k, SILENT)
+
+
+def rows(ranking):
+    bounds = zip(ranking.offsets[:-1], ranking.offsets[1:], strict=True)
+    return [(ranking.passages[a:z], ranking.scores[a:z]) for a, z in bounds]
+
+
+def check_against(table, ranking, k, banned):
+    for truth, (found, scores) in zip(table, rows(ranking), strict=True):
+        allowed = np.flatnonzero((truth > 0) & ~banned)
+        assert len(found) == min(k, len(allowed))
+        assert len(set(found.tolist())) == len(found) and not banned[found].any()
+        np.testing.assert_allclose(scores, truth[found], rtol=1e-5)
+        best = np.sort(truth[allowed])[::-1][: len(found)]
+        np.testing.assert_allclose(truth[found], best, rtol=1e-6)  # the same passages, up to ties
+        pairs = list(zip((-scores).tolist(), found.tolist(), strict=True))
+        assert pairs == sorted(pairs)  # best first, ties by lower number
+
+
+@pytest.mark.parametrize("k", [1, 7, 50, 10_000])
+def test_equals_brute_force_on_text_of_many_scripts(make_store, make_texts, tmp_path, k):
+    passages = make_texts(600, seed=1)
+    queries = [*make_texts(25, seed=2), "the the the model", "", "nothingknown"]
+    banned = np.random.default_rng(3).random(600) < 0.2
+    ranking = ranked(make_store(passages), queries, tmp_path, k, banned)
+    check_against(brute_force(passages, queries), ranking, k, banned)
+
+
+@pytest.mark.parametrize(("k1", "b"), [(0.0, 0.75), (1.2, 0.0), (0.9, 1.0), (10.0, 0.4)])
+def test_equals_brute_force_for_other_dials(make_store, make_texts, tmp_path, k1, b):
+    passages, queries = make_texts(300, seed=4), make_texts(10, seed=5)
+    ranking = ranked(make_store(passages), queries, tmp_path, 20, k1=k1, b=b)
+    check_against(brute_force(passages, queries, k1, b), ranking, 20, np.zeros(300, bool))
+
+
+def test_many_blocks_and_many_batches_change_nothing(make_store, make_texts, tmp_path, monkeypatch):
+    passages, queries = make_texts(500, seed=6), make_texts(30, seed=7)
+    whole = ranked(make_store(passages), queries, tmp_path / "one", 15)
+    monkeypatch.setattr(bm25_index, "_BLOCK_PASSAGES", 64)
+    monkeypatch.setattr(bm25_index, "_BLOCK_BYTES", 5000)
+    monkeypatch.setattr(bm25_search, "_BATCH_QUERIES", 4)
+    monkeypatch.setattr(bm25_search, "_threads", lambda: 3)
+    parts = ranked(make_store(passages), queries, tmp_path / "many", 15)
+    assert len(list((tmp_path / "many").glob("bm25-*/block-*"))) > 7
+    for name in ("offsets", "passages", "scores"):
+        np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))
+
+
+def test_tiny_case_by_hand(make_store, tmp_path):
+    # N = 3, lengths 2 2 5, avgdl 3. "cat": df 2, idf log(1 + 1.5/2.5) = log 1.6; "dog": df 1, idf log(1 + 2.5/1.5) = log(8/3).
+    # norms k1·(1 − b + b·dl/avgdl): 1.2·0.75 = 0.9 for length 2; 1.2·1.5 = 1.8 for length 5.
+    store = make_store(["Cat sat.", "a dog", "cat CAT cat on mats"])
+    ((found, scores), (dogs, dog_scores)) = rows(ranked(store, ["cat", "dog dog"], tmp_path, 5))
+    assert found.tolist() == [2, 0] and dogs.tolist() == [1]
+    assert scores == pytest.approx([math.log(1.6) * 3 / 4.8, math.log(1.6) / 1.9], rel=1e-6)
+    assert dog_scores == pytest.approx([2 * math.log(8 / 3) / 1.9], rel=1e-6)
+
+
+def test_ties_go_to_the_lower_number(make_store, tmp_path):
+    store = make_store(["same words here", "other", "same words here", "here words same"] * 30)
+    (found, _), = rows(ranked(store, ["words same"], tmp_path, 10))
+    assert found.tolist() == [n for n in range(120) if n % 4 != 1][:10]
+
+
+def test_frequent_repetition_is_counted_exactly(make_store, tmp_path):
+    passages = ["tok " * 300 + "end", "tok " * 70_000, "tok end"]
+    check_against(brute_force(passages, ["tok"]), ranked(make_store(passages), ["tok"], tmp_path, 3), 3, np.zeros(3, bool))
+
+
+def test_unknown_words_and_no_queries_find_nothing(make_store, tmp_path):
+    store = make_store(["one two", "three", "", "—"])
+    ranking = ranked(store, ["zebra", "", "three"], tmp_path, 3)
+    assert ranking.offsets.tolist() == [0, 0, 0, 1] and ranking.passages.tolist() == [1]
+    assert ranked(store, [], tmp_path, 3).offsets.tolist() == [0]
+    assert ranked(make_store(["", "—"]), ["a"], tmp_path, 3).offsets.tolist() == [0, 0]
+
+
+def test_nothing_left_is_an_error_with_a_way_out(make_store, tmp_path):
+    for method in ("bm25", "random"):
+        selector = SELECTORS.get(method)(Select())
+        selector.fit(["a"])
+        with pytest.raises(DataError, match=r"all 2 passages share text with dev or test\. Give a corpus"):
+            selector.score(make_store(["a", "b"]), np.ones(2, bool), Artefacts(tmp_path), 1, SILENT)
+        with pytest.raises(DataError, match="no passages"):
+            selector.score(make_store([]), np.ones(0, bool), Artefacts(tmp_path), 1, SILENT)
+
+
+def test_stop_words_leave_queries_only_when_asked(make_store, tmp_path):
+    store = make_store(["the", "whale", "the sea"])
+    assert ranked(store, ["the whale"], tmp_path, 5).passages.tolist() == [1, 0, 2]
+    assert ranked(store, ["the whale"], tmp_path, 5, stop_words="en").passages.tolist() == [1]
+
+
+def texts_of(*terms):
+    return st.lists(st.sampled_from(terms), max_size=6).map(" ".join)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    passages=st.lists(texts_of("a", "b", "Ä", "日本", "c d"), min_size=1, max_size=12),
+    queries=st.lists(texts_of("a", "ä", "日", "d", "z"), max_size=4),
+    k=st.integers(1, 15), seed=st.integers(0, 9),
+)
+def test_any_small_store(make_store, tmp_path: Path, passages, queries, k, seed):
+    banned = np.random.default_rng(seed).random(len(passages)) < 0.3
+    banned[0] = False
+    store = make_store(passages)
+    check_against(brute_force(passages, queries) if any(map(words, passages)) else np.zeros((len(queries), len(passages))),
+                  ranked(store, queries, tmp_path, k, banned), k, banned)
