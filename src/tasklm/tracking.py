@@ -16,29 +16,66 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+WRITE_EVERY = 15.0  # seconds between lines of progress where no bar can be drawn
+
 
 class Bar:
-    """Progress of one piece of long work; `advance` is cheap enough to call per item."""
-
-    def __init__(self, display: Progress | None, task: TaskID | None) -> None:
-        self._display, self._task = display, task
+    """Progress of one piece of long work; cheap enough to move per item. This one shows nothing."""
 
     def advance(self, amount: float = 1, note: str = "") -> None:
-        """Moves the bar; `note` stands behind it (rate, loss …)."""
-        if self._display is not None and self._task is not None:
-            self._display.advance(self._task, amount)
-            if note:
-                self._display.update(self._task, note=note)
+        """Moves on by an amount; `note` stands behind the bar (rate, loss …)."""
 
     def at(self, position: float, note: str = "") -> None:
-        """Moves the bar to a position."""
-        if self._display is not None and self._task is not None:
-            self._display.update(self._task, completed=position, note=note)
+        """Moves to a position."""
 
     def total(self, amount: float) -> None:
         """Sets how much work there is in all."""
-        if self._display is not None and self._task is not None:
-            self._display.update(self._task, total=amount)
+
+
+class DrawnBar(Bar):
+    """A bar on a terminal."""
+
+    def __init__(self, display: Progress, task: TaskID) -> None:
+        self._display, self._task = display, task
+
+    def advance(self, amount: float = 1, note: str = "") -> None:
+        self._display.advance(self._task, amount)
+        if note:
+            self._display.update(self._task, note=note)
+
+    def at(self, position: float, note: str = "") -> None:
+        self._display.update(self._task, completed=position, note=note)
+
+    def total(self, amount: float) -> None:
+        self._display.update(self._task, total=amount)
+
+
+class WrittenBar(Bar):
+    """A line now and then, where the output is a file or a pipe."""
+
+    def __init__(self, console: Console, title: str, total: float | None) -> None:
+        self._console, self._title, self._total = console, title, total
+        self._done, self._started = 0.0, time.monotonic()
+        self._first, self._written = 0.0, self._started
+
+    def advance(self, amount: float = 1, note: str = "") -> None:
+        self.at(self._done + amount, note)
+
+    def at(self, position: float, note: str = "") -> None:
+        if not self._done:
+            self._first = position  # work that an earlier process did says nothing about the rate
+        self._done, now = position, time.monotonic()
+        if now - self._written < WRITE_EVERY:
+            return
+        self._written = now
+        line = f"{self._title}: {note}".rstrip(": ")
+        if self._total and position > self._first:
+            left = (self._total - position) * (now - self._started) / (position - self._first)
+            line = f"{self._title}: {position / self._total:.0%}, about {left:.0f} s left  {note}"
+        self._console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)
+
+    def total(self, amount: float) -> None:
+        self._total = amount
 
 
 class Sink(Protocol):
@@ -75,30 +112,32 @@ class Tracker:
         """Tells the person at the terminal something, and records it."""
         self.event("message", text=message)
         if self.console is not None:
-            self.console.print(message, markup=False, highlight=False)
+            self.console.print(message, markup=False, highlight=False, soft_wrap=True)
 
     @contextmanager
     def progress(self, title: str, total: float | None = None) -> Iterator[Bar]:
         """Shows a bar with time left while the work inside goes on; bars may nest."""
         if self.console is None:
-            yield Bar(None, None)
+            yield Bar()
+            return
+        if not self.console.is_terminal:
+            yield WrittenBar(self.console, title, total)
             return
         outermost = self._display is None
-        if self._display is None:
-            self._display = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TaskProgressColumn(),
-                TextColumn("{task.fields[note]}"),
-                TimeRemainingColumn(),
-                console=self.console,
-                transient=not self.console.is_terminal,
-            )
-            self._display.start()
-        display = self._display
+        display = self._display = self._display or Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+        )
+        if outermost:
+            display.start()
         task = display.add_task(title, total=total, note="")
         try:
-            yield Bar(display, task)
+            yield DrawnBar(display, task)
         finally:
             display.remove_task(task)
             if outermost:
