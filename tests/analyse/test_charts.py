@@ -9,12 +9,15 @@ import pytest
 from tasklm.analyse.charts import MOST_POINTS, bars, histogram, line_chart, number_text, thinned, ticks
 
 
-@pytest.mark.parametrize(("values", "expected"), [
-    ([0, 10], [0, 2, 4, 6, 8, 10]),
-    ([0.31, 0.69], [0.3, 0.4, 0.5, 0.6, 0.7]),
-    ([-1, 1], [-1, -0.5, 0, 0.5, 1]),
-    ([3, 3], [1, 2, 3, 4, 5]),
-])
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0, 10], [0, 2, 4, 6, 8, 10]),
+        ([0.31, 0.69], [0.3, 0.4, 0.5, 0.6, 0.7]),
+        ([-1, 1], [-1, -0.5, 0, 0.5, 1]),
+        ([3, 3], [1, 2, 3, 4, 5]),
+    ],
+)
 def test_ticks_are_round_and_enclose_the_values(values: list[float], expected: list[float]) -> None:
     made = ticks(values)
     assert made == pytest.approx(expected)

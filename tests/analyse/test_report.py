@@ -68,15 +68,22 @@ def scores(text: str) -> Scores:
 def full(text: str) -> ReportParts:
     """Returns a report with every part, each holding `text` wherever a person's text can stand."""
     return ReportParts(
-        title=text, scores=scores(text),
+        title=text,
+        scores=scores(text),
         findings=[{"level": level, "check": text, "message": text, "examples": [text] * 9} for level in ("note", "error", text)],
         curves=[{"step": s, "stage": text, "seed": 1, "mlm_loss": 9 / (s + 1), "dev_f1": s / 50, text: 1.0} for s in range(50)],
         confusion=([text, "b"], [[3, 1], [0, 4]]),
         mistakes=[{"text": text, "gold": text, "predicted": text, "probability": 0.99}] * 30,
-        selected=[{"id": text, "text": text, "source": text, "score": 3.25, "rank": 1, "asked_by": [text] * 5,
-                   "matched": [text]}] * 12,
-        selected_sources={text: 70, "news": 30}, selected_ranks=[1, 1, 2, 7], selected_scores=[1.5, 2.5, 2.5],
-        words=[(text, 1.25, 17)], contamination=[{"text": text, "split": "test"}], recipe_toml=text, command=text, notes=[text],
+        selected=[{"id": text, "text": text, "source": text, "score": 3.25, "rank": 1, "asked_by": [text] * 5, "matched": [text]}]
+        * 12,
+        selected_sources={text: 70, "news": 30},
+        selected_ranks=[1, 1, 2, 7],
+        selected_scores=[1.5, 2.5, 2.5],
+        words=[(text, 1.25, 17)],
+        contamination=[{"text": text, "split": "test"}],
+        recipe_toml=text,
+        command=text,
+        notes=[text],
     )
 
 
@@ -107,10 +114,16 @@ def test_every_part_is_shown() -> None:
     assert {"polyline", "rect", "mark"} <= page.names
 
 
-@pytest.mark.parametrize("parts", [
-    ReportParts(), ReportParts(notes=["started"]), ReportParts(curves=[{"step": 1, "loss": float("nan")}]),
-    ReportParts(scores=Scores("accuracy", [], [])), ReportParts(confusion=([], [])),
-])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ReportParts(),
+        ReportParts(notes=["started"]),
+        ReportParts(curves=[{"step": 1, "loss": float("nan")}]),
+        ReportParts(scores=Scores("accuracy", [], [])),
+        ReportParts(confusion=([], [])),
+    ],
+)
 def test_a_report_can_be_written_after_any_step(parts: ReportParts) -> None:
     page = checked(render(parts))
     assert "The model has not been scored yet." in "".join(page.text)

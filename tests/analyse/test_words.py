@@ -32,12 +32,15 @@ def test_nothing_to_compare_gives_nothing() -> None:
     assert overrepresented(["a b"] * 9, ["", "12 34"]) == []
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("Don't stop, Me2!", ["don", "t", "stop", "me2"]),
-    ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),  # vowel signs stay inside their words
-    ("cafe\u0301 noir", ["cafe\u0301", "noir"]),
-    ("深層学習 model", ["深", "層", "学", "習", "model"]),
-    ("Привет, мир", ["привет", "мир"]),
-])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Don't stop, Me2!", ["don", "t", "stop", "me2"]),
+        ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),  # vowel signs stay inside their words
+        ("cafe\u0301 noir", ["cafe\u0301", "noir"]),
+        ("深層学習 model", ["深", "層", "学", "習", "model"]),
+        ("Привет, мир", ["привет", "мир"]),
+    ],
+)
 def test_words_of_any_script(text: str, expected: list[str]) -> None:
     assert words(text) == expected

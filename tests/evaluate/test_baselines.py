@@ -84,10 +84,13 @@ def test_the_choice_is_the_first_that_is_best_on_dev(metric: str) -> None:
     assert result.test == []
 
 
-@pytest.mark.parametrize("train", [
-    [("", "a"), ("", "b"), ("  ", "b")],  # no text at all
-    [("one text", "b"), ("another text", "b")],  # one class
-])
+@pytest.mark.parametrize(
+    "train",
+    [
+        [("", "a"), ("", "b"), ("  ", "b")],  # no text at all
+        [("one text", "b"), ("another text", "b")],  # one class
+    ],
+)
 def test_where_nothing_can_be_learned_it_is_the_majority(train: list[tuple[str, str]]) -> None:
     result = tfidf_linear(examples(train), examples([("some", "a")]), examples([("text", "b"), ("x", "a")]), "accuracy")
     assert (result.dev, result.test, result.c, result.parameters) == (["b"], ["b", "b"], None, 0)

@@ -113,9 +113,14 @@ def test_scores_survive_json() -> None:
     assert from_dict(json.loads(json.dumps(to_dict(made)))) == made
 
 
-@pytest.mark.parametrize("damage", [
-    {"rows": [{"name": "x"}]}, {}, {"rows": [], "metric": "accuracy", "labels": [], "no_such_key": 1},
-])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"rows": [{"name": "x"}]},
+        {},
+        {"rows": [], "metric": "accuracy", "labels": [], "no_such_key": 1},
+    ],
+)
 def test_damaged_scores_name_the_way_out(damage: dict[str, object]) -> None:
     with pytest.raises(RunError, match="tasklm evaluate"):
         from_dict(damage)
@@ -123,5 +128,12 @@ def test_damaged_scores_name_the_way_out(damage: dict[str, object]) -> None:
 
 def test_numbers_for_people() -> None:
     assert [time_text(s) for s in (0, 1.26, 9.97, 59.7, 61, 3599.9, 7325)] == [
-        "–", "1.3 s", "10 s", "1 min 00 s", "1 min 01 s", "1 h 00 min", "2 h 02 min"]
+        "–",
+        "1.3 s",
+        "10 s",
+        "1 min 00 s",
+        "1 min 01 s",
+        "1 h 00 min",
+        "2 h 02 min",
+    ]
     assert [flops_text(f) for f in (0.0, 2.74e18, float("nan"))] == ["–", "2.7e18", "–"]

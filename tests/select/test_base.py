@@ -19,7 +19,8 @@ from tasklm.tracking import SILENT
 def ranking_of(*queries: list[tuple[int, float]]) -> Ranking:
     flat = [entry for query in queries for entry in query]
     return Ranking(
-        np.cumsum([0] + [len(query) for query in queries]), np.array([p for p, _ in flat], np.int64),
+        np.cumsum([0] + [len(query) for query in queries]),
+        np.array([p for p, _ in flat], np.int64),
         np.array([s for _, s in flat], np.float32),
     )
 
@@ -65,7 +66,8 @@ def test_union_equals_a_plain_loop(queries, size):
     assert chosen.passages.tolist() == expected
     assert asked(chosen) == [[number for _, number, _ in sorted(seen[p])][:ASKED_KEPT] for p in expected]
     assert [(r, -s, p) for r, s, p in zip(chosen.ranks.tolist(), chosen.scores.tolist(), expected, strict=True)] == [
-        best[p] for p in expected]
+        best[p] for p in expected
+    ]
 
 
 def test_ranking_survives_the_disk_and_damage_is_named(tmp_path):

@@ -101,7 +101,7 @@ def test_tiny_case_by_hand(make_store, tmp_path):
 
 def test_ties_go_to_the_lower_number(make_store, tmp_path):
     store = make_store(["same words here", "other", "same words here", "here words same"] * 30)
-    (found, _), = rows(ranked(store, ["words same"], tmp_path, 10))
+    ((found, _),) = rows(ranked(store, ["words same"], tmp_path, 10))
     assert found.tolist() == [n for n in range(120) if n % 4 != 1][:10]
 
 
@@ -142,11 +142,16 @@ def texts_of(*terms):
 @given(
     passages=st.lists(texts_of("a", "b", "Ä", "日本", "c d"), min_size=1, max_size=12),
     queries=st.lists(texts_of("a", "ä", "日", "d", "z"), max_size=4),
-    k=st.integers(1, 15), seed=st.integers(0, 9),
+    k=st.integers(1, 15),
+    seed=st.integers(0, 9),
 )
 def test_any_small_store(make_store, tmp_path: Path, passages, queries, k, seed):
     banned = np.random.default_rng(seed).random(len(passages)) < 0.3
     banned[0] = False
     store = make_store(passages)
-    check_against(brute_force(passages, queries) if any(map(words, passages)) else np.zeros((len(queries), len(passages))),
-                  ranked(store, queries, tmp_path, k, banned), k, banned)
+    check_against(
+        brute_force(passages, queries) if any(map(words, passages)) else np.zeros((len(queries), len(passages))),
+        ranked(store, queries, tmp_path, k, banned),
+        k,
+        banned,
+    )

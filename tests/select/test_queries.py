@@ -48,10 +48,25 @@ def test_rake_on_the_example_of_its_paper():
     # minimal: degree 2 + 3 + 3 over 3 phrases = 8/3; set: (1 + 2 + 3)/3 = 2; linear: (2 + 3)/2; words of one phrase: its length.
     scores = phrase_scores(ABSTRACT, STOP)
     expected = {
-        "minimal generating sets": 8 / 3 + 6, "linear diophantine equations": 8.5, "minimal supporting set": 8 / 3 + 5,
-        "minimal set": 8 / 3 + 2, "linear constraints": 4.5, "natural numbers": 4, "strict inequations": 4,
-        "nonstrict inequations": 4, "upper bounds": 4, "corresponding algorithms": 3.5, "set": 2, "algorithms": 1.5,
-        "compatibility": 1, "systems": 1, "criteria": 1, "system": 1, "components": 1, "constructing": 1, "solving": 1,
+        "minimal generating sets": 8 / 3 + 6,
+        "linear diophantine equations": 8.5,
+        "minimal supporting set": 8 / 3 + 5,
+        "minimal set": 8 / 3 + 2,
+        "linear constraints": 4.5,
+        "natural numbers": 4,
+        "strict inequations": 4,
+        "nonstrict inequations": 4,
+        "upper bounds": 4,
+        "corresponding algorithms": 3.5,
+        "set": 2,
+        "algorithms": 1.5,
+        "compatibility": 1,
+        "systems": 1,
+        "criteria": 1,
+        "system": 1,
+        "components": 1,
+        "constructing": 1,
+        "solving": 1,
     }
     assert scores == pytest.approx(expected)
     assert key_phrases(ABSTRACT, STOP, 9) == list(expected)[:9]
@@ -60,7 +75,10 @@ def test_rake_on_the_example_of_its_paper():
 
 def test_rake_phrases_end_at_punctuation_but_not_inside_words():
     assert list(phrase_scores("state-of-the-art models; don't stop\nhere (at all)\n\nnext", frozenset(["at", "all"]))) == [
-        "state of the art models", "don t stop here", "next"]
+        "state of the art models",
+        "don t stop here",
+        "next",
+    ]
     assert list(phrase_scores("快速算法。简单，的测试", frozenset("的"))) == ["快 速 算 法", "简 单", "测 试"]
     assert list(phrase_scores("हिन्दी भाषा – अच्छी है", frozenset(["है"]))) == ["हिन्दी भाषा", "अच्छी"]  # marks belong to words
     assert key_phrases("", frozenset(), 5) == [] and key_phrases("the", frozenset(["the"]), 5) == []
@@ -108,7 +126,8 @@ def test_queries_of_whole_texts_keep_order_repetition_and_stop_words():
 def test_queries_of_key_phrases():
     text = SAMPLES["en"] + " " + ABSTRACT
     assert make_queries([text], Select(queries="rake", phrases=2)) == [
-        ["minimal", "generating", "sets", "linear", "diophantine", "equations"]]
+        ["minimal", "generating", "sets", "linear", "diophantine", "equations"]
+    ]
     # stop_words = none: the guessed list only ends phrases
     assert "the" not in make_queries([text], Select(queries="rake"))[0]
 

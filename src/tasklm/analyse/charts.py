@@ -34,16 +34,26 @@ def line_chart(title: str, series: Mapping[str, Sequence[Point]], x_label: str =
         drawn.append(el("polyline", hint, points=path, class_=f"line {colour}"))
         if len(points) <= 40:
             drawn += [
-                el("circle", el("title", f"{name}: {number_text(y)} at {x_label} {number_text(x)}"),
-                   cx=f"{x_of(x):.1f}", cy=f"{y_of(y):.1f}", r="3", class_=f"dot {colour}")
+                el(
+                    "circle",
+                    el("title", f"{name}: {number_text(y)} at {x_label} {number_text(x)}"),
+                    cx=f"{x_of(x):.1f}",
+                    cy=f"{y_of(y):.1f}",
+                    r="3",
+                    class_=f"dot {colour}",
+                )
                 for x, y in points
             ]
     inside = [x for x in x_ticks if min(x for x, _ in every) <= x <= max(x for x, _ in every)]
     axes = _axes([(x_of(x), x) for x in inside], [(y_of(y), y) for y in y_ticks], x_label)
-    legend = el("ul", *(
-        el("li", el("span", class_=f"chip c{number % COLOURS}"), f" {name} ", el("b", number_text(points[-1][1])))
-        for number, (name, points) in enumerate(lines.items())
-    ), class_="legend")
+    legend = el(
+        "ul",
+        *(
+            el("li", el("span", class_=f"chip c{number % COLOURS}"), f" {name} ", el("b", number_text(points[-1][1])))
+            for number, (name, points) in enumerate(lines.items())
+        ),
+        class_="legend",
+    )
     return _figure(title, el("g", *axes, *drawn), legend)
 
 
@@ -67,10 +77,17 @@ def histogram(title: str, values: Sequence[float], x_label: str, bins: int = 24)
     for number, count in enumerate(counts):
         left, right = low + number * step, low + (number + 1) * step
         hint = el("title", f"{number_text(left)} to {number_text(right)}: {count:,}")
-        drawn.append(el(
-            "rect", hint, x=f"{x_of(left) + 0.5:.1f}", width=f"{max(0.5, x_of(right) - x_of(left) - 1):.1f}",
-            y=f"{y_of(count):.1f}", height=f"{HEIGHT - BOTTOM - y_of(count):.1f}", class_="bar c0",
-        ))
+        drawn.append(
+            el(
+                "rect",
+                hint,
+                x=f"{x_of(left) + 0.5:.1f}",
+                width=f"{max(0.5, x_of(right) - x_of(left) - 1):.1f}",
+                y=f"{y_of(count):.1f}",
+                height=f"{HEIGHT - BOTTOM - y_of(count):.1f}",
+                class_="bar c0",
+            )
+        )
     inside = [x for x in ticks([low, high]) if low <= x <= high]
     return _figure(title, el("g", *_axes([(x_of(x), x) for x in inside], [(y_of(y), y) for y in y_ticks], x_label), *drawn))
 
@@ -86,8 +103,15 @@ def bars(rows: Sequence[tuple[Any, float, Any]], *, log: bool = False, strong: S
     for number, (label, value, text) in enumerate(rows):
         share = 0.0 if value <= 0 else 100 * ((math.log10(value) if log else value) - low) / span
         bar = el("span", class_=f"hbar {'c1' if number in strong else 'c0'}", style=f"width:{share:.1f}%")
-        made.append(el("tr", el("th", label, scope="row"), el("td", bar, class_="track"), el("td", text, class_="n"),
-                       class_="ours" if number in strong else None))
+        made.append(
+            el(
+                "tr",
+                el("th", label, scope="row"),
+                el("td", bar, class_="track"),
+                el("td", text, class_="n"),
+                class_="ours" if number in strong else None,
+            )
+        )
     return el("table", el("tbody", *made), class_="bars")
 
 

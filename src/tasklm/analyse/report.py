@@ -91,8 +91,11 @@ _SECTIONS: list[tuple[str, str, Callable[[ReportParts], Html]]] = [
     ("classes", "Classes", lambda parts: classes(parts.confusion)),
     ("mistakes", "Most confident mistakes", lambda parts: mistakes(parts.mistakes)),
     ("data", "The data", lambda parts: data(parts.scores, parts.findings, parts.contamination)),
-    ("selected", "What was selected", lambda parts: selected(
-        parts.selected, parts.selected_sources, parts.selected_ranks, parts.selected_scores)),
+    (
+        "selected",
+        "What was selected",
+        lambda parts: selected(parts.selected, parts.selected_sources, parts.selected_ranks, parts.selected_scores),
+    ),
     ("words", "Words of the selection", lambda parts: typical_words(parts.words)),
     ("cost", "Cost", lambda parts: cost(parts.scores)),
     ("reproduce", "How to reproduce", _reproduce),

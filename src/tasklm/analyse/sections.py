@@ -15,7 +15,10 @@ from tasklm.evaluate.confusion import per_class
 from tasklm.evaluate.scores import Row, Scores, flops_text, metric_name, spread_text, time_text
 
 PUBLISHED = {  # training FLOPs as 6 × parameters × tokens, as the TLM (Yao et al. 2021) and ISS papers report them
-    "RoBERTa-base": 1.54e21, "BERT-base": 2.79e19, "TLM small": 2.74e18, "ISS small": 1.82e18,
+    "RoBERTa-base": 1.54e21,
+    "BERT-base": 2.79e19,
+    "TLM small": 2.74e18,
+    "ISS small": 1.82e18,
 }
 MOST_CLASSES = 25  # a larger confusion matrix cannot be read; its most frequent confusions can
 MOST_MISTAKES, MOST_FINDINGS, MOST_EXAMPLES, MOST_CONTAMINATED = 20, 100, 5, 10
@@ -26,18 +29,40 @@ def score_table(scores: Scores | None) -> Html:
     if scores is None or not scores.rows:
         return Html("")
     others = [name for name in ("accuracy", "micro_f1", "macro_f1") if name != scores.metric]
-    header = ["model", "dev", "test", *map(metric_name, others), "ours − this", "p",
-              "FLOPs", "6·N·tokens", "time", "parameters", "passages"]
-    rows = [[
-        row.name, spread_text(row.dev), spread_text(row.test),
-        *(f"{100 * row.metrics[name]:.1f}" if name in row.metrics else "–" for name in others),
-        *_against(row), flops_text(row.flops_exact), flops_text(row.flops_6nd), time_text(row.seconds),
-        f"{row.parameters:,}" if row.parameters else "–", f"{row.selected_passages:,}" if row.selected_passages else "–",
-    ] for row in scores.rows]
+    header = [
+        "model",
+        "dev",
+        "test",
+        *map(metric_name, others),
+        "ours − this",
+        "p",
+        "FLOPs",
+        "6·N·tokens",
+        "time",
+        "parameters",
+        "passages",
+    ]
+    rows = [
+        [
+            row.name,
+            spread_text(row.dev),
+            spread_text(row.test),
+            *(f"{100 * row.metrics[name]:.1f}" if name in row.metrics else "–" for name in others),
+            *_against(row),
+            flops_text(row.flops_exact),
+            flops_text(row.flops_6nd),
+            time_text(row.seconds),
+            f"{row.parameters:,}" if row.parameters else "–",
+            f"{row.selected_passages:,}" if row.selected_passages else "–",
+        ]
+        for row in scores.rows
+    ]
     ours = [number for number, row in enumerate(scores.rows) if row.kind == "ours"]
     seeds = "1 seed" if scores.seeds == 1 else f"{scores.seeds} seeds, mean ± sample standard deviation"
-    about = (f"{metric_name(scores.metric)} × 100; {seeds}. In brackets the {scores.confidence:.0%} bootstrap interval over test "
-             "examples; the difference is a paired bootstrap over the same examples.")
+    about = (
+        f"{metric_name(scores.metric)} × 100; {seeds}. In brackets the {scores.confidence:.0%} bootstrap interval over test "
+        "examples; the difference is a paired bootstrap over the same examples."
+    )
     return joined([table(header, rows, strong=ours), el("p", about, class_="soft")])
 
 
@@ -66,8 +91,15 @@ def classes(confusion: tuple[Sequence[str], Any] | None) -> Html:
     labels, matrix = [clipped(label, 60) for label in confusion[0]], np.asarray(confusion[1])
     scored = table(
         ["class", "precision", "recall", "F1", "examples", "predicted"],
-        [[label, *(f"{100 * value:.1f}" for value in (one.precision, one.recall, one.f1)), f"{one.gold:,}", f"{one.predicted:,}"]
-         for label, one in zip(labels, per_class(matrix), strict=True)],
+        [
+            [
+                label,
+                *(f"{100 * value:.1f}" for value in (one.precision, one.recall, one.f1)),
+                f"{one.gold:,}",
+                f"{one.predicted:,}",
+            ]
+            for label, one in zip(labels, per_class(matrix), strict=True)
+        ],
     )
     shown = _matrix(labels, matrix) if len(labels) <= MOST_CLASSES else _confusions(labels, matrix)
     return joined([shown, el("h3", "By class"), scored])
@@ -78,8 +110,14 @@ def mistakes(entries: Sequence[Mapping[str, Any]]) -> Html:
     made = []
     for entry in entries[:MOST_MISTAKES]:
         sure = f" with probability {entry['probability']:.2f}" if _is_number(entry.get("probability")) else ""
-        head = joined(["predicted ", el("b", clipped(entry.get("predicted", ""), 60)), f"{sure}, is ",
-                       el("b", clipped(entry.get("gold", ""), 60))])
+        head = joined(
+            [
+                "predicted ",
+                el("b", clipped(entry.get("predicted", ""), 60)),
+                f"{sure}, is ",
+                el("b", clipped(entry.get("gold", ""), 60)),
+            ]
+        )
         made.append(el("div", el("div", head, class_="soft"), passage(str(entry.get("text", "")), 800), class_="card"))
     return joined(made)
 
@@ -111,8 +149,10 @@ def cost(scores: Scores | None) -> Html:
     rows = [(name, flops, flops_text(flops)) for name, flops in entries]
     here = [number for number, (name, flops) in enumerate(entries) if name == ours.name and flops == ours.flops_6nd]
     times = PUBLISHED["BERT-base"] / ours.flops_6nd
-    about = ("Training FLOPs as 6 × parameters × tokens, on a logarithmic scale; the others as their papers report them. "
-             f"BERT-base's pretraining cost {f'{times:,.0f}' if times >= 10 else f'{times:.2g}'} times as much.")
+    about = (
+        "Training FLOPs as 6 × parameters × tokens, on a logarithmic scale; the others as their papers report them. "
+        f"BERT-base's pretraining cost {f'{times:,.0f}' if times >= 10 else f'{times:.2g}'} times as much."
+    )
     exact = f" Counted exactly, this run took {flops_text(ours.flops_exact)}." if ours.flops_exact > 0 else ""
     return joined([bars(rows, log=True, strong=here), el("p", about + exact, class_="soft")])
 
@@ -131,8 +171,13 @@ def _matrix(labels: Sequence[str], matrix: Any) -> Html:
     for gold, (label, counts) in enumerate(zip(labels, matrix, strict=True)):
         shares = counts / max(1, counts.sum())
         cells = [
-            el("td", f"{int(count):,}", class_="right" if gold == at else None, title=f"{label} → {labels[at]}: {share:.0%}",
-               style=f"background:rgba(60,135,225,{0.6 * share:.2f})" if count else None)
+            el(
+                "td",
+                f"{int(count):,}",
+                class_="right" if gold == at else None,
+                title=f"{label} → {labels[at]}: {share:.0%}",
+                style=f"background:rgba(60,135,225,{0.6 * share:.2f})" if count else None,
+            )
             for at, (count, share) in enumerate(zip(counts, shares, strict=True))
         ]
         rows.append(el("tr", el("th", label, scope="row"), *cells))
@@ -154,10 +199,13 @@ def _finding(finding: Mapping[str, Any]) -> Html:
     style = level if level in ("error", "warning") else "note"
     examples = [clipped(example, 300) for example in (finding.get("examples") or ())[:MOST_EXAMPLES]]
     check = f" · {clipped(finding['check'], 100)}" if finding.get("check") else ""
-    return el("div", el("div", el("span", level, class_=f"level {style}"), escaped(check)),
-              el("p", clipped(finding.get("message", ""), 1000)),
-              folded(f"{len(examples)} example{'s' if len(examples) > 1 else ''}", items(examples)) if examples else escaped(""),
-              class_="card")
+    return el(
+        "div",
+        el("div", el("span", level, class_=f"level {style}"), escaped(check)),
+        el("p", clipped(finding.get("message", ""), 1000)),
+        folded(f"{len(examples)} example{'s' if len(examples) > 1 else ''}", items(examples)) if examples else escaped(""),
+        class_="card",
+    )
 
 
 def _value(value: Any) -> str:

@@ -43,11 +43,16 @@ def typical_words(entries: Sequence[tuple[str, float, int]]) -> Html:
     if not entries:
         return Html("")
     shown = [(clipped(word, 40), odds, f"{odds:.2f} · {count:,} times") for word, odds, count in entries[:40]]
-    return joined([
-        el("p", "Words that occur more often in the selection than in a random sample of the corpus, the surest first: "
-                "log-odds with a Dirichlet prior, and how often the selection holds the word."),
-        bars(shown),
-    ])
+    return joined(
+        [
+            el(
+                "p",
+                "Words that occur more often in the selection than in a random sample of the corpus, the surest first: "
+                "log-odds with a Dirichlet prior, and how often the selection holds the word.",
+            ),
+            bars(shown),
+        ]
+    )
 
 
 def highlighted(text: str, matched: set[str]) -> Html:
@@ -56,7 +61,7 @@ def highlighted(text: str, matched: set[str]) -> Html:
     end = 0
     for match in word_pattern().finditer(text):
         if match.group().lower() in matched:
-            made += [text[end:match.start()], el("mark", match.group())]
+            made += [text[end : match.start()], el("mark", match.group())]
             end = match.end()
     return joined([*made, text[end:]])
 
@@ -93,8 +98,10 @@ def _cards(passages: Sequence[Mapping[str, Any]]) -> list[Html]:
         queries = escaped("")
         if asked:
             more = "" if len(asked) <= 3 else f", 3 of {len(asked):,} shown"
-            queries = folded(f"asked for by {len(asked):,} task example{'s' if len(asked) > 1 else ''}{more}",
-                             *(passage(query, QUERY_LENGTH) for query in asked[:3]))
+            queries = folded(
+                f"asked for by {len(asked):,} task example{'s' if len(asked) > 1 else ''}{more}",
+                *(passage(query, QUERY_LENGTH) for query in asked[:3]),
+            )
         made.append(el("div", el("div", " · ".join(facts), class_="soft"), text, queries, class_="card"))
     return made
 

@@ -35,8 +35,9 @@ def overrepresented(
             continue
         other = there[word]
         alpha = prior * (occurrences + other) / both_total
-        log_odds = (math.log((occurrences + alpha) / (here_total + prior - occurrences - alpha))
-                    - math.log((other + alpha) / (there_total + prior - other - alpha)))
+        log_odds = math.log((occurrences + alpha) / (here_total + prior - occurrences - alpha)) - math.log(
+            (other + alpha) / (there_total + prior - other - alpha)
+        )
         deviation = math.sqrt(1 / (occurrences + alpha) + 1 / (other + alpha))
         if log_odds > 0:
             ranked.append((log_odds / deviation, word, log_odds, occurrences))

@@ -101,11 +101,16 @@ def contaminated(store: PassageStore, splits: Mapping[str, Sequence[str]], run_w
             for i in np.flatnonzero(places >= 0)[: MOST_EXAMPLES - len(result.examples)]:
                 shared = runs.task[places[i] : places[i] + sizes[i]]
                 split, number = runs.origin(int(places[i]))
-                result.examples.append({
-                    "id": store.id(start + int(i)), "source": store.source(start + int(i)),
-                    "words": " ".join(names[word - 1] for word in shared), "split": split, "example": number,
-                    "text": texts[i],
-                })
+                result.examples.append(
+                    {
+                        "id": store.id(start + int(i)),
+                        "source": store.source(start + int(i)),
+                        "words": " ".join(names[word - 1] for word in shared),
+                        "split": split,
+                        "example": number,
+                        "text": texts[i],
+                    }
+                )
             bar.advance(stop - start)
     tracker.event("contamination", banned=int(result.banned.sum()), short=result.short, unchecked=result.unchecked)
     return result

@@ -89,8 +89,9 @@ def same_run(left: NDArray[np.int32], i: int, right: NDArray[np.int32], j: int, 
 
 
 @compiled
-def fill_runs(ids: NDArray[np.int32], starts: Ints, lengths: NDArray[np.int32],
-              hashes: Keys, places: Ints, sizes: NDArray[np.int32]) -> None:
+def fill_runs(
+    ids: NDArray[np.int32], starts: Ints, lengths: NDArray[np.int32], hashes: Keys, places: Ints, sizes: NDArray[np.int32]
+) -> None:
     """Files the runs `ids[start : start + length]` by hash in an open table; equal runs once, unequal ones side by side."""
     mask = np.uint64(places.size - 1)
     for r in range(starts.size):
@@ -106,8 +107,17 @@ def fill_runs(ids: NDArray[np.int32], starts: Ints, lengths: NDArray[np.int32],
 
 
 @compiled
-def find_runs(ids: NDArray[np.int32], ends: Ints, run_lengths: NDArray[np.int32], task: NDArray[np.int32],
-              hashes: Keys, places: Ints, sizes: NDArray[np.int32], found: Ints, found_sizes: NDArray[np.int32]) -> None:
+def find_runs(
+    ids: NDArray[np.int32],
+    ends: Ints,
+    run_lengths: NDArray[np.int32],
+    task: NDArray[np.int32],
+    hashes: Keys,
+    places: Ints,
+    sizes: NDArray[np.int32],
+    found: Ints,
+    found_sizes: NDArray[np.int32],
+) -> None:
     """For each text `ids[ends[t-1] : ends[t]]` sets `found[t]` to the place in `task` of the first run it shares, or -1.
 
     Word number 0 stands for words that no task text has: no run crosses it. Equal hashes are compared word by word.

@@ -18,10 +18,15 @@ _SENTENCE_END = re.compile(
 )
 _LINE_END = re.compile(r"[\n\r]+\s*")
 _SPACE = re.compile(r"\s+")
-_ABBREVIATIONS = frozenset(re.findall(r"\S+", """
+_ABBREVIATIONS = frozenset(
+    re.findall(
+        r"\S+",
+        """
     mr mrs ms dr prof rev hon st jr sr vs etc al e.g i.e cf eq eqs fig figs tab sec no nos vol pp p ed eds approx dept inc ltd co
     corp jan feb mar apr jun jul aug sep sept oct nov dec bzw z.b d.h u.a ca usw evtl m mme mlle cap art núm sra
-"""))
+""",
+    )
+)
 _LONGEST_WORD = 1000  # characters; what is longer is no word, but data, and is cut so that no passage grows without limit
 
 

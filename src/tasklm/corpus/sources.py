@@ -15,8 +15,20 @@ from tasklm.corpus.tables import COMPRESSED, TABLES, Row, Watch, kind_of, missin
 from tasklm.errors import DataError
 
 PLAIN = (".txt", ".text", ".md", ".rst")
-TEXT_NAMES = ("text", "content", "document", "passage", "body", "contents", "paragraph", "article", "abstract", "raw_content",
-              "sentence", "maintext")
+TEXT_NAMES = (
+    "text",
+    "content",
+    "document",
+    "passage",
+    "body",
+    "contents",
+    "paragraph",
+    "article",
+    "abstract",
+    "raw_content",
+    "sentence",
+    "maintext",
+)
 _BLOCK = 1 << 16  # characters of plain text handed on at once
 _PEEK = 100  # rows in which the text column is looked for
 
@@ -39,8 +51,13 @@ def find_files(paths: Sequence[str]) -> list[Path]:
     for pattern in paths:
         matches = list(_matches(pattern))
         if not matches:
-            raise DataError("no file with text is found there", file=pattern, remedy=(
-                f"Name files, folders or globs with {', '.join(PLAIN + TABLES)}, plain or with {' or '.join(COMPRESSED)}."))
+            raise DataError(
+                "no file with text is found there",
+                file=pattern,
+                remedy=(
+                    f"Name files, folders or globs with {', '.join(PLAIN + TABLES)}, plain or with {' or '.join(COMPRESSED)}."
+                ),
+            )
         for path in matches:
             found.setdefault(path.resolve(), path)
     return sorted(found.values(), key=str)
@@ -91,8 +108,11 @@ def read_documents(
     elif kind in TABLES:
         yield from _table_documents(path, column, counts, watch)
     else:
-        raise DataError("the kind of file is not known by its name", file=path, remedy=(
-            f"Use one of {', '.join(PLAIN + TABLES)}; all but Parquet may end in {' or '.join(COMPRESSED)}."))
+        raise DataError(
+            "the kind of file is not known by its name",
+            file=path,
+            remedy=(f"Use one of {', '.join(PLAIN + TABLES)}; all but Parquet may end in {' or '.join(COMPRESSED)}."),
+        )
 
 
 def _blocks(path: Path, watch: Watch | None) -> Iterator[str]:
@@ -136,8 +156,12 @@ def as_text(value: Any, column: str, path: Path, line: int) -> str:
         return ""
     if isinstance(value, bool | int | float):
         return str(value)
-    raise DataError(f"column {column!r} holds a {type(value).__name__}, not text", file=path, line=line,
-                    remedy="Name a column of plain text with --text-column or --corpus-column.")
+    raise DataError(
+        f"column {column!r} holds a {type(value).__name__}, not text",
+        file=path,
+        line=line,
+        remedy="Name a column of plain text with --text-column or --corpus-column.",
+    )
 
 
 def _text_column(path: Path, column: str, names: list[str], rows: list[Row]) -> str:
@@ -154,8 +178,12 @@ def _text_column(path: Path, column: str, names: list[str], rows: list[Row]) -> 
     # prose, not names or addresses: a few words at least
     if best and lengths[best] >= 20 and any(len(str(row.values.get(best)).split()) >= 4 for row in rows):
         return best
-    raise NoTextColumn(f"no column looks like text; the columns are {', '.join(map(repr, names))}", file=path, line=1,
-                       remedy="Name the text's with --corpus-column (recipe: data.corpus_column), or leave the file out.")
+    raise NoTextColumn(
+        f"no column looks like text; the columns are {', '.join(map(repr, names))}",
+        file=path,
+        line=1,
+        remedy="Name the text's with --corpus-column (recipe: data.corpus_column), or leave the file out.",
+    )
 
 
 def mean_length(rows: Sequence[Row], name: str) -> float:

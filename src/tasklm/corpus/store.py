@@ -1,10 +1,10 @@
 """The corpus on disk: passages cut, deduplicated and numbered once, then read through memory maps by every later step.
 
-    text.bin      the passages, UTF-8, one after another
-    offsets.npy   int64, where each begins; one more for the end
-    ids.npy       uint64, `text_key` of each: the same text has the same id in every corpus
-    sources.npy   uint32, places in sources.json
-    store.json    format and counts; written last
+text.bin      the passages, UTF-8, one after another
+offsets.npy   int64, where each begins; one more for the end
+ids.npy       uint64, `text_key` of each: the same text has the same id in every corpus
+sources.npy   uint32, places in sources.json
+store.json    format and counts; written last
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class _Column:
 
     def _header(self) -> None:
         np.lib.format.write_array_header_1_0(
-            self._file, {"descr": self._dtype.str, "fortran_order": False, "shape": (self._count,)})
+            self._file, {"descr": self._dtype.str, "fortran_order": False, "shape": (self._count,)}
+        )
 
     def append(self, values: NDArray[Any]) -> None:
         self._file.write(values.astype(self._dtype).tobytes())
@@ -79,7 +80,8 @@ class _Writer:
         self._held: list[tuple[bytes, int, int, int]] = []  # text, key, source, words
         self._text: BinaryIO = (folder / "text.bin").open("wb")
         self._offsets, self._ids, self._origins = (
-            _Column(folder / name, dtype) for name, dtype in (("offsets.npy", "<i8"), ("ids.npy", "<u8"), ("sources.npy", "<u4")))
+            _Column(folder / name, dtype) for name, dtype in (("offsets.npy", "<i8"), ("ids.npy", "<u8"), ("sources.npy", "<u4"))
+        )
         self._offsets.append(np.zeros(1, dtype=np.int64))
 
     def add(self, text: str, word_count: int, source: int) -> None:
@@ -139,8 +141,11 @@ def build_store(folder: Path, files: Sequence[Path], column: str, passage_words:
                 held = True
             counts["empty"] += not held  # marks without words
     if not counts["passages"]:
-        raise DataError("the corpus has no text", file=", ".join(map(str, files[:3])), remedy=(
-            "Name other files, or the column with the text with --corpus-column (recipe: data.corpus_column)."))
+        raise DataError(
+            "the corpus has no text",
+            file=", ".join(map(str, files[:3])),
+            remedy=("Name other files, or the column with the text with --corpus-column (recipe: data.corpus_column)."),
+        )
     tracker.event("corpus", **counts)
     write_json(folder / "store.json", {"format": FORMAT, "counts": dict(counts)})
 
@@ -186,8 +191,10 @@ class PassageStore:
         try:
             record = read_json(folder / "store.json")
             if record["format"] != FORMAT:
-                raise RunError(f"{folder} was written by another version of tasklm (format {record['format']}, this one reads "
-                               f"{FORMAT}). {again}")
+                raise RunError(
+                    f"{folder} was written by another version of tasklm (format {record['format']}, this one reads "
+                    f"{FORMAT}). {again}"
+                )
             store = cls(folder, dict(record["counts"]))
             ends = (len(store._offsets) - 1, len(store._ids), len(store._origins), store.counts["passages"])
             whole = len(set(ends)) == 1 and int(store._offsets[-1]) == os.fstat(store._text).st_size

@@ -120,8 +120,12 @@ def read_lines(path: Path, watch: Watch | None = None) -> Iterator[str]:
             while line := file.readline(LONGEST_LINE + 1):
                 number += 1
                 if len(line) > LONGEST_LINE:
-                    raise DataError(f"the line is longer than {LONGEST_LINE >> 20} million characters", file=path, line=number,
-                                    remedy="Put one example or document on a line, or split it.")
+                    raise DataError(
+                        f"the line is longer than {LONGEST_LINE >> 20} million characters",
+                        file=path,
+                        line=number,
+                        remedy="Put one example or document on a line, or split it.",
+                    )
                 yield line
         except UnicodeDecodeError:
             raise _not_utf8(path) from None
@@ -156,8 +160,11 @@ def read_rows(path: Path, columns: Sequence[str] | None = None, *, watch: Watch 
     elif kind in (".jsonl", ".ndjson", ".json"):
         rows = _json_rows(path, columns, watch)
     else:
-        raise DataError("the kind of table is not known by its name", file=path,
-                        remedy=f"Use one of {', '.join(TABLES)}; all but Parquet may end in .gz or .zst.")
+        raise DataError(
+            "the kind of table is not known by its name",
+            file=path,
+            remedy=f"Use one of {', '.join(TABLES)}; all but Parquet may end in .gz or .zst.",
+        )
     empty = True
     for row in rows:
         empty = False
@@ -169,9 +176,13 @@ def read_rows(path: Path, columns: Sequence[str] | None = None, *, watch: Watch 
 def missing_column(path: Path, column: str, found: Sequence[str]) -> DataError:
     """Returns the error for a column that a file does not have, which lists those that it has."""
     columns = ", ".join(map(repr, found))
-    return DataError(f"there is no column {column!r}{nearest(column, list(found))}; the columns are {columns}", file=path, line=1,
-                     remedy="Name one that is there with --text-column, --label-column or --corpus-column "
-                     "(recipe: data.text_column, data.label_column, data.corpus_column).")
+    return DataError(
+        f"there is no column {column!r}{nearest(column, list(found))}; the columns are {columns}",
+        file=path,
+        line=1,
+        remedy="Name one that is there with --text-column, --label-column or --corpus-column "
+        "(recipe: data.text_column, data.label_column, data.corpus_column).",
+    )
 
 
 def _pick(path: Path, header: Sequence[str], columns: Sequence[str] | None) -> list[str]:
@@ -189,13 +200,21 @@ def _separated_rows(path: Path, columns: Sequence[str] | None, watch: Watch | No
         if header is None:
             header = [name.strip() or f"column {i}" for i, name in enumerate(fields, 1)]
             if twice := sorted({name for name in header if header.count(name) > 1}):
-                raise DataError(f"the column name {twice[0]!r} occurs twice", file=path, line=number,
-                                remedy="Give each column its own name.")
+                raise DataError(
+                    f"the column name {twice[0]!r} occurs twice", file=path, line=number, remedy="Give each column its own name."
+                )
             wanted = {name: header.index(name) for name in _pick(path, header, columns)}
         elif len(fields) != len(header):
-            raise DataError(f"the row has {len(fields)} fields, the header has {len(header)}", file=path, line=number, remedy=(
-                "Write fields without tabs and line breaks, or use JSON lines." if tabs else
-                'Put fields that contain commas, quotes or line breaks in "quotes", and double the quotes inside them.'))
+            raise DataError(
+                f"the row has {len(fields)} fields, the header has {len(header)}",
+                file=path,
+                line=number,
+                remedy=(
+                    "Write fields without tabs and line breaks, or use JSON lines."
+                    if tabs
+                    else 'Put fields that contain commas, quotes or line breaks in "quotes", and double the quotes inside them.'
+                ),
+            )
         else:
             yield Row(number, {name: fields[place] for name, place in wanted.items()})
 
@@ -212,8 +231,12 @@ def _csv_records(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[s
         except StopIteration:
             return
         except csv.Error as error:
-            raise DataError(f"the row that begins here is not valid CSV ({error})", file=path, line=number,
-                            remedy='Close every quote, and write a quote inside a quoted field as "".') from None
+            raise DataError(
+                f"the row that begins here is not valid CSV ({error})",
+                file=path,
+                line=number,
+                remedy='Close every quote, and write a quote inside a quoted field as "".',
+            ) from None
         if fields:  # not a blank line
             yield number, fields
 
@@ -246,11 +269,19 @@ def _json_rows(path: Path, columns: Sequence[str] | None, watch: Watch | None) -
         try:
             values = json.loads(line)
         except (json.JSONDecodeError, RecursionError) as error:
-            raise DataError(f"the line is not valid JSON ({error})", file=path, line=number,
-                            remedy="Write one JSON object per line; jq -c '.[]' FILE makes that from a JSON list.") from None
+            raise DataError(
+                f"the line is not valid JSON ({error})",
+                file=path,
+                line=number,
+                remedy="Write one JSON object per line; jq -c '.[]' FILE makes that from a JSON list.",
+            ) from None
         if not isinstance(values, dict):
-            raise DataError(f"the line is a JSON {type(values).__name__}, not an object", file=path, line=number,
-                            remedy="""Write one object per line, such as {"text": "…", "label": "…"}.""")
+            raise DataError(
+                f"the line is a JSON {type(values).__name__}, not an object",
+                file=path,
+                line=number,
+                remedy="""Write one object per line, such as {"text": "…", "label": "…"}.""",
+            )
         if "\\u" in line:
             values = {name: _without_surrogates(value) for name, value in values.items()}
         if columns is not None:
@@ -283,5 +314,8 @@ def _parquet_rows(path: Path, columns: Sequence[str] | None, watch: Watch | None
                 if watch is not None:
                     watch(path.stat().st_size // table.num_row_groups)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise DataError(f"the file is not valid Parquet ({error})", file=path,
-                            remedy="Copy or write it again; tasklm reads plain Parquet files.") from None
+            raise DataError(
+                f"the file is not valid Parquet ({error})",
+                file=path,
+                remedy="Copy or write it again; tasklm reads plain Parquet files.",
+            ) from None

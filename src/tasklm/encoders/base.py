@@ -21,7 +21,7 @@ class Shape:
     heads: int
     feedforward: int
     positions: int
-    dropout: float = 0.1
+    dropout: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values."""

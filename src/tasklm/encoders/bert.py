@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from tasklm.encoders.attention import attend, piece_mask
 from tasklm.encoders.base import ENCODERS, Shape
+from tasklm.encoders.weights import draw_weights, initial_spread
 from tasklm.tokens.batches import TokenBatch
 
 EPSILON = 1e-12  # of LayerNorm, as published
@@ -50,7 +51,9 @@ class Bert(nn.Module):
         self.norm = nn.LayerNorm(shape.width, EPSILON)
         self.dropout = nn.Dropout(shape.dropout)
         self.layers = nn.ModuleList(BertLayer(shape) for _ in range(shape.layers))
-        self.apply(_initialise)
+        spread = initial_spread(shape.width)
+        for module in self.modules():
+            draw_weights(module, spread)
 
     def forward(self, batch: TokenBatch) -> Tensor:
         hidden = self.dropout(self.norm(self.token(batch.ids) + self.position(batch.positions)))
@@ -58,11 +61,3 @@ class Bert(nn.Module):
         for layer in self.layers:
             hidden = layer(hidden, mask)
         return torch.as_tensor(hidden)
-
-
-def _initialise(module: nn.Module) -> None:
-    """Draws weights from N(0, 0.02²), as published; biases are 0."""
-    if isinstance(module, (nn.Linear, nn.Embedding)):
-        nn.init.normal_(module.weight, std=0.02)
-    if isinstance(module, nn.Linear):
-        nn.init.zeros_(module.bias)

@@ -33,5 +33,4 @@ def shape_of(settings: Model, size: str, vocabulary: int, positions: int) -> Sha
         heads=heads,
         feedforward=settings.feedforward or 4 * width,
         positions=positions,
-        dropout=settings.dropout,
     )

@@ -27,15 +27,23 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Returns the percentile interval of the metric averaged over seeds; `predicted` is seeds × n."""
     rows = np.atleast_2d(predicted)
-    scores = np.concatenate([
-        _mean_over_seeds(metric, pattern_gold, patterns, classes, weights)
-        for pattern_gold, patterns, weights in _resampled(gold, rows, classes, resamples, seed)
-    ])
+    scores = np.concatenate(
+        [
+            _mean_over_seeds(metric, pattern_gold, patterns, classes, weights)
+            for pattern_gold, patterns, weights in _resampled(gold, rows, classes, resamples, seed)
+        ]
+    )
     return _percentiles(scores, confidence)
 
 
 def paired_difference(
-    gold: Array, ours: Array, other: Array, metric: str, classes: int, resamples: int = 1000, confidence: float = 0.95,
+    gold: Array,
+    ours: Array,
+    other: Array,
+    metric: str,
+    classes: int,
+    resamples: int = 1000,
+    confidence: float = 0.95,
     seed: int = 0,
 ) -> dict[str, float]:
     """Returns ours − other: `difference`, its interval `low`, `high`, and the two-sided `p` of a paired bootstrap.
@@ -46,7 +54,7 @@ def paired_difference(
     ours, other = np.atleast_2d(ours), np.atleast_2d(other)
     drawn = []
     for pattern_gold, patterns, weights in _resampled(gold, np.concatenate([ours, other]), classes, resamples, seed):
-        mine, its = patterns[: len(ours)], patterns[len(ours):]
+        mine, its = patterns[: len(ours)], patterns[len(ours) :]
         drawn.append(
             _mean_over_seeds(metric, pattern_gold, mine, classes, weights)
             - _mean_over_seeds(metric, pattern_gold, its, classes, weights)

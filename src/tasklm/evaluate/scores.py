@@ -76,10 +76,23 @@ def spread(values: Sequence[float], interval: tuple[float, float] | None = None)
 
 
 def make_row(
-    name: str, kind: Kind, metric: str, classes: int, *, dev: Predicted | None = None, test: Predicted | None = None,
-    ours_test: Array | None = None, resamples: int = 1000, confidence: float = 0.95, seed: int = 0,
-    flops_6nd: float = 0.0, flops_exact: float = 0.0, seconds: float = 0.0, parameters: int = 0,
-    selected_passages: int = 0, selected_tokens: int = 0,
+    name: str,
+    kind: Kind,
+    metric: str,
+    classes: int,
+    *,
+    dev: Predicted | None = None,
+    test: Predicted | None = None,
+    ours_test: Array | None = None,
+    resamples: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+    flops_6nd: float = 0.0,
+    flops_exact: float = 0.0,
+    seconds: float = 0.0,
+    parameters: int = 0,
+    selected_passages: int = 0,
+    selected_tokens: int = 0,
 ) -> Row:
     """Returns the row of (gold, predictions: seeds × n) on dev and test; `ours_test` (seeds × n) is paired with it."""
     dev = dev if dev is not None and len(dev[0]) else None
@@ -95,8 +108,18 @@ def make_row(
     shown = test if test is not None else dev
     metrics = {} if shown is None else {other: mean_score(shown[0], shown[1], other, classes) for other in METRICS}
     return Row(
-        name, kind, on_dev, on_test, metrics, flops_6nd=flops_6nd, flops_exact=flops_exact, seconds=seconds,
-        parameters=parameters, selected_passages=selected_passages, selected_tokens=selected_tokens, against=against,
+        name,
+        kind,
+        on_dev,
+        on_test,
+        metrics,
+        flops_6nd=flops_6nd,
+        flops_exact=flops_exact,
+        seconds=seconds,
+        parameters=parameters,
+        selected_passages=selected_passages,
+        selected_tokens=selected_tokens,
+        against=against,
     )
 
 
@@ -138,8 +161,11 @@ def verdict(scores: Scores) -> str:
 def table(scores: Scores) -> Table:
     """Returns the score table for the terminal."""
     on_test = any(row.test is not None for row in scores.rows)
-    shown = Table(title=f"{metric_name(scores.metric)} × 100, mean ± sd over seeds" +
-                  (f", [{scores.confidence:.0%} interval]" if on_test else ""), title_style="bold")
+    shown = Table(
+        title=f"{metric_name(scores.metric)} × 100, mean ± sd over seeds"
+        + (f", [{scores.confidence:.0%} interval]" if on_test else ""),
+        title_style="bold",
+    )
     shown.add_column("model", overflow="fold")
     shown.add_column("dev", justify="right", no_wrap=True)
     if on_test:
@@ -147,8 +173,13 @@ def table(scores: Scores) -> Table:
     shown.add_column("FLOPs", justify="right", no_wrap=True)
     shown.add_column("time", justify="right", no_wrap=True)
     for row in scores.rows:
-        cells = [row.name, spread_text(row.dev), *([spread_text(row.test)] if on_test else []),
-                 flops_text(row.flops_exact or row.flops_6nd), time_text(row.seconds)]
+        cells = [
+            row.name,
+            spread_text(row.dev),
+            *([spread_text(row.test)] if on_test else []),
+            flops_text(row.flops_exact or row.flops_6nd),
+            time_text(row.seconds),
+        ]
         shown.add_row(*[Text(cell) for cell in cells], style="bold" if row.kind == "ours" else None)  # Text: [ ] is no markup
     return shown
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasklm.encoders.base import Encoder, Shape
+from tasklm.encoders.weights import draw_weights, initial_spread
 from tasklm.objectives.base import OBJECTIVES, Corrupted
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
@@ -21,8 +22,7 @@ class MaskedLanguageModel(nn.Module):
         self.dense = nn.Linear(shape.width, shape.width)
         self.norm = nn.LayerNorm(shape.width, 1e-12)
         self.bias = nn.Parameter(torch.zeros(shape.vocabulary))
-        nn.init.normal_(self.dense.weight, std=0.02)
-        nn.init.zeros_(self.dense.bias)
+        draw_weights(self.dense, initial_spread(shape.width))
         self.mask_rate, self.mask, self.types = mask_rate, vocabulary.mask, shape.vocabulary
         self.specials = vocabulary.specials
 

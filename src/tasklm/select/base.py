@@ -81,7 +81,12 @@ class Selector(Protocol):
         """Learns what the task looks like from its training texts; labels are not used."""
 
     def score(
-        self, store: PassageStore, banned: npt.NDArray[np.bool_], indexes: Artefacts, k: int, tracker: Tracker,
+        self,
+        store: PassageStore,
+        banned: npt.NDArray[np.bool_],
+        indexes: Artefacts,
+        k: int,
+        tracker: Tracker,
     ) -> Ranking:
         """Returns the k best passages per query; a banned passage is never ranked."""
 
@@ -106,7 +111,11 @@ def union(ranking: Ranking, passages: int | None) -> Chosen:
     asked_offsets = np.zeros(len(chosen) + 1, np.int64)
     np.cumsum(np.minimum(counts[chosen], ASKED_KEPT), out=asked_offsets[1:])
     return Chosen(
-        chosen.astype(np.int64), scores[chosen], ranks[chosen], asked_offsets, _asked_by(ranking, chosen, asked_offsets, size),
+        chosen.astype(np.int64),
+        scores[chosen],
+        ranks[chosen],
+        asked_offsets,
+        _asked_by(ranking, chosen, asked_offsets, size),
     )
 
 
@@ -121,7 +130,10 @@ def _ranks_of(offsets: npt.NDArray[np.int64], first: int, count: int) -> npt.NDA
 
 
 def _asked_by(
-    ranking: Ranking, chosen: npt.NDArray[np.int64], asked_offsets: npt.NDArray[np.int64], size: int,
+    ranking: Ranking,
+    chosen: npt.NDArray[np.int64],
+    asked_offsets: npt.NDArray[np.int64],
+    size: int,
 ) -> npt.NDArray[np.int32]:
     """Returns the askers of each chosen passage, best rank first, then lower query number.
 
@@ -183,21 +195,32 @@ def _rows(store: PassageStore, chosen: Chosen, start: int, stop: int) -> pa.Tabl
     numbers = chosen.passages[start:stop].tolist()
     asked = chosen.asked_offsets[start : stop + 1]
     lists = pa.ListArray.from_arrays(
-        pa.array(asked - asked[0], pa.int32()), pa.array(chosen.asked_by[asked[0] : asked[-1]], pa.int32()),
+        pa.array(asked - asked[0], pa.int32()),
+        pa.array(chosen.asked_by[asked[0] : asked[-1]], pa.int32()),
     )
     columns = [
         pa.array([store.id(number) for number in numbers], pa.string()),
         pa.array([store.text(number) for number in numbers], pa.string()),
         pa.array([store.source(number) for number in numbers], pa.string()),
-        pa.array(chosen.scores[start:stop]), pa.array(chosen.ranks[start:stop]), lists, pa.array(chosen.passages[start:stop]),
+        pa.array(chosen.scores[start:stop]),
+        pa.array(chosen.ranks[start:stop]),
+        lists,
+        pa.array(chosen.passages[start:stop]),
     ]
     return pa.Table.from_arrays(columns, schema=_SELECTION)
 
 
 _ROWS_AT_ONCE = 4096
-_SELECTION = pa.schema([
-    ("id", pa.string()), ("text", pa.string()), ("source", pa.string()), ("score", pa.float32()), ("rank", pa.int32()),
-    ("asked_by", pa.list_(pa.int32())), ("number", pa.int64()),
-])
+_SELECTION = pa.schema(
+    [
+        ("id", pa.string()),
+        ("text", pa.string()),
+        ("source", pa.string()),
+        ("score", pa.float32()),
+        ("rank", pa.int32()),
+        ("asked_by", pa.list_(pa.int32())),
+        ("number", pa.int64()),
+    ]
+)
 
 SELECTORS: Registry[type[Selector]] = Registry("selector", "tasklm.select")

@@ -38,7 +38,12 @@ class Bm25Selector(Selector):
         self.queries = make_queries(texts, self.settings)
 
     def score(
-        self, store: PassageStore, banned: npt.NDArray[np.bool_], indexes: Artefacts, k: int, tracker: Tracker,
+        self,
+        store: PassageStore,
+        banned: npt.NDArray[np.bool_],
+        indexes: Artefacts,
+        k: int,
+        tracker: Tracker,
     ) -> Ranking:
         """Returns the k best passages of each query; the index is built once per corpus and shared by all tasks."""
         require_passages(len(store), banned)
@@ -46,7 +51,10 @@ class Bm25Selector(Selector):
         started = time.monotonic()
         ranking = search(index, self.queries, banned, Scoring(self.settings.k1, self.settings.b, k), indexes.folder, tracker)
         tracker.event(
-            "searched", queries=len(self.queries), passages=index.passages, found=len(ranking.passages),
+            "searched",
+            queries=len(self.queries),
+            passages=index.passages,
+            found=len(ranking.passages),
             seconds=round(time.monotonic() - started, 3),
         )
         return ranking

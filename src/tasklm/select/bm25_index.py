@@ -134,7 +134,8 @@ def build_index(store: PassageStore, folder: Path, tracker: Tracker) -> None:
         if under_way is not None:
             total_words += under_way.result()
     write_json(
-        folder / "index.json", {"format": FORMAT, "passages": len(store), "words": total_words, "blocks": number},
+        folder / "index.json",
+        {"format": FORMAT, "passages": len(store), "words": total_words, "blocks": number},
     )
 
 
@@ -170,7 +171,10 @@ def _write_block(folder: Path, raw: RawBlock) -> int:
     widest = int(tf.max()) if len(tf) else 0
     narrow = np.uint8 if widest < 1 << 8 else np.uint16 if widest < 1 << 16 else np.uint32
     arrays = {
-        "terms": terms, "offsets": offsets, "passages": passages, "tf": tf.astype(narrow),
+        "terms": terms,
+        "offsets": offsets,
+        "passages": passages,
+        "tf": tf.astype(narrow),
         "lengths": np.diff(word_bounds).astype(np.uint32),
     }
     with full_disk_is_clear(folder):
@@ -219,7 +223,8 @@ def _open_block(folder: Path) -> Block:
             raise damaged(index)
         arrays[name] = np.asarray(array)
     lengths_fit = (
-        len(arrays["offsets"]) == len(arrays["terms"]) + 1 and len(arrays["passages"]) == len(arrays["tf"])
+        len(arrays["offsets"]) == len(arrays["terms"]) + 1
+        and len(arrays["passages"]) == len(arrays["tf"])
         and len(arrays["lengths"]) == record["stop"] - record["start"]
     )
     if not lengths_fit:

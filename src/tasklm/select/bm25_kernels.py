@@ -184,8 +184,21 @@ def keep_best(keys: Any, count: int, best: int) -> Any:
 
 @compiled
 def score_block(
-    first: int, last: int, query_offsets: Any, query_terms: Any, query_weights: Any, starts: Any, ends: Any, passages: Any,
-    impact: Any, banned: Any, base: int, best: int, keys: Any, counts: Any, floors: Any,
+    first: int,
+    last: int,
+    query_offsets: Any,
+    query_terms: Any,
+    query_weights: Any,
+    starts: Any,
+    ends: Any,
+    passages: Any,
+    impact: Any,
+    banned: Any,
+    base: int,
+    best: int,
+    keys: Any,
+    counts: Any,
+    floors: Any,
 ) -> None:
     """Scores one block for queries first…last and adds what may be among their `best` to their rows of `keys`.
 

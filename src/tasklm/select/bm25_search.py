@@ -50,7 +50,11 @@ class _Batch:
 
 
 def search(
-    index: Bm25Index, queries: Sequence[Sequence[str]], banned: npt.NDArray[np.bool_], scoring: Scoring, room: Path,
+    index: Bm25Index,
+    queries: Sequence[Sequence[str]],
+    banned: npt.NDArray[np.bool_],
+    scoring: Scoring,
+    room: Path,
     tracker: Tracker,
 ) -> Ranking:
     """Returns each query's k best passages that are not banned; `room` is a folder for what does not fit in memory."""
@@ -116,23 +120,51 @@ class _Rows:
         counts = np.minimum(self.counts, self.best)
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         found = _Found(counts, np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.float32))
-        self.split(lambda first, last: drain(
-            first, last, self.best, self.keys, self.counts, offsets, found.passages, found.scores,
-        ))
+        self.split(
+            lambda first, last: drain(
+                first,
+                last,
+                self.best,
+                self.keys,
+                self.counts,
+                offsets,
+                found.passages,
+                found.scores,
+            )
+        )
         return found
 
 
 def _score(
-    batch: _Batch, rows: _Rows, block: Block, banned: npt.NDArray[np.bool_], norms: npt.NDArray[np.float64],
+    batch: _Batch,
+    rows: _Rows,
+    block: Block,
+    banned: npt.NDArray[np.bool_],
+    norms: npt.NDArray[np.float64],
 ) -> None:
     starts, ends = block.find(batch.terms)
     impact = np.empty(len(block.passages), np.float32)  # only the pages of wanted terms are ever touched
     impacts(starts, ends, block.passages, block.tf, norms, impact)
     here = np.ascontiguousarray(banned[block.start : block.stop])
-    rows.split(lambda first, last: score_block(
-        first, last, batch.offsets, batch.term_of, batch.weights, starts, ends, block.passages, impact, here, block.start,
-        rows.best, rows.keys, rows.counts, rows.floors,
-    ))
+    rows.split(
+        lambda first, last: score_block(
+            first,
+            last,
+            batch.offsets,
+            batch.term_of,
+            batch.weights,
+            starts,
+            ends,
+            block.passages,
+            impact,
+            here,
+            block.start,
+            rows.best,
+            rows.keys,
+            rows.counts,
+            rows.floors,
+        )
+    )
 
 
 def _norms(index: Bm25Index, block: Block, scoring: Scoring) -> npt.NDArray[np.float64]:

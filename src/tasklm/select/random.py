@@ -32,7 +32,12 @@ class RandomSelector(Selector):
         """Does nothing: the sample does not depend on the task."""
 
     def score(
-        self, store: PassageStore, banned: npt.NDArray[np.bool_], indexes: Artefacts, k: int, tracker: Tracker,
+        self,
+        store: PassageStore,
+        banned: npt.NDArray[np.bool_],
+        indexes: Artefacts,
+        k: int,
+        tracker: Tracker,
     ) -> Ranking:
         """Returns a ranking with one query: `k` passages in random order."""
         require_passages(len(store), banned)

@@ -1,4 +1,4 @@
-"""Stop words by language, from the short lists bundled in `stopwords/`, and a guess which of them a text needs."""
+"""Stop words by language, from the short lists bundled in `stopword_lists/`, and a guess which of them a text needs."""
 
 from __future__ import annotations
 
@@ -72,4 +72,4 @@ def _list(name: str) -> frozenset[str]:
 
 
 def _folder() -> Traversable:
-    return files("tasklm.select") / "stopwords"
+    return files("tasklm.select") / "stopword_lists"

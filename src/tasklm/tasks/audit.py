@@ -40,8 +40,10 @@ def refuse(findings: Sequence[Finding]) -> None:
     """Raises one DataError with the messages of all errors, if there are any."""
     errors = [finding for finding in findings if finding.level == "error"]
     if errors:
-        told = "\n".join(f"  - {finding.check}: {finding.message}" + "".join(f"\n      {line}" for line in finding.examples)
-                         for finding in errors)
+        told = "\n".join(
+            f"  - {finding.check}: {finding.message}" + "".join(f"\n      {line}" for line in finding.examples)
+            for finding in errors
+        )
         count = "an error" if len(errors) == 1 else f"{len(errors)} errors"
         raise DataError(f"the data has {count}:\n{told}\nNothing was trained", remedy="`tasklm check` shows the whole audit.")
 
@@ -49,8 +51,13 @@ def refuse(findings: Sequence[Finding]) -> None:
 def audit_splits(splits: Splits, data: Data) -> list[Finding]:
     """Returns what the checks of the labelled data found, in the order of the checks, "ok" where all is well."""
     return [
-        *_labels(splits), _empty(splits), _long(splits), _encoding(splits),
-        *_repeats(splits), *_shared(splits, data), *_near(splits),
+        *_labels(splits),
+        _empty(splits),
+        _long(splits),
+        _encoding(splits),
+        *_repeats(splits),
+        *_shared(splits, data),
+        *_near(splits),
     ]
 
 
@@ -72,14 +79,26 @@ def _labels(splits: Splits) -> list[Finding]:
     findings = [Finding("ok", "labels", f"{len(ordered)} labels in train: {told}; examples: {sizes}.")]
     most, least = ordered[0], ordered[-1]
     if most[1] >= 10 * least[1]:
-        findings.append(_warning("imbalance", (
-            f"{most[0]!r} has {most[1] / least[1]:.0f} times as many training examples as {least[0]!r}. "
-            "Prefer evaluate.metric = \"macro_f1\", or add examples of the rare labels.")))
+        findings.append(
+            _warning(
+                "imbalance",
+                (
+                    f"{most[0]!r} has {most[1] / least[1]:.0f} times as many training examples as {least[0]!r}. "
+                    'Prefer evaluate.metric = "macro_f1", or add examples of the rare labels.'
+                ),
+            )
+        )
     few = [label for label, count in ordered if count < FEW]
     if few:
-        findings.append(_warning("rare labels", (
-            f"{len(few)} of {len(ordered)} labels have fewer than {FEW} training examples: "
-            f"{', '.join(map(repr, few[:10]))}. Add examples, or merge or remove these labels.")))
+        findings.append(
+            _warning(
+                "rare labels",
+                (
+                    f"{len(few)} of {len(ordered)} labels have fewer than {FEW} training examples: "
+                    f"{', '.join(map(repr, few[:10]))}. Add examples, or merge or remove these labels."
+                ),
+            )
+        )
     return findings
 
 
@@ -102,9 +121,11 @@ def _long(splits: Splits) -> Finding:
     if not found:
         return Finding("ok", "long texts", f"no text has more than {LONG_WORDS} words.")
     longest = sorted(found, key=lambda example: -len(example.text))
-    return _warning("long texts", (
-        f"texts of more than {LONG_WORDS} words: {told}. Only tokens.length tokens of each are read: raise it, or cut them."),
-        (_show(example, f" ({count_words(example.text):,} words)") for example in longest))
+    return _warning(
+        "long texts",
+        (f"texts of more than {LONG_WORDS} words: {told}. Only tokens.length tokens of each are read: raise it, or cut them."),
+        (_show(example, f" ({count_words(example.text):,} words)") for example in longest),
+    )
 
 
 def _trouble(text: str) -> str:
@@ -124,8 +145,11 @@ def _encoding(splits: Splits) -> Finding:
     told, found = _over(splits, lambda example: bool(_trouble(example.text)))
     if not found:
         return Finding("ok", "encoding", "no broken characters.")
-    return _warning("encoding", f"texts with broken characters: {told}. Export them again from the original as UTF-8.",
-                    (_show(example, f" has {_trouble(example.text)}") for example in found))
+    return _warning(
+        "encoding",
+        f"texts with broken characters: {told}. Export them again from the original as UTF-8.",
+        (_show(example, f" has {_trouble(example.text)}") for example in found),
+    )
 
 
 def _by_key(examples: Sequence[Example]) -> dict[int, list[Example]]:
@@ -143,14 +167,26 @@ def _repeats(splits: Splits) -> list[Finding]:
         alike = [group for group in groups if len({example.label for example in group}) == 1]
         if alike:
             extra = sum(len(group) - 1 for group in alike)
-            findings.append(_warning("duplicates", (
-                f"{extra:,} of {len(part):,} examples of {name} repeat an earlier one with the same label. "
-                "Delete the repeats, unless they are meant to weigh more."),
-                (_show(group[1], f" repeats line {group[0].line}") for group in alike)))
+            findings.append(
+                _warning(
+                    "duplicates",
+                    (
+                        f"{extra:,} of {len(part):,} examples of {name} repeat an earlier one with the same label. "
+                        "Delete the repeats, unless they are meant to weigh more."
+                    ),
+                    (_show(group[1], f" repeats line {group[0].line}") for group in alike),
+                )
+            )
         if clash:
-            findings.append(_warning("conflicting labels", (
-                f"{len(clash):,} texts stand in {name} with different labels. Decide on one label for each, or delete them."),
-                (_show(group[0], " is " + _labelled(group)) for group in clash)))
+            findings.append(
+                _warning(
+                    "conflicting labels",
+                    (
+                        f"{len(clash):,} texts stand in {name} with different labels. Decide on one label for each, or delete them."
+                    ),
+                    (_show(group[0], " is " + _labelled(group)) for group in clash),
+                )
+            )
     return findings or [Finding("ok", "duplicates", "no text stands twice in a split.")]
 
 
@@ -170,9 +206,18 @@ def _shared(splits: Splits, data: Data) -> list[Finding]:
             continue
         both = [example for example in named[late] if text_key(example.text) in groups[early]]
         if both:
-            level, way_out = ("error", f'Set data.leaks = "drop" (--data.leaks drop) to leave them out of {early}, or "keep" to '
-                              "go on with scores that are too high.") if data.leaks == "refuse" else (
-                "warning", f'Scores on {late} are too high; data.leaks = "drop" (--data.leaks drop) leaves them out of {early}.')
+            level, way_out = (
+                (
+                    "error",
+                    f'Set data.leaks = "drop" (--data.leaks drop) to leave them out of {early}, or "keep" to '
+                    "go on with scores that are too high.",
+                )
+                if data.leaks == "refuse"
+                else (
+                    "warning",
+                    f'Scores on {late} are too high; data.leaks = "drop" (--data.leaks drop) leaves them out of {early}.',
+                )
+            )
             firsts = {key: group[0] for key, group in groups[early].items()}
             shown = (_show(example, f" stands in {early}: {_place(firsts[text_key(example.text)])}") for example in both[:_SHOWN])
             told = f"{len(both):,} of the {len(named[late]):,} {late} examples also stand in {early}."
@@ -205,23 +250,42 @@ def _near(splits: Splits) -> list[Finding]:
             across[late, early].setdefault(i, (one, other))
     findings = []
     for name, pairs in sorted(inside.items()):
-        findings.append(_warning("near duplicates", (
-            f"pairs of texts in {name} that are nearly the same: {len(pairs):,}{cut}. Keep one of each, unless both are wanted."),
-            (_show(a, f" is like line {b.line}") for a, b in pairs)))
+        findings.append(
+            _warning(
+                "near duplicates",
+                (
+                    f"pairs of texts in {name} that are nearly the same: {len(pairs):,}{cut}. Keep one of each, unless both are wanted."
+                ),
+                (_show(a, f" is like line {b.line}") for a, b in pairs),
+            )
+        )
     for (late, early), found in sorted(across.items()):
-        findings.append(_warning("near duplicates in two splits", (
-            f"{len(found):,} of the {len(splits.named()[late]):,} {late} examples nearly repeat one in {early}{cut}. "
-            f"Scores on {late} may be too high; put such texts in one split."),
-            (_show(a, f" is like {_place(b)}") for a, b in found.values())))
+        findings.append(
+            _warning(
+                "near duplicates in two splits",
+                (
+                    f"{len(found):,} of the {len(splits.named()[late]):,} {late} examples nearly repeat one in {early}{cut}. "
+                    f"Scores on {late} may be too high; put such texts in one split."
+                ),
+                (_show(a, f" is like {_place(b)}") for a, b in found.values()),
+            )
+        )
     return findings or [Finding("ok", "near duplicates", f"no two texts are nearly the same{cut}.")]
 
 
 def audit_corpus(store: PassageStore, splits: Splits, contamination: Contamination) -> list[Finding]:
     """Returns what the checks of the corpus found; nothing left after decontamination is an error."""
     counts = store.counts
-    findings = [Finding("ok", "corpus", (
-        f"{counts['passages']:,} passages, {counts['words']:,} words from {counts['documents']:,} documents; "
-        f"left out: {counts['duplicates']:,} duplicates, {counts['empty']:,} without text."))]
+    findings = [
+        Finding(
+            "ok",
+            "corpus",
+            (
+                f"{counts['passages']:,} passages, {counts['words']:,} words from {counts['documents']:,} documents; "
+                f"left out: {counts['duplicates']:,} duplicates, {counts['empty']:,} without text."
+            ),
+        )
+    ]
     banned, left = int(contamination.banned.sum()), int((~contamination.banned).sum())
     checked = ""
     if contamination.unchecked:
@@ -229,13 +293,24 @@ def audit_corpus(store: PassageStore, splits: Splits, contamination: Contaminati
     if not banned:
         findings.append(Finding("ok", "contamination", f"no passage holds text of dev or test.{checked}"))
         return findings
-    findings.append(_warning("contamination", (
-        f"{banned:,} of {len(store):,} passages hold text of dev or test and are left out; {left:,} remain.{checked}"),
-        (_contaminated(entry, splits) for entry in contamination.examples)))
+    findings.append(
+        _warning(
+            "contamination",
+            (f"{banned:,} of {len(store):,} passages hold text of dev or test and are left out; {left:,} remain.{checked}"),
+            (_contaminated(entry, splits) for entry in contamination.examples),
+        )
+    )
     if not left:
-        findings.append(Finding("error", "corpus left", (
-            "every passage of the corpus holds text of dev or test, so that nothing is left to learn from. "
-            "Add other text with --corpus, or raise data.contamination_words.")))
+        findings.append(
+            Finding(
+                "error",
+                "corpus left",
+                (
+                    "every passage of the corpus holds text of dev or test, so that nothing is left to learn from. "
+                    "Add other text with --corpus, or raise data.contamination_words."
+                ),
+            )
+        )
     return findings
 
 

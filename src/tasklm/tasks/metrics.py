@@ -53,7 +53,9 @@ def macro_f1(gold: Array, predicted: Array, classes: int) -> float:
 
 
 METRICS: dict[str, Callable[[Array, Array, int], float]] = {
-    "accuracy": accuracy, "micro_f1": micro_f1, "macro_f1": macro_f1,
+    "accuracy": accuracy,
+    "micro_f1": micro_f1,
+    "macro_f1": macro_f1,
 }
 
 

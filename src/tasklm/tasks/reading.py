@@ -49,8 +49,9 @@ def read_examples(path: Path, data: Data, labelled: bool = True) -> tuple[list[E
 def read_splits(data: Data) -> Splits:
     """Returns train, dev and test; without a dev file a share of train is held out. Notes say what was found and changed."""
     if not data.train:
-        raise DataError("there is no training file", file="data.train",
-                        remedy="Name one: tasklm fit TRAIN, or data.train in the recipe.")
+        raise DataError(
+            "there is no training file", file="data.train", remedy="Name one: tasklm fit TRAIN, or data.train in the recipe."
+        )
     notes: list[str] = []
     train, columns = _split("train", data.train, data, notes)
     same = data if columns == FOLDERS else dataclasses.replace(data, text_column=columns.text, label_column=columns.label)
@@ -72,8 +73,10 @@ def _split(name: str, path: str, data: Data, notes: list[str]) -> tuple[list[Exa
     notes.append(f"{name}: {len(examples):,} examples, {len({example.label for example in examples}):,} labels")
     if dropped:
         shown = ", ".join(map(str, dropped[:5])) + (" …" if len(dropped) > 5 else "")
-        notes.append(f"{name}: {len(dropped):,} {'row' if len(dropped) == 1 else 'rows'} without text left out "
-                     f"({'line' if len(dropped) == 1 else 'lines'} {shown})")
+        notes.append(
+            f"{name}: {len(dropped):,} {'row' if len(dropped) == 1 else 'rows'} without text left out "
+            f"({'line' if len(dropped) == 1 else 'lines'} {shown})"
+        )
     return examples, columns
 
 
@@ -87,15 +90,22 @@ def _read(path: Path, data: Data, labelled: bool) -> tuple[list[Example], Column
         lines = enumerate(read_lines(path), 1)
         return [Example((line.rstrip("\r\n"),), None, str(path), number) for number, line in lines], Columns("(lines)", ""), []
     elif kind_of(path) in PLAIN:
-        raise DataError("a plain text file has no labels", file=path, line=1, remedy=(
-            f"Use a table ({', '.join(TABLES)}) with columns for text and label, or a folder with a sub-folder per label."))
+        raise DataError(
+            "a plain text file has no labels",
+            file=path,
+            line=1,
+            remedy=(
+                f"Use a table ({', '.join(TABLES)}) with columns for text and label, or a folder with a sub-folder per label."
+            ),
+        )
     else:
         rows = list(islice(read_rows(path), _PEEK))
         columns = _find_columns(path, data, rows, labelled)
         examples, dropped = _read_table(path, columns, labelled)
     if not examples:
-        raise DataError("no row has a text", file=path, line=1,
-                        remedy=f"Is {columns.text!r} the column with the text? {_NAME_THEM}")
+        raise DataError(
+            "no row has a text", file=path, line=1, remedy=f"Is {columns.text!r} the column with the text? {_NAME_THEM}"
+        )
     return examples, columns, dropped
 
 
@@ -104,14 +114,19 @@ def _read_folder(folder: Path, labelled: bool) -> list[Example]:
     examples = []
     for path in places:
         if labelled and path.parent.parent != folder:
-            raise DataError("a text file stands outside the labels' folders", file=path, line=1,
-                            remedy="Put text files into one sub-folder per label: FOLDER/LABEL/FILE.txt.")
+            raise DataError(
+                "a text file stands outside the labels' folders",
+                file=path,
+                line=1,
+                remedy="Put text files into one sub-folder per label: FOLDER/LABEL/FILE.txt.",
+            )
         text = "".join(read_lines(path))
         if text.strip() or not labelled:
             examples.append(Example((text,), path.parent.name if labelled else None, str(path), 1))
     if not examples:
-        raise DataError("the folder holds no text files", file=folder,
-                        remedy="Put .txt files into one sub-folder per label, or name a table.")
+        raise DataError(
+            "the folder holds no text files", file=folder, remedy="Put .txt files into one sub-folder per label, or name a table."
+        )
     return examples
 
 
@@ -141,10 +156,15 @@ def _label(value: Any, column: str, path: Path, line: int) -> str:
         return name.partition(".")[0] if re.fullmatch(r"[+-]?\d+\.0+", name) else name
     if value is None or isinstance(value, str | float):
         what = "empty" if value is None or not str(value).strip() else f"{value}, not a label"
-        raise DataError(f"the label in column {column!r} is {what}", file=path, line=line,
-                        remedy="Give the row a label, or delete the row.")
-    raise DataError(f"the label in column {column!r} is a {type(value).__name__}", file=path, line=line,
-                    remedy="Give each row one label, a text or a number.")
+        raise DataError(
+            f"the label in column {column!r} is {what}", file=path, line=line, remedy="Give the row a label, or delete the row."
+        )
+    raise DataError(
+        f"the label in column {column!r} is a {type(value).__name__}",
+        file=path,
+        line=line,
+        remedy="Give each row one label, a text or a number.",
+    )
 
 
 def _find_columns(path: Path, data: Data, rows: Sequence[Row], labelled: bool) -> Columns:
@@ -176,8 +196,12 @@ def _text_by_shape(path: Path, rows: Sequence[Row], names: Sequence[str], label:
         raise DataError(f"no column holds text; the columns are {listed}", file=path, line=1, remedy=_NAME_THEM)
     if len(lengths) > 1 and lengths[1][0] > lengths[0][0] / 2:
         which = f"{lengths[0][1]!r} or {lengths[1][1]!r}"
-        raise DataError(f"it is not clear which column holds the text, {which}; the columns are {listed}", file=path, line=1,
-                        remedy=_NAME_THEM)
+        raise DataError(
+            f"it is not clear which column holds the text, {which}; the columns are {listed}",
+            file=path,
+            line=1,
+            remedy=_NAME_THEM,
+        )
     return lengths[0][1]
 
 
@@ -192,8 +216,11 @@ def _label_by_shape(path: Path, rows: Sequence[Row], names: Sequence[str], text:
     if len(found) == 1:
         return found[0]
     listed = ", ".join(map(repr, names))
-    problem = "no column looks like labels" if not found else (
-        f"it is not clear which column holds the label, {' or '.join(map(repr, found))}")
+    problem = (
+        "no column looks like labels"
+        if not found
+        else (f"it is not clear which column holds the label, {' or '.join(map(repr, found))}")
+    )
     header = "The first line must name the columns. " if kind_of(path) in (".csv", ".tsv") else ""
     raise DataError(f"{problem}; the columns are {listed}", file=path, line=1, remedy=header + _NAME_THEM)
 
@@ -201,8 +228,12 @@ def _label_by_shape(path: Path, rows: Sequence[Row], names: Sequence[str], text:
 def _require_classes(train: Sequence[Example], file: str) -> None:
     labels = {example.label for example in train}
     if len(labels) == 1:
-        raise DataError(f"all {len(train):,} examples have the same label, {train[0].label!r}", file=file, line=train[0].line,
-                        remedy="Add examples of another label, or name another --label-column (recipe: data.label_column).")
+        raise DataError(
+            f"all {len(train):,} examples have the same label, {train[0].label!r}",
+            file=file,
+            line=train[0].line,
+            remedy="Add examples of another label, or name another --label-column (recipe: data.label_column).",
+        )
 
 
 def _require_known_labels(train: Sequence[Example], others: dict[str, list[Example]], data: Data) -> None:
@@ -212,9 +243,12 @@ def _require_known_labels(train: Sequence[Example], others: dict[str, list[Examp
         if strange:
             also = "" if data.leaks != "drop" else " (after examples that stand in two splits were left out of train)"
             problem = f"label {strange[0].label!r} occurs in {split} but not in train{also}"
-            raise DataError(f"{problem}; {len(strange):,} of {len(examples):,} examples have such labels",
-                            file=strange[0].file, line=strange[0].line,
-                            remedy="Add training examples with this label, correct it, or delete these rows.")
+            raise DataError(
+                f"{problem}; {len(strange):,} of {len(examples):,} examples have such labels",
+                file=strange[0].file,
+                line=strange[0].line,
+                remedy="Add training examples with this label, correct it, or delete these rows.",
+            )
 
 
 def _without_leaks(
@@ -227,11 +261,17 @@ def _without_leaks(
     train_left = [example for example in train if text_key(example.text) not in later]
     for name, before, after in (("train", train, train_left), ("dev", dev, dev_left)):
         if len(before) > len(after):
-            notes.append(f"{name}: {len(before) - len(after):,} examples left out, since they also stand in "
-                         + ("dev or test" if name == "train" else "test"))
+            notes.append(
+                f"{name}: {len(before) - len(after):,} examples left out, since they also stand in "
+                + ("dev or test" if name == "train" else "test")
+            )
         if before and not after:
-            raise DataError(f"every example of {name} also stands in a later split, so that none is left", file=before[0].file,
-                            line=before[0].line, remedy="Split the data again, without overlap (or set data.leaks = \"keep\").")
+            raise DataError(
+                f"every example of {name} also stands in a later split, so that none is left",
+                file=before[0].file,
+                line=before[0].line,
+                remedy='Split the data again, without overlap (or set data.leaks = "keep").',
+            )
     _require_classes(train_left, data.train)
     return train_left, dev_left
 
@@ -252,8 +292,12 @@ def _held_out(train: list[Example], data: Data) -> tuple[list[Example], list[Exa
             for label, count in labels.items():
                 wanted[label] -= count
     if not chosen:
-        raise DataError(f"the {len(train)} examples are too few to hold out a share of {data.dev_share} as dev", file=data.train,
-                        line=train[0].line, remedy="Add examples, or give a dev file with --dev (recipe: data.dev).")
+        raise DataError(
+            f"the {len(train)} examples are too few to hold out a share of {data.dev_share} as dev",
+            file=data.train,
+            line=train[0].line,
+            remedy="Add examples, or give a dev file with --dev (recipe: data.dev).",
+        )
     kept: list[Example] = []
     held: list[Example] = []
     for example in train:

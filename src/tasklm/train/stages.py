@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,9 +59,9 @@ class Stage1Plan:
 def joint_stage(parts: Ingredients, settings: Train, rho1: int, batch: int) -> JointStage:
     """Returns stage 1 with freshly drawn weights."""
     torch.manual_seed(step_seed(settings.seed, 0))
-    encoder = new_encoder(parts.encoder, parts.shape)
+    encoder = new_encoder(parts.encoder, dataclasses.replace(parts.shape, dropout=settings.dropout))
     objective = OBJECTIVES.get(settings.objective)(parts.shape, parts.vocabulary, settings.mask_rate)
-    head = parts.task.head(parts.shape.width, parts.shape.dropout)
+    head = parts.task.head(parts.shape.width, settings.dropout)
     module = JointModel(encoder, objective, head).to(parts.machine.device)
     internal = ExampleStream(parts.train, batch, settings.seed)
     external = None
@@ -97,8 +98,8 @@ def run_stage2(
 ) -> None:
     """Fine-tunes with one seed; leaves best.safetensors, curve.json and summary.json (with the dev score)."""
     torch.manual_seed(step_seed(1000 + seed, 0))
-    encoder = new_encoder(parts.encoder, parts.shape)
-    model = TaskModel(encoder, parts.task.head(parts.shape.width, parts.shape.dropout)).to(parts.machine.device)
+    encoder = new_encoder(parts.encoder, dataclasses.replace(parts.shape, dropout=settings.dropout))
+    model = TaskModel(encoder, parts.task.head(parts.shape.width, settings.dropout)).to(parts.machine.device)
     if stage1 is not None:
         weights = load_weights(stage1 / "model.safetensors")
         prefix = "encoder."

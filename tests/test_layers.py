@@ -1,0 +1,82 @@
+"""The house keeps its plan: imports go one way, files and functions stay short, words stay clean."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src" / "tasklm"
+ORDER = [
+    {"errors"}, {"registry", "tracking"}, {"recipe", "recipe_files", "budget", "runs"}, {"corpus"}, {"tasks"}, {"select"}, {"tokens"},
+    {"encoders"}, {"objectives"}, {"train"}, {"evaluate"}, {"analyse"}, {"export"}, {"serve"}, {"demo"},
+    {"workspace"}, {"planning", "results", "starting"}, {"steps"}, {"pipeline"}, {"api"}, {"cli"}, {"__main__"},
+]  # fmt: skip
+RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports_of(path: Path) -> list[str]:
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module is not None
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return [name for name in found if name.startswith("tasklm.")]
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path != PACKAGE / "__init__.py"], ids=lambda p: str(p.relative_to(PACKAGE))
+)
+def test_imports_go_one_way(path: Path) -> None:
+    here = part_of(path)
+    assert here in RANK, f"{here} has no place in the order"
+    for name in imports_of(path):
+        there = name.split(".")[1]
+        assert there == here or RANK[there] <= RANK[here], f"{here} must not import {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_names_come_from_the_module_that_defines_them(path: Path) -> None:
+    for name in imports_of(path):
+        parts = name.split(".")
+        folder = PACKAGE.joinpath(*parts[1:-1])
+        if folder.is_dir() and len(parts) > 2:
+            assert (folder / f"{parts[-1]}.py").exists(), f"{name} is imported through an __init__"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_files_and_functions_stay_short(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 400
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno is not None
+            assert node.end_lineno - node.lineno < 60, f"{node.name} is too long"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_nothing_is_unpickled(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for word in ("import pickle", "torch.load(", "allow_pickle=True", "trust_remote_code", "eval(", "exec("):
+        assert word not in text.replace(".eval(", ""), f"{word} in {path}"
+
+
+def test_training_runs_without_the_packages_a_locked_down_gpu_machine_lacks() -> None:
+    allowed = {"torch", "numpy", "tokenizers", "safetensors", "numba", "tasklm"}
+    for folder in ("tokens", "encoders", "objectives", "train"):
+        for path in (PACKAGE / folder).glob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+                for name in names:
+                    top = name.split(".")[0]
+                    assert top in allowed or top in __import__("sys").stdlib_module_names, f"{path} imports {name}"

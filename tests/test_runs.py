@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasklm.errors import RunError
+from tasklm.runs import Artefacts, full_disk_is_clear, locked, read_json, write_bytes
+
+
+def test_an_artefact_is_built_once_per_key(tmp_path: Path) -> None:
+    calls = []
+    artefacts = Artefacts(tmp_path)
+
+    def build(folder: Path) -> None:
+        calls.append(folder)
+        (folder / "value").write_text("x")
+
+    for key in ("a", "a", "b"):
+        assert (artefacts.build("thing", key, build) / "value").read_text() == "x"
+    assert len(calls) == 2 and artefacts.key("thing") == "b"
+
+
+def test_a_partial_artefact_is_continued_with_the_same_key_and_thrown_away_with_another(tmp_path: Path) -> None:
+    artefacts = Artefacts(tmp_path)
+
+    def fail(folder: Path) -> None:
+        (folder / "half").write_text("1")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        artefacts.build("thing", "a", fail)
+    assert artefacts.key("thing") is None
+    seen = []
+    artefacts.build("thing", "a", lambda folder: seen.append((folder / "half").exists()))
+    with pytest.raises(RuntimeError):
+        artefacts.build("other", "a", fail)
+    artefacts.build("other", "b", lambda folder: seen.append((folder / "half").exists()))
+    assert seen == [True, False]
+
+
+def test_a_full_disk_is_told_with_the_way_out_and_the_old_file_stays(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_bytes(path, b"old")
+
+    def full(folder: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(RunError, match=r"disk is full.*Free some space and run the same command again"):
+        Artefacts(tmp_path / "run").build("thing", "a", full)
+    with pytest.raises(RunError, match="disk is full"), full_disk_is_clear(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert path.read_bytes() == b"old"
+
+
+def test_an_unwritable_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(RunError, match=r"not a folder.*--out"):
+        Artefacts(tmp_path / "file")
+    with pytest.raises(RunError, match=r"cannot be written.*--out"), full_disk_is_clear(tmp_path):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+
+def test_two_processes_cannot_share_a_run(tmp_path: Path) -> None:
+    code = f"from pathlib import Path; from tasklm.runs import locked\nwith locked(Path({str(tmp_path)!r})): print('in', flush=True); input()"
+    other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout is not None and other.stdout.readline() == "in\n"
+        with pytest.raises(RunError, match=rf"in use by process {other.pid}"), locked(tmp_path):
+            pass
+    finally:
+        other.kill()
+        other.wait()
+    with locked(tmp_path):  # the system freed the lock of the killed process
+        pass
+
+
+def test_damaged_json_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"a":')
+    with pytest.raises(RunError, match=r"x\.json is damaged"):
+        read_json(tmp_path / "x.json")
+    assert json.loads("{}") == {}
