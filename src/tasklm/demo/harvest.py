@@ -39,7 +39,6 @@ DISTRIBUTIONS = (
     "tqdm",
     "typer",
     "typing-extensions",
-    "zstandard",
 )
 _PYTHON = {".py", ".pyi"}
 _CYTHON = {".pyx", ".pxi"}

@@ -1,0 +1,28 @@
+# `make demo` runs the whole flow on the embedded data set; `make test` runs all tests. Both install what they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test lint clean
+
+demo: $(INSTALLED)
+	$(BIN)/tasklm demo --out runs/demo --data runs/demo-data
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# Pinned versions make the demo's data, and with it its numbers, the same everywhere.
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=…" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(INSTALLED)
+
+clean:
+	rm -rf $(VENV) runs build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
