@@ -19,10 +19,7 @@ OBJECTS = ["the red ball", "a green field", "cold water", "the long road", "an e
 def sentences(count: int, seed: int = 0) -> list[str]:
     """Returns sentences of a little language."""
     draw = random.Random(seed)
-    return [
-        f"{draw.choice(SUBJECTS)} {draw.choice(VERBS)} {draw.choice(OBJECTS)} number {draw.randrange(1000)} ."
-        for _ in range(count)
-    ]
+    return [f"{draw.choice(SUBJECTS)} {draw.choice(VERBS)} {draw.choice(OBJECTS)} number {draw.randrange(1000)} ." for _ in range(count)]
 
 
 def write_jsonl(path: Path, rows: list[dict[str, object]]) -> Path:

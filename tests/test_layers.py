@@ -33,9 +33,7 @@ def imports_of(path: Path) -> list[str]:
     return [name for name in found if name.startswith("tasklm.")]
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in FILES if path != PACKAGE / "__init__.py"], ids=lambda p: str(p.relative_to(PACKAGE))
-)
+@pytest.mark.parametrize("path", [path for path in FILES if path != PACKAGE / "__init__.py"], ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_imports_go_one_way(path: Path) -> None:
     here = part_of(path)
     assert here in RANK, f"{here} has no place in the order"

@@ -66,7 +66,9 @@ def test_an_unwritable_folder_is_told(tmp_path: Path) -> None:
 
 
 def test_two_processes_cannot_share_a_run(tmp_path: Path) -> None:
-    code = f"from pathlib import Path; from tasklm.runs import locked\nwith locked(Path({str(tmp_path)!r})): print('in', flush=True); input()"
+    code = (
+        f"from pathlib import Path; from tasklm.runs import locked\nwith locked(Path({str(tmp_path)!r})): print('in', flush=True); input()"
+    )
     other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout is not None and other.stdout.readline() == "in\n"

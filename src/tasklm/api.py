@@ -61,9 +61,7 @@ class TaskLM(ClassifierMixin, BaseEstimator):
         given = corpus if corpus is not None else self.corpus
         if given is not None:
             overrides["data.corpus"] = [given] if isinstance(given, str) else list(given)
-        overrides |= {
-            key: value for key, value in (("data.dev", dev), ("data.test", test), ("budget.minutes", self.minutes)) if value
-        }
+        overrides |= {key: value for key, value in (("data.dev", dev), ("data.test", test), ("budget.minutes", self.minutes)) if value}
         recipe = load_recipe(Path(self.recipe) if self.recipe else None, overrides)
         self.scores_: Scores | None = run_pipeline(recipe, folder, Tracker(Console(stderr=True) if self.verbose else None))
         self.folder_ = folder
@@ -120,9 +118,7 @@ class TaskLM(ClassifierMixin, BaseEstimator):
         texts = [str(text) for text in train]
         if len(texts) != len(labels):
             raise DataError(f"there are {len(texts)} texts but {len(labels)} labels", remedy="Give one label per text.")
-        rows = (
-            json.dumps({"text": text, "label": str(label)}, ensure_ascii=False) for text, label in zip(texts, labels, strict=True)
-        )
+        rows = (json.dumps({"text": text, "label": str(label)}, ensure_ascii=False) for text, label in zip(texts, labels, strict=True))
         path = folder / "inputs" / "train.jsonl"
         write_text(path, "\n".join(rows) + "\n")
         return str(path)

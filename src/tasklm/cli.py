@@ -28,9 +28,7 @@ TextColumn = Annotated[str | None, typer.Option(help="Column with the text.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Column with the label.")]
 Minutes = Annotated[float | None, typer.Option(help="Wall time for the whole run.")]
 Flops = Annotated[float | None, typer.Option(help="Training FLOPs, in place of minutes.")]
-Compare = Annotated[
-    str | None, typer.Option(help="Ablations to train beside the model: task-only, random or both, with a comma.")
-]
+Compare = Annotated[str | None, typer.Option(help="Ablations to train beside the model: task-only, random or both, with a comma.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 RunFolder = Annotated[Path, typer.Argument(help="Run folder.")]
 

@@ -181,8 +181,5 @@ def _known_comparisons(recipe: Recipe) -> None:
     if unknown:
         choices = list(COMPARISONS)
         raise RecipeError(
-            [
-                f"evaluate.compare: {name!r} is not known{nearest(name, choices)}; choose from {', '.join(choices)}"
-                for name in unknown
-            ]
+            [f"evaluate.compare: {name!r} is not known{nearest(name, choices)}; choose from {', '.join(choices)}" for name in unknown]
         )

@@ -36,9 +36,7 @@ class Data:
     corpus_column: str = key("", "column with the text in corpus tables; empty: detected")
     dev_share: float = key(0.1, "share of train held out when there is no dev file", low=0.01, high=0.5)
     passage_words: int = key(256, "longest passage, in words; longer documents are split at sentence ends", low=16, high=4096)
-    contamination_words: int = key(
-        13, "a passage that shares a run of this many words with dev or test is dropped", low=5, high=100
-    )
+    contamination_words: int = key(13, "a passage that shares a run of this many words with dev or test is dropped", low=5, high=100)
     leaks: str = key(
         "refuse",
         "examples of dev or test that also stand in train: refuse to run, drop them from train, or keep them",
@@ -81,16 +79,12 @@ class Model:
 @dataclass(frozen=True)
 class Train:
     objective: str = key("mlm", "self-supervised objective")
-    rho1: int | None = key(
-        None, "external batches per internal batch; 0: task data only; auto: about 40 passes over the task", low=0
-    )
+    rho1: int | None = key(None, "external batches per internal batch; 0: task data only; auto: about 40 passes over the task", low=0)
     rho2: float = key(20.0, "weight of the self-supervised loss on task text, beside the task loss", low=0.0)
     steps: int | None = key(None, "optimiser steps of stage 1; auto: from the budget", low=0)
     batch: int | None = key(None, "sequences per step", low=1)
     accumulate: int = key(1, "micro-batches per step; the result does not depend on it", low=1)
-    learning_rate: float | None = key(
-        None, "peak learning rate; auto: by width, 1e-3 at 256 (the papers: 1e-4 at 768)", low=0.0, high=1.0
-    )
+    learning_rate: float | None = key(None, "peak learning rate; auto: by width, 1e-3 at 256 (the papers: 1e-4 at 768)", low=0.0, high=1.0)
     warmup: float = key(0.06, "share of the steps in which the learning rate rises", low=0.0, high=1.0)
     weight_decay: float = key(0.01, "weight decay of matrices", low=0.0)
     clip: float = key(1.0, "largest gradient norm; 0: no clipping", low=0.0)
@@ -102,13 +96,9 @@ class Train:
 
 @dataclass(frozen=True)
 class Finetune:
-    epochs: int | None = key(
-        None, "passes over the training examples, the best on dev is kept; auto: 3 to 30 by their number", low=1
-    )
+    epochs: int | None = key(None, "passes over the training examples, the best on dev is kept; auto: 3 to 30 by their number", low=1)
     batch: int = key(32, "examples per step", low=1)
-    learning_rate: float | None = key(
-        None, "peak learning rate; auto: by width, 3e-4 at 256 (the papers: 2e-5 at 768)", low=0.0, high=1.0
-    )
+    learning_rate: float | None = key(None, "peak learning rate; auto: by width, 3e-4 at 256 (the papers: 2e-5 at 768)", low=0.0, high=1.0)
     warmup: float = key(0.1, "share of the steps in which the learning rate rises", low=0.0, high=1.0)
     weight_decay: float = key(0.0, "weight decay of matrices", low=0.0)
     clip: float = key(1.0, "largest gradient norm; 0: no clipping", low=0.0)
@@ -118,9 +108,7 @@ class Finetune:
 
 @dataclass(frozen=True)
 class Evaluate:
-    metric: str = key(
-        "macro_f1", "score that chooses the model and is reported first", choices=("macro_f1", "micro_f1", "accuracy")
-    )
+    metric: str = key("macro_f1", "score that chooses the model and is reported first", choices=("macro_f1", "micro_f1", "accuracy"))
     bootstrap: int = key(1000, "resamples for the interval on test", low=100)
     confidence: float = key(0.95, "coverage of the interval", low=0.5, high=0.999)
     compare: tuple[str, ...] = key((), "ablations trained beside the model: task-only, random")

@@ -93,8 +93,7 @@ def model_row(
         flops_6nd=cost.six_nd(int(stage1["tokens"] + tuned)),
         flops_exact=stage1["flops"] + sum(one["flops"] for one in stage2) / len(stage2),
         seconds=round(
-            sum(run.artefacts.seconds(part) for part in ("selected", "tokens", "stage1"))
-            + sum(float(one["seconds"]) for one in stage2),
+            sum(run.artefacts.seconds(part) for part in ("selected", "tokens", "stage1")) + sum(float(one["seconds"]) for one in stage2),
             1,
         ),
         parameters=cost.parameters,

@@ -74,8 +74,7 @@ def full(text: str) -> ReportParts:
         curves=[{"step": s, "stage": text, "seed": 1, "mlm_loss": 9 / (s + 1), "dev_f1": s / 50, text: 1.0} for s in range(50)],
         confusion=([text, "b"], [[3, 1], [0, 4]]),
         mistakes=[{"text": text, "gold": text, "predicted": text, "probability": 0.99}] * 30,
-        selected=[{"id": text, "text": text, "source": text, "score": 3.25, "rank": 1, "asked_by": [text] * 5, "matched": [text]}]
-        * 12,
+        selected=[{"id": text, "text": text, "source": text, "score": 3.25, "rank": 1, "asked_by": [text] * 5, "matched": [text]}] * 12,
         selected_sources={text: 70, "news": 30},
         selected_ranks=[1, 1, 2, 7],
         selected_scores=[1.5, 2.5, 2.5],

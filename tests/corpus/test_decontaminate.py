@@ -60,9 +60,7 @@ def test_runs_do_not_cross_passages_or_task_texts(tmp_path: Path) -> None:
     assert not contaminated(store, {"test": [f"tack {RUN}"]}, 13, SILENT).banned.any()
     (tmp_path / "other").mkdir()
     store = make(tmp_path / "other", [RUN])
-    assert not contaminated(
-        store, {"test": [f"other words begin this {half}", f"{rest} and then it goes on"]}, 13, SILENT
-    ).banned.any()
+    assert not contaminated(store, {"test": [f"other words begin this {half}", f"{rest} and then it goes on"]}, 13, SILENT).banned.any()
 
 
 def test_nothing_to_check(tmp_path: Path) -> None:

@@ -40,9 +40,7 @@ def test_cuts_stand_at_ends_of_sentences() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "most"), [("今天天气好。我们走吧！好的。", 6), ("ठीक है। चलो अब चलें।", 3), ("هل أنت هنا؟ نعم أنا هنا؟", 3)]
-)
+@pytest.mark.parametrize(("text", "most"), [("今天天气好。我们走吧！好的。", 6), ("ठीक है। चलो अब चलें।", 3), ("هل أنت هنا؟ نعم أنا هنا؟", 3)])
 def test_sentence_ends_of_other_scripts(text: str, most: int) -> None:
     pieces = list(split_passages(text, most))
     assert len(pieces) >= 2

@@ -37,9 +37,7 @@ def test_what_matches_nothing_is_named(tmp_path: Path, pattern: str, monkeypatch
 
 
 def test_a_table_gives_a_document_per_row_with_its_source(tmp_path: Path) -> None:
-    path = jsonl(
-        tmp_path / "a.jsonl", {"id": "1", "text": "one", "source": "wiki"}, {"text": "  "}, {"text": None}, {"text": "two"}
-    )
+    path = jsonl(tmp_path / "a.jsonl", {"id": "1", "text": "one", "source": "wiki"}, {"text": "  "}, {"text": None}, {"text": "two"})
     counts: Counter[str] = Counter()
     found = list(read_documents(path, counts=counts))
     assert [(document.text, document.source) for document in found] == [("one", "wiki"), ("two", "a.jsonl")]

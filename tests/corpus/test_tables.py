@@ -38,9 +38,7 @@ def as_jsonl() -> bytes:
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
-@pytest.mark.parametrize(
-    ("kind", "content"), [("csv", as_csv()), ("jsonl", as_jsonl()), ("json", as_jsonl()), ("ndjson", as_jsonl())]
-)
+@pytest.mark.parametrize(("kind", "content"), [("csv", as_csv()), ("jsonl", as_jsonl()), ("json", as_jsonl()), ("ndjson", as_jsonl())])
 def test_every_format_gives_the_same_rows(tmp_path: Path, kind: str, content: bytes, suffix: str) -> None:
     pack: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}
     path = tmp_path / f"data.{kind}{suffix}"

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tasklm.corpus.words import words
 from tasklm.evaluate.scores import Scores
 from tasklm.pipeline import check, fit
 from tasklm.recipe_files import load
@@ -63,10 +64,15 @@ def test_the_run_folder_holds_what_was_promised(done: tuple[Path, Scores]) -> No
 
 def test_dev_and_test_never_reach_the_selected_text(done: tuple[Path, Scores], files: Path) -> None:
     folder, _ = done
-    texts = " ".join(pq.read_table(folder / "selected" / "selected.parquet").column("text").to_pylist())
+    texts = [words(text) for text in pq.read_table(folder / "selected" / "selected.parquet").column("text").to_pylist()]
+    selected = {tuple(text[i : i + 5]) for text in texts for i in range(len(text))}
     for name in ("dev", "test"):
         for line in (files / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
-            assert json.loads(line)["text"].removesuffix(" .") not in texts
+            held = words(json.loads(line)["text"])
+            starts = [i for i in range(len(held) - 4) if tuple(held[i : i + 5]) in selected]
+            if len(starts) == len(held) - 4:  # every run of five is there: is the whole text?
+                joined = " ".join(held)
+                assert not any(f" {joined} " in f" {' '.join(text)} " for text in texts)
 
 
 def test_the_saved_model_predicts_what_was_scored(done: tuple[Path, Scores]) -> None:
@@ -74,7 +80,7 @@ def test_the_saved_model_predicts_what_was_scored(done: tuple[Path, Scores]) -> 
     predictor = Predictor(folder / "model")
     rows = labelled(80, 3)
     right = np.mean(
-        [answer["label"] == row["label"] for answer, row in zip(predictor.answers([str(r["text"]) for r in rows]), rows)]
+        [answer["label"] == row["label"] for answer, row in zip(predictor.answers([str(r["text"]) for r in rows]), rows, strict=True)]
     )
     assert scores.ours is not None and scores.ours.test is not None
     best = json.loads((folder / "model" / "config.json").read_text())["about"]["seed"]
@@ -84,7 +90,7 @@ def test_the_saved_model_predicts_what_was_scored(done: tuple[Path, Scores]) -> 
 def _accuracy(folder: Path, seed: int) -> float:
     outputs = np.load(folder / "predictions" / "test.npy")[seed - 1]
     labels = [row["label"] for row in labelled(80, 3)]
-    return float(np.mean([sorted(set(labels))[i] == label for i, label in zip(outputs.argmax(1), labels)]))
+    return float(np.mean([sorted(set(labels))[i] == label for i, label in zip(outputs.argmax(1), labels, strict=True)]))
 
 
 def test_running_again_skips_everything(done: tuple[Path, Scores], files: Path) -> None:
@@ -119,9 +125,7 @@ def test_another_number_of_seeds_redoes_only_what_is_new(files: Path, tmp_path: 
 
 @pytest.mark.parametrize("budget", [{"budget__minutes": "0.4"}, {"budget__flops": "5e9"}])
 def test_a_budget_decides_everything(files: Path, tmp_path: Path, budget: dict[str, str]) -> None:
-    chosen = {
-        key: value for key, value in options(files, **budget).items() if key not in ("train.steps", "train.batch", "model.size")
-    }
+    chosen = {key: value for key, value in options(files, **budget).items() if key not in ("train.steps", "train.batch", "model.size")}
     scores = fit(load(None, {**chosen, "finetune.epochs": "1"}), tmp_path / "run", Tracker())
     assert scores is not None and scores.ours is not None
     decided = json.loads((tmp_path / "run" / "stage1" / "plan.json").read_text())["stage1"]

@@ -113,9 +113,7 @@ def test_duplicates_and_conflicts_within_a_split() -> None:
 
 def leaky() -> Splits:
     data = splits()
-    data.test += [
-        Example((f"  {example.text.upper()}",), example.label, "test.jsonl", 50 + i) for i, example in enumerate(data.train[:5])
-    ]
+    data.test += [Example((f"  {example.text.upper()}",), example.label, "test.jsonl", 50 + i) for i, example in enumerate(data.train[:5])]
     return data
 
 
@@ -127,9 +125,7 @@ def test_examples_in_two_splits_are_refused() -> None:
     assert len(finding.examples) == 3
     assert "test.jsonl, line 50" in finding.examples[0]
     assert "stands in train: train.jsonl, line 1" in finding.examples[0]
-    with pytest.raises(
-        DataError, match=r"(?s)the data has an error.*5 of the 11 test examples.*test.jsonl, line 50.*tasklm check"
-    ):
+    with pytest.raises(DataError, match=r"(?s)the data has an error.*5 of the 11 test examples.*test.jsonl, line 50.*tasklm check"):
         refuse([finding])
 
 

@@ -51,8 +51,7 @@ def test_known_names_are_found_in_every_format(tmp_path: Path) -> None:
 
 def test_other_columns_are_found_by_shape_or_named(tmp_path: Path) -> None:
     rows = [
-        {"id": f"n{i}", "what": f"a rather long statement about the thing {i}", "verdict": "pos" if i % 3 else "neg"}
-        for i in range(30)
+        {"id": f"n{i}", "what": f"a rather long statement about the thing {i}", "verdict": "pos" if i % 3 else "neg"} for i in range(30)
     ]
     path = tmp_path / "a.jsonl"
     jsonl(path, rows)

@@ -43,9 +43,7 @@ def stage_of(parts: Ingredients, **changes: object) -> JointStage:
     return joint_stage(parts, settings, rho1=2, batch=8)
 
 
-def run(
-    stage: JointStage, folder: Path, steps: int, stop: int | None = None, checkpoint_seconds: float = 0.0
-) -> list[dict[str, float]]:
+def run(stage: JointStage, folder: Path, steps: int, stop: int | None = None, checkpoint_seconds: float = 0.0) -> list[dict[str, float]]:
     optimiser = adamw(stage.module, 1e-3, 0.01)
     how = Settings(1e-3, 1.0, 7, checkpoint_seconds)
     losses = []

@@ -26,9 +26,7 @@ def escaped(value: Any) -> Html:
 
 def el(name: str, *children: Any, **attributes: Any) -> Html:
     """Returns one element; `class_` stands for class, underscores in names for hyphens, None leaves one out."""
-    shown = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escaped(value)}"' for key, value in attributes.items() if value is not None
-    )
+    shown = "".join(f' {key.rstrip("_").replace("_", "-")}="{escaped(value)}"' for key, value in attributes.items() if value is not None)
     return Html(f"<{name}{shown}>{joined(children)}</{name}>")
 
 

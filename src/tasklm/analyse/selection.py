@@ -15,9 +15,7 @@ MOST_SOURCES = 20
 TEXT_LENGTH, QUERY_LENGTH = 1500, 300
 
 
-def selected(
-    passages: Sequence[Mapping[str, Any]], sources: Mapping[str, int], ranks: Sequence[int], scores: Sequence[float]
-) -> Html:
+def selected(passages: Sequence[Mapping[str, Any]], sources: Mapping[str, int], ranks: Sequence[int], scores: Sequence[float]) -> Html:
     """Returns counts by source, histograms of scores and ranks, and example passages, or nothing."""
     made = []
     if sources:

@@ -54,9 +54,7 @@ def find_files(paths: Sequence[str]) -> list[Path]:
             raise DataError(
                 "no file with text is found there",
                 file=pattern,
-                remedy=(
-                    f"Name files, folders or globs with {', '.join(PLAIN + TABLES)}, plain or with {' or '.join(COMPRESSED)}."
-                ),
+                remedy=(f"Name files, folders or globs with {', '.join(PLAIN + TABLES)}, plain or with {' or '.join(COMPRESSED)}."),
             )
         for path in matches:
             found.setdefault(path.resolve(), path)
@@ -91,9 +89,7 @@ def _readable(path: Path) -> bool:
     return kind_of(path) in PLAIN + TABLES and not path.name.startswith(".")
 
 
-def read_documents(
-    path: Path, column: str = "", *, counts: Counter[str] | None = None, watch: Watch | None = None
-) -> Iterator[Document]:
+def read_documents(path: Path, column: str = "", *, counts: Counter[str] | None = None, watch: Watch | None = None) -> Iterator[Document]:
     """Yields the documents of a file; `counts` is told of "documents" and of "empty" rows, which are left out.
 
     A row of a table is a document. A plain text file is one, too, but is handed on in blocks of whole paragraphs, so

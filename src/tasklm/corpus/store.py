@@ -48,9 +48,7 @@ class _Column:
         self._header()
 
     def _header(self) -> None:
-        np.lib.format.write_array_header_1_0(
-            self._file, {"descr": self._dtype.str, "fortran_order": False, "shape": (self._count,)}
-        )
+        np.lib.format.write_array_header_1_0(self._file, {"descr": self._dtype.str, "fortran_order": False, "shape": (self._count,)})
 
     def append(self, values: NDArray[Any]) -> None:
         self._file.write(values.astype(self._dtype).tobytes())
@@ -150,9 +148,7 @@ def build_store(folder: Path, files: Sequence[Path], column: str, passage_words:
     write_json(folder / "store.json", {"format": FORMAT, "counts": dict(counts)})
 
 
-def _documents(
-    files: Sequence[Path], column: str, counts: Counter[str], tracker: Tracker, bar: Bar
-) -> Iterator[tuple[Document, Path]]:
+def _documents(files: Sequence[Path], column: str, counts: Counter[str], tracker: Tracker, bar: Bar) -> Iterator[tuple[Document, Path]]:
     started = time.monotonic()
 
     def advance(size: int) -> None:
@@ -192,8 +188,7 @@ class PassageStore:
             record = read_json(folder / "store.json")
             if record["format"] != FORMAT:
                 raise RunError(
-                    f"{folder} was written by another version of tasklm (format {record['format']}, this one reads "
-                    f"{FORMAT}). {again}"
+                    f"{folder} was written by another version of tasklm (format {record['format']}, this one reads {FORMAT}). {again}"
                 )
             store = cls(folder, dict(record["counts"]))
             ends = (len(store._offsets) - 1, len(store._ids), len(store._origins), store.counts["passages"])

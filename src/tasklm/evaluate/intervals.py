@@ -56,8 +56,7 @@ def paired_difference(
     for pattern_gold, patterns, weights in _resampled(gold, np.concatenate([ours, other]), classes, resamples, seed):
         mine, its = patterns[: len(ours)], patterns[len(ours) :]
         drawn.append(
-            _mean_over_seeds(metric, pattern_gold, mine, classes, weights)
-            - _mean_over_seeds(metric, pattern_gold, its, classes, weights)
+            _mean_over_seeds(metric, pattern_gold, mine, classes, weights) - _mean_over_seeds(metric, pattern_gold, its, classes, weights)
         )
     # rounded: equal scores must count as equal, whatever order they were summed in
     differences = np.asarray(np.round(np.concatenate(drawn), 12), dtype=np.float64)

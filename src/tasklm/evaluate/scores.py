@@ -162,8 +162,7 @@ def table(scores: Scores) -> Table:
     """Returns the score table for the terminal."""
     on_test = any(row.test is not None for row in scores.rows)
     shown = Table(
-        title=f"{metric_name(scores.metric)} × 100, mean ± sd over seeds"
-        + (f", [{scores.confidence:.0%} interval]" if on_test else ""),
+        title=f"{metric_name(scores.metric)} × 100, mean ± sd over seeds" + (f", [{scores.confidence:.0%} interval]" if on_test else ""),
         title_style="bold",
     )
     shown.add_column("model", overflow="fold")

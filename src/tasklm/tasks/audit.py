@@ -41,8 +41,7 @@ def refuse(findings: Sequence[Finding]) -> None:
     errors = [finding for finding in findings if finding.level == "error"]
     if errors:
         told = "\n".join(
-            f"  - {finding.check}: {finding.message}" + "".join(f"\n      {line}" for line in finding.examples)
-            for finding in errors
+            f"  - {finding.check}: {finding.message}" + "".join(f"\n      {line}" for line in finding.examples) for finding in errors
         )
         count = "an error" if len(errors) == 1 else f"{len(errors)} errors"
         raise DataError(f"the data has {count}:\n{told}\nNothing was trained", remedy="`tasklm check` shows the whole audit.")
@@ -181,9 +180,7 @@ def _repeats(splits: Splits) -> list[Finding]:
             findings.append(
                 _warning(
                     "conflicting labels",
-                    (
-                        f"{len(clash):,} texts stand in {name} with different labels. Decide on one label for each, or delete them."
-                    ),
+                    (f"{len(clash):,} texts stand in {name} with different labels. Decide on one label for each, or delete them."),
                     (_show(group[0], " is " + _labelled(group)) for group in clash),
                 )
             )
@@ -253,9 +250,7 @@ def _near(splits: Splits) -> list[Finding]:
         findings.append(
             _warning(
                 "near duplicates",
-                (
-                    f"pairs of texts in {name} that are nearly the same: {len(pairs):,}{cut}. Keep one of each, unless both are wanted."
-                ),
+                (f"pairs of texts in {name} that are nearly the same: {len(pairs):,}{cut}. Keep one of each, unless both are wanted."),
                 (_show(a, f" is like line {b.line}") for a, b in pairs),
             )
         )

@@ -49,9 +49,7 @@ def read_examples(path: Path, data: Data, labelled: bool = True) -> tuple[list[E
 def read_splits(data: Data) -> Splits:
     """Returns train, dev and test; without a dev file a share of train is held out. Notes say what was found and changed."""
     if not data.train:
-        raise DataError(
-            "there is no training file", file="data.train", remedy="Name one: tasklm fit TRAIN, or data.train in the recipe."
-        )
+        raise DataError("there is no training file", file="data.train", remedy="Name one: tasklm fit TRAIN, or data.train in the recipe.")
     notes: list[str] = []
     train, columns = _split("train", data.train, data, notes)
     same = data if columns == FOLDERS else dataclasses.replace(data, text_column=columns.text, label_column=columns.label)
@@ -94,18 +92,14 @@ def _read(path: Path, data: Data, labelled: bool) -> tuple[list[Example], Column
             "a plain text file has no labels",
             file=path,
             line=1,
-            remedy=(
-                f"Use a table ({', '.join(TABLES)}) with columns for text and label, or a folder with a sub-folder per label."
-            ),
+            remedy=(f"Use a table ({', '.join(TABLES)}) with columns for text and label, or a folder with a sub-folder per label."),
         )
     else:
         rows = list(islice(read_rows(path), _PEEK))
         columns = _find_columns(path, data, rows, labelled)
         examples, dropped = _read_table(path, columns, labelled)
     if not examples:
-        raise DataError(
-            "no row has a text", file=path, line=1, remedy=f"Is {columns.text!r} the column with the text? {_NAME_THEM}"
-        )
+        raise DataError("no row has a text", file=path, line=1, remedy=f"Is {columns.text!r} the column with the text? {_NAME_THEM}")
     return examples, columns, dropped
 
 
@@ -217,9 +211,7 @@ def _label_by_shape(path: Path, rows: Sequence[Row], names: Sequence[str], text:
         return found[0]
     listed = ", ".join(map(repr, names))
     problem = (
-        "no column looks like labels"
-        if not found
-        else (f"it is not clear which column holds the label, {' or '.join(map(repr, found))}")
+        "no column looks like labels" if not found else (f"it is not clear which column holds the label, {' or '.join(map(repr, found))}")
     )
     header = "The first line must name the columns. " if kind_of(path) in (".csv", ".tsv") else ""
     raise DataError(f"{problem}; the columns are {listed}", file=path, line=1, remedy=header + _NAME_THEM)

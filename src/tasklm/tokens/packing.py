@@ -55,9 +55,7 @@ def _plan(offsets, order, length, shortest):  # type: ignore[no-untyped-def]
     return starts[:pieces].copy(), lengths[:pieces].copy(), rows[:pieces].copy()
 
 
-def fill_rows(
-    plan: Plan, rows: np.ndarray, tokens: np.ndarray, length: int, cls: int, sep: int, pad: int
-) -> tuple[np.ndarray, ...]:
+def fill_rows(plan: Plan, rows: np.ndarray, tokens: np.ndarray, length: int, cls: int, sep: int, pad: int) -> tuple[np.ndarray, ...]:
     """Returns (ids, pieces, positions) of some rows, each (rows, length); piece 0 is padding."""
     ids = np.full((len(rows), length), pad, np.int64)
     pieces = np.zeros((len(rows), length), np.int64)

@@ -30,9 +30,7 @@ def count_words(batches: Iterable[Sequence[str]], normalizer: normalizers.Normal
 @cache
 def _spaced_punctuation() -> dict[int, str]:
     characters = map(chr, range(sys.maxunicode + 1))
-    marks = [
-        c for c in characters if unicodedata.category(c).startswith("P") or (c.isascii() and c.isprintable() and not c.isalnum())
-    ]
+    marks = [c for c in characters if unicodedata.category(c).startswith("P") or (c.isascii() and c.isprintable() and not c.isalnum())]
     return {ord(mark): f" {mark} " for mark in marks}
 
 

@@ -67,9 +67,7 @@ def joint_stage(parts: Ingredients, settings: Train, rho1: int, batch: int) -> J
     external = None
     if parts.external is not None and rho1:
         external = PackedStream(parts.external, parts.vocabulary, parts.length, batch, settings.seed)
-    return JointStage(
-        module, parts.task, internal, external, rho1, settings.rho2, settings.accumulate, settings.seed, parts.machine
-    )
+    return JointStage(module, parts.task, internal, external, rho1, settings.rho2, settings.accumulate, settings.seed, parts.machine)
 
 
 def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Plan, tracker: Tracker) -> None:

@@ -1,0 +1,57 @@
+"""SIGKILL in every stage, then the same command again: the end is identical to a run that was never cut off."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from tasklm.train.checkpoints import load_weights
+from tests.end_to_end.conftest import options
+
+POINTS = [
+    "decontaminated.partial", "selected.partial", "tokens.partial", "stage1.partial/plan.json", "stage1.partial/checkpoint-00000000[5-9]",
+    "stage1.partial/checkpoint-00000002*", "stage2/seed-1.partial/curve.json", "stage2/seed-2.partial/checkpoint-*", "predictions.partial",
+    "model.partial",
+]  # fmt: skip
+
+
+def command(files: Path, out: Path) -> list[str]:
+    given = options(files, train__checkpoint_seconds="0")
+    words = [sys.executable, "-m", "tasklm", "fit", given.pop("data.train"), "--corpus", given.pop("data.corpus"), "--out", str(out)]
+    for key, value in given.items():
+        words += [f"--{key}", value]
+    return words
+
+
+def kill_at(words: list[str], folder: Path, pattern: str, delay: float) -> bool:
+    """Starts the command, kills it a moment after something matching the pattern appears; says whether it was in time."""
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not any(folder.glob(pattern)):
+        time.sleep(0.002)
+    time.sleep(delay)
+    alive = process.poll() is None
+    process.kill()
+    process.wait()
+    return alive
+
+
+def test_killed_in_every_stage_ends_in_identical_weights(files: Path, tmp_path: Path) -> None:
+    straight, cut = tmp_path / "straight" / "run", tmp_path / "cut" / "run"
+    subprocess.run(command(files, straight), check=True, capture_output=True)
+    draw = random.Random(7)
+    killed = [kill_at(command(files, cut), cut, pattern, draw.uniform(0, 0.05)) for pattern in POINTS]
+    assert sum(killed) >= 6, "the kills came too late to test anything"
+    subprocess.run(command(files, cut), check=True, capture_output=True)
+    for name in ("stage1/model.safetensors", "stage2/seed-1/best.safetensors", "stage2/seed-2/best.safetensors", "model/model.safetensors"):
+        first, second = load_weights(straight / name), load_weights(cut / name)
+        assert first.keys() == second.keys()
+        for key in first:
+            assert np.array_equal(first[key].numpy(), second[key].numpy()), f"{name}: {key}"
+    for split in ("dev", "test"):
+        assert np.array_equal(np.load(straight / f"predictions/{split}.npy"), np.load(cut / f"predictions/{split}.npy"))
+    assert not list(cut.rglob("*.partial"))
