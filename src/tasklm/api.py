@@ -72,7 +72,8 @@ class TaskLM(ClassifierMixin, BaseEstimator):
 
     def predict(self, texts: Iterable[str]) -> np.ndarray:
         """Returns the label of each text."""
-        return np.asarray(self.classes_[self.predict_proba(texts).argmax(axis=1)])
+        best = self.predict_proba(texts).argmax(axis=1)
+        return np.asarray(self.classes_[best])
 
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
         """Returns the probability of each class (columns in the order of `classes_`) for each text."""

@@ -12,8 +12,8 @@ from typing import Any
 
 DEFAULT_MINUTES = 20.0
 # Tokens a weight of the layers should see. Hoffmann et al. (arXiv 2203.15556) find 20 for next-word models; at equal time
-# the dev splits of ACL-ARC, SciERC and ChemProt preferred a model of twice the size.
-TOKENS_PER_PARAMETER = 10
+# the dev splits of ACL-ARC, SciERC and ChemProt preferred models of twice the size.
+TOKENS_PER_PARAMETER = 8
 EPOCHS_OVER_SELECTION = 4  # repeating text up to about 4 times is as good as new text (Muennighoff et al., arXiv 2305.16264)
 TASK_EPOCHS = 40  # passes over the task in stage 1: the papers' settings lie between 10 and 250
 TOKENS_PER_WORD = 1.4  # subwords per word, for planning before there is a vocabulary

@@ -18,7 +18,7 @@ from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import train_vocabulary
 from tasklm.train.joint import cost_of
 from tasklm.train.speed import seconds_per_step
-from tasklm.train.stages import Ingredients, Stage1Plan, joint_stage
+from tasklm.train.stages import Ingredients, Stage1Plan, finetune_stage, joint_stage
 from tasklm.workspace import CorpusData, Run, TaskData, sections
 
 BATCH = 64  # sequences per step where neither the recipe nor a budget says
@@ -100,10 +100,10 @@ def stage_plan(run: Run, parts: Ingredients, plan: budget.Plan) -> dict[str, Any
         pace = seconds_per_step(trial, run.machine, 3.0 if plan.seconds else 0.5, least=max(5, trial.rho1 + 1))
         if plan.seconds is not None:
             left = max(1.0, plan.seconds - run.seconds())
-            epoch_seconds = pace * _tokens_of_epoch(parts) / (plan.batch * parts.length) * recipe.finetune.seeds
+            epoch = recipe.finetune.seeds * _seconds_per_epoch(run, parts)
             if recipe.finetune.epochs is None:
-                epochs = max(1, min(epochs, int(budget.STAGE2_SHARE * left / epoch_seconds)))
-            allowed = max(1.0, 0.95 * left - epochs * epoch_seconds)
+                epochs = max(1, min(epochs, int(budget.STAGE2_SHARE * left / epoch)))
+            allowed = max(1.0, 0.93 * left - epochs * epoch)
             steps = max(1, int(allowed / pace))
         else:
             assert plan.flops is not None
@@ -115,6 +115,8 @@ def stage_plan(run: Run, parts: Ingredients, plan: budget.Plan) -> dict[str, Any
     return {"stage1": dataclasses.asdict(stage1), "epochs": epochs}
 
 
-def _tokens_of_epoch(parts: Ingredients) -> float:
-    """Returns the tokens of one pass over train and, forward only, over dev."""
-    return float(parts.train.lengths.sum() + parts.dev.lengths.sum() / 3) * 1.15  # padding
+def _seconds_per_epoch(run: Run, parts: Ingredients) -> float:
+    """Returns how long a pass of stage 2 over train and, forward only, over dev takes."""
+    stage = finetune_stage(parts, run.recipe.finetune, 0, run.recipe.evaluate.metric, None)
+    pace = seconds_per_step(stage, run.machine, 2.0)
+    return pace * len(stage.stream) * (1 + len(parts.dev) / (3 * len(parts.train)))

@@ -185,10 +185,9 @@ def test_a_full_disk_is_told_from_a_real_write(files: Path, tmp_path: Path, monk
 
 
 def test_unknown_keys_are_told_without_a_traceback(files: Path, tmp_path: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "tasklm", "fit", str(files / "train.jsonl"), "--trian.steps", "3", "--train.stepz", "4", "--out", str(tmp_path / "r")],
-        capture_output=True, text=True,
-    )  # fmt: skip
+    wrong = ["--trian.steps", "3", "--train.stepz", "4"]
+    command = [sys.executable, "-m", "tasklm", "fit", str(files / "train.jsonl"), *wrong, "--out", str(tmp_path / "run")]
+    result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 2 and "Traceback" not in result.stderr
     assert "unknown section [trian]" in result.stderr and "did you mean 'train'?" in result.stderr and "'steps'" in result.stderr
 

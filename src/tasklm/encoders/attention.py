@@ -17,7 +17,7 @@ def piece_mask(pieces: Tensor) -> Tensor | None:
     return pieces[:, None, :, None] == pieces[:, None, None, :]
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """Returns softmax(QKᵀ/√d)·V for (rows, heads, length, head width).
 
     On a CPU attention stays in fp32 even when matrix products are in bf16: the backward pass of PyTorch's bf16 kernel
@@ -25,5 +25,5 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropo
     """
     if query.device.type == "cpu" and query.dtype != torch.float32:
         with torch.autocast("cpu", enabled=False):
-            return attend(query.float(), key.float(), value.float(), mask, dropout)
-    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+            return attend(query.float(), key.float(), value.float(), mask)
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)

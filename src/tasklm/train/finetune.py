@@ -21,7 +21,7 @@ class FinetuneStage:
     """Trains on the task's batches and scores dev after every epoch."""
 
     def __init__(
-        self, module: TaskModel, task: Task, stream: ExampleStream, evaluate: Callable[[], float], best: Path, machine: Machine
+        self, module: TaskModel, task: Task, stream: ExampleStream, evaluate: Callable[[], float], best: Path | None, machine: Machine
     ) -> None:
         self.module, self.task, self.stream, self.evaluate = module, task, stream, evaluate
         self.best_path, self.machine = best, machine
@@ -47,7 +47,8 @@ class FinetuneStage:
         score = self.evaluate()
         if score > self.best_score:
             self.best_score, self.best_step = score, step
-            save_weights(self.best_path, self.module.state_dict())
+            if self.best_path is not None:
+                save_weights(self.best_path, self.module.state_dict())
         return {"dev": score}
 
     def state(self) -> dict[str, Any]:

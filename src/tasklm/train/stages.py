@@ -83,39 +83,43 @@ def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Pl
     Checkpoints(folder).clear()
 
 
-def run_stage2(
-    folder: Path,
-    parts: Ingredients,
-    settings: Finetune,
-    epochs: int,
-    seed: int,
-    stage1: Path | None,
-    metric: str,
-    checkpoint_seconds: float,
-    tracker: Tracker,
-) -> None:
-    """Fine-tunes with one seed; leaves best.safetensors, curve.json and summary.json (with the dev score)."""
-    torch.manual_seed(step_seed(1000 + seed, 0))
+def finetune_stage(parts: Ingredients, settings: Finetune, seed: int, metric: str, best: Path | None) -> FinetuneStage:
+    """Returns stage 2 with freshly drawn weights."""
+    torch.manual_seed(step_seed(seed, 0))
     encoder = new_encoder(parts.encoder, dataclasses.replace(parts.shape, dropout=settings.dropout))
     model = TaskModel(encoder, parts.task.head(parts.shape.width, settings.dropout)).to(parts.machine.device)
-    if stage1 is not None:
-        weights = load_weights(stage1 / "model.safetensors")
-        prefix = "encoder."
-        encoder.load_state_dict({name[len(prefix) :]: value for name, value in weights.items() if name.startswith(prefix)})
-    peak = settings.learning_rate or stage2_rate(parts.shape.width)
-    optimiser = adamw(model, peak, settings.weight_decay)
-    stream = ExampleStream(parts.train, settings.batch, 1000 + seed)
     assert parts.dev.targets is not None
     gold = parts.dev.targets.numpy()
 
     def evaluate() -> float:
         return parts.task.score(metric, gold, parts.task.decode(outputs_of(model, parts.dev, parts.machine)))
 
-    stage = FinetuneStage(model, parts.task, stream, evaluate, folder / "best.safetensors", parts.machine)
-    how = Settings(peak, settings.clip, 1000 + seed, checkpoint_seconds)
-    schedule = WarmupLinear(epochs * len(stream), settings.warmup)
+    return FinetuneStage(model, parts.task, ExampleStream(parts.train, settings.batch, seed), evaluate, best, parts.machine)
+
+
+def run_stage2(
+    folder: Path,
+    parts: Ingredients,
+    settings: Finetune,
+    epochs: int,
+    seed: int,
+    stage1: Path,
+    metric: str,
+    checkpoint_seconds: float,
+    tracker: Tracker,
+) -> None:
+    """Fine-tunes with one seed; leaves best.safetensors, curve.json and summary.json (with the dev score)."""
+    seed_of_draws = 1000 + seed  # apart from the seeds of stage 1
+    stage = finetune_stage(parts, settings, seed_of_draws, metric, folder / "best.safetensors")
+    weights = load_weights(stage1 / "model.safetensors")
+    prefix = "encoder."
+    stage.module.encoder.load_state_dict({name[len(prefix) :]: value for name, value in weights.items() if name.startswith(prefix)})
+    peak = settings.learning_rate or stage2_rate(parts.shape.width)
+    optimiser = adamw(stage.module, peak, settings.weight_decay)
+    how = Settings(peak, settings.clip, seed_of_draws, checkpoint_seconds)
+    schedule = WarmupLinear(epochs * len(stage.stream), settings.warmup)
     summary = _follow(f"stage 2, seed {seed}", stage, optimiser, schedule, how, folder, parts, tracker)
-    best = {"dev": stage.best_score, "best_epoch": stage.best_step // len(stream), "epochs": epochs, "learning_rate": peak}
+    best = {"dev": stage.best_score, "best_epoch": stage.best_step // len(stage.stream), "epochs": epochs, "learning_rate": peak}
     write_json(folder / "summary.json", {**summary, **best, "metric": metric})
     Checkpoints(folder).clear()
 
