@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -31,12 +33,25 @@ def set_up(settings: Hardware) -> Machine:
     threads = settings.threads or len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)  # denormal numbers make matrix products up to ten times slower
+    _keep_freed_memory()
     device = _device(settings.device)
     if settings.precision == "auto":
         bf16 = torch.cuda.is_bf16_supported() if device.type == "cuda" else device.type == "cpu" and cpu_computes_in_bf16()
     else:
         bf16 = settings.precision == "bf16"
     return Machine(device, bf16, threads)
+
+
+def _keep_freed_memory() -> None:
+    """Tells the C library to keep large freed blocks for the next step, where it would hand them back to the system.
+
+    Getting them anew costs a page fault every 4 KiB: a fifth to a third of a training step on a CPU.
+    """
+    library = ctypes.CDLL(None)
+    if sys.platform == "linux" and hasattr(library, "mallopt"):
+        trim_threshold, mmap_threshold = -1, -3  # numbers of malloc.h
+        library.mallopt(mmap_threshold, 1 << 30)
+        library.mallopt(trim_threshold, (1 << 31) - 1)
 
 
 def _device(name: str) -> torch.device:
