@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from tasklm.train.schedules import WarmupLinear
 from tasklm.train.stages import Ingredients, joint_stage
 from tests.conftest import labelled, sentences
 
-MACHINE = set_up(Hardware(device="cpu", precision="fp32"))
+MACHINE = set_up(Hardware(device="cpu", precision="fp32", threads=1))
 
 
 @pytest.fixture(scope="module")
@@ -112,12 +113,23 @@ def test_the_schedule_rises_falls_and_can_be_shortened_without_a_jump() -> None:
     assert schedule.share(60) == 0.0
 
 
+def test_a_schedule_shortened_in_its_rise_still_reaches_the_peak() -> None:
+    schedule = WarmupLinear(1000, 0.1)
+    schedule.shorten(20, 500)
+    shares = [schedule.share(step) for step in range(500)]
+    assert max(shares) == 1.0 and shares[20] == pytest.approx(0.21) and shares[499] < 0.01
+    assert max(abs(a - b) for a, b in pairwise(shares)) < 0.02
+    schedule = WarmupLinear(1000, 0.5)
+    schedule.shorten(20, 100)
+    assert max(schedule.share(step) for step in range(100)) == 1.0
+
+
 def test_training_ends_on_time_when_the_machine_is_slow(parts: Ingredients, tmp_path: Path) -> None:
     stage = stage_of(parts)
-    how = Settings(1e-3, 1.0, 7, 1e9, seconds_allowed=0.05)
-    schedule = WarmupLinear(4_000, 0.1)
+    how = Settings(1e-3, 1.0, 7, 1e9, seconds_allowed=0.001)
+    schedule = WarmupLinear(200, 0.1)
     records = list(train(stage, adamw(stage.module, 1e-3, 0.0), schedule, how, Checkpoints(tmp_path), MACHINE))
-    assert records[-1].step < 4_000 and records[-1].step == schedule.steps
+    assert records[-1].step < 200 and records[-1].step == schedule.steps
 
 
 def test_decay_spares_biases_and_norms(parts: Ingredients) -> None:

@@ -169,7 +169,7 @@ def _refuse_non_finite(losses: dict[str, Tensor], step: int) -> None:
 def _keep_to_time(schedule: WarmupLinear, step: int, seconds: float, allowed: float) -> None:
     """Shortens the schedule when the forecast overruns the time allowed, so that training still ends on time."""
     look = max(1, round(LOOK_EVERY * schedule.steps))
-    if step < look or step % look or step >= schedule.steps:
+    if step < 2 * look or step % look or step >= schedule.steps:
         return
     pace = seconds / step
     if pace * schedule.steps > OVERRUN * allowed:

@@ -23,8 +23,13 @@ class WarmupLinear:
         return self.height * max(0.0, (self.steps - step) / max(1, self.steps - self.turn))
 
     def shorten(self, step: int, steps: int) -> None:
-        """Ends the schedule after `steps` steps in all, falling from where it is at `step`."""
-        self.height, self.turn, self.steps = self.share(step), step, steps
+        """Ends the schedule after `steps` steps in all: falling from where it is at `step`, or after the rise if that goes on."""
+        if step < self.rising:
+            self.rising = self.turn = max(step, min(self.rising, steps // 2))
+            self.height = 1.0
+        else:
+            self.height, self.turn = self.share(step), step
+        self.steps = steps
 
     def state(self) -> dict[str, Any]:
         """Returns what `restore` needs."""
