@@ -12,6 +12,7 @@ from platform import python_version
 import pyarrow
 
 from tasklm.demo.harvest import Document, documents, passages, versions, words
+from tasklm.errors import RunError
 
 LABELS = {
     "array": "an array or something array-like",
@@ -174,7 +175,7 @@ def _split(examples: list[Example]) -> tuple[list[Example], list[Example], list[
     held_out = Runs(example.description for example in test + dev)
     rest = [example for example in ordered[dev_end:] if not held_out.shared_by(words(example.description))]
     if len(rest) < TRAIN:
-        raise RuntimeError(
+        raise RunError(
             f"only {len(rest)} labelled parameters were found for training and {TRAIN} are needed: the "
             "installed scipy documents its parameters in another form; install scipy 1.17 and try again"
         )

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from tasklm.errors import RunError
+
 # tasklm's own dependencies and theirs, by name: whatever else is installed must not change the demo.
 DISTRIBUTIONS = (
     "click",
@@ -68,7 +70,7 @@ def versions() -> dict[str, str]:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            raise RuntimeError(
+            raise RunError(
                 f"the demo reads the documentation of {name!r}, which tasklm needs but is not installed: "
                 f"run `pip install {name}` (or reinstall tasklm) and try again"
             ) from None
