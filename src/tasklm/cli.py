@@ -52,6 +52,14 @@ def overrides_of(extra: list[str], **named: Any) -> dict[str, Any]:
     return found
 
 
+def data_options(
+    train: str, corpus: list[str] | None, dev: str | None, test: str | None, text_column: str | None, label_column: str | None
+) -> dict[str, Any]:
+    """Returns the options that say where the data is, under the names that `overrides_of` takes."""
+    files = {"data__train": train, "data__corpus": corpus, "data__dev": dev, "data__test": test}
+    return {**files, "data__text_column": text_column, "data__label_column": label_column}
+
+
 def _recipe(path: Path | None, overrides: dict[str, Any]) -> Any:
     from tasklm.recipe_files import load
 
@@ -93,18 +101,8 @@ def fit(
 
     Example: tasklm fit train.csv --test test.csv --corpus texts/ --out runs/first --minutes 20 --select.k 500
     """
-    overrides = overrides_of(
-        context.args,
-        data__train=train,
-        data__corpus=corpus,
-        data__dev=dev,
-        data__test=test,
-        budget__minutes=minutes,
-        budget__flops=flops,
-        evaluate__compare=compare,
-        data__text_column=text_column,
-        data__label_column=label_column,
-    )
+    data = data_options(train, corpus, dev, test, text_column, label_column)
+    overrides = overrides_of(context.args, **data, budget__minutes=minutes, budget__flops=flops, evaluate__compare=compare)
     _fit(_recipe(recipe, overrides), out, as_json)
 
 
@@ -139,15 +137,7 @@ def init(
     """
     from tasklm.starting import starting_recipe
 
-    overrides = overrides_of(
-        context.args,
-        data__train=train,
-        data__corpus=corpus,
-        data__dev=dev,
-        data__test=test,
-        data__text_column=text_column,
-        data__label_column=label_column,
-    )
+    overrides = overrides_of(context.args, **data_options(train, corpus, dev, test, text_column, label_column))
     for note in starting_recipe(_recipe(None, overrides), to):
         screen.print(note, markup=False, highlight=False)
     typer.echo(f"wrote {to}; run it with: tasklm run {to}")
@@ -174,15 +164,7 @@ def check(
 
     from tasklm.pipeline import check as audit
 
-    overrides = overrides_of(
-        context.args,
-        data__train=train,
-        data__corpus=corpus,
-        data__dev=dev,
-        data__test=test,
-        data__text_column=text_column,
-        data__label_column=label_column,
-    )
+    overrides = overrides_of(context.args, **data_options(train, corpus, dev, test, text_column, label_column))
     findings = audit(_recipe(recipe, overrides), out, Tracker(screen))
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False))

@@ -8,15 +8,18 @@ corpus ─────┘  (clean, dedupe, decontaminate)                       
 from __future__ import annotations
 
 import platform
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from tasklm import results, steps
 from tasklm.analyse.report import write_report
+from tasklm.budget import Plan
 from tasklm.errors import RecipeError
-from tasklm.evaluate.scores import Row, Scores, to_dict, with_verdict
+from tasklm.evaluate.scores import Kind, Row, Scores, to_dict, with_verdict
 from tasklm.planning import make_plan
 from tasklm.recipe import Recipe
 from tasklm.recipe_files import absolute, dump
@@ -69,10 +72,38 @@ def fit(recipe: Recipe, folder: Path, tracker: Tracker, until: str = "report") -
         return _flow(open_run(recipe, folder, tracker), until)
 
 
+@dataclass
+class Trained:
+    """A model trained to its end, with its outputs on dev and test."""
+
+    run: Run
+    plan: Plan
+    selected: Path | None
+    parts: Ingredients
+    seeds: list[Path]
+    predictions: results.Predictions
+
+
 def _flow(run: Run, until: str) -> Scores | None:
     task, corpus = _data(run)
     if until == "check":
         return None
+    trained = _train(run, task, corpus, until)
+    if trained is None:
+        return None
+    scores = _scores(trained, task, corpus)
+    write_json(run.folder / "scores.json", to_dict(scores))
+    results.keep_best(run, task, trained.parts, trained.seeds, scores)
+    if until != "evaluate":
+        notes = list(trained.plan.reasons)
+        shown = results.report_parts(run, task, corpus, trained.selected, trained.seeds, trained.predictions, scores, notes)
+        write_report(run.folder / "report.html", shown)
+    run.keep_clock()
+    return scores
+
+
+def _train(run: Run, task: TaskData, corpus: CorpusData | None, until: str) -> Trained | None:
+    """Returns the trained model, or None when `until` is an earlier step."""
     plan = make_plan(run, task, corpus)
     for reason in plan.reasons:
         run.tracker.say(f"plan: {reason}")
@@ -93,15 +124,7 @@ def _flow(run: Run, until: str) -> Scores | None:
     run.keep_clock()
     if until == "finetune":
         return None
-    predictions = results.predict_splits(run, task, parts, seeds)
-    scores = _scores(run, task, corpus, parts, seeds, predictions)
-    write_json(run.folder / "scores.json", to_dict(scores))
-    results.keep_best(run, task, parts, seeds, scores)
-    if until != "evaluate":
-        shown = results.report_parts(run, task, corpus, selected, seeds, predictions, scores, list(plan.reasons))
-        write_report(run.folder / "report.html", shown)
-    run.keep_clock()
-    return scores
+    return Trained(run, plan, selected, parts, seeds, results.predict_splits(run, task, parts, seeds))
 
 
 def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
@@ -119,61 +142,44 @@ def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
     return task, corpus
 
 
-def _scores(
-    run: Run, task: TaskData, corpus: CorpusData | None, parts: Ingredients, seeds: list[Path], predictions: results.Predictions
-) -> Scores:
-    evaluate = run.recipe.evaluate
-    name = f"{run.recipe.select.method.upper()} selection (TLM)" if parts.external is not None else COMPARISONS["task-only"]
-    ours = results.model_row(run, name, "ours", task, parts, seeds, predictions)
-    ours_test = results.decoded(task, predictions, "test")[1] if "test" in predictions else None
-    rows: list[Row] = results.baseline_rows(run, task, ours_test) if evaluate.baselines else []
+def _scores(ours: Trained, task: TaskData, corpus: CorpusData | None) -> Scores:
+    run, evaluate = ours.run, ours.run.recipe.evaluate
+    name = f"{run.recipe.select.method.upper()} selection (TLM)" if ours.parts.external is not None else COMPARISONS["task-only"]
+    own_row = _row(ours, name, "ours", task, None)
+    ours_test = results.decoded(task, ours.predictions, "test")[1] if "test" in ours.predictions else None
+    rows = results.baseline_rows(run, task, ours_test) if evaluate.baselines else []
     for comparison in evaluate.compare:
-        rows.append(_comparison_row(run, comparison, parts, ours_test))
+        run.tracker.say(f"comparison: {COMPARISONS[comparison]}")
+        other = _train(_comparison(ours, comparison), task, corpus if comparison != "task-only" else None, "evaluate")
+        assert other is not None
+        rows.append(_row(other, COMPARISONS[comparison], "ablation", task, ours_test))
     data: dict[str, Any] = {split: len(examples) for split, examples in task.splits.named().items()}
     if corpus is not None:
         data |= {"corpus": corpus.store.counts, "contaminated": int(corpus.contamination.banned.sum())}
-    scores = Scores(evaluate.metric, task.task.labels, [*rows, ours], data, run.recipe.finetune.seeds, "", evaluate.confidence)
+    scores = Scores(evaluate.metric, task.task.labels, [*rows, own_row], data, run.recipe.finetune.seeds, "", evaluate.confidence)
     return with_verdict(scores)
 
 
-def _comparison_row(run: Run, name: str, parts: Ingredients, ours_test: Any) -> Row:
-    """Returns the row of an ablation: the same numbers of steps, batches and weights, other text."""
+def _row(trained: Trained, name: str, kind: Kind, task: TaskData, ours_test: np.ndarray | None) -> Row:
+    return results.model_row(trained.run, name, kind, task, trained.parts, trained.seeds, trained.predictions, ours_test)
+
+
+def _comparison(ours: Trained, name: str) -> Run:
+    """Returns the run of an ablation: the same numbers of steps, batches and weights as ours, other text."""
+    run, shape = ours.run, ours.parts.shape
     decided = read_json(run.artefacts.path("stage1") / "plan.json")
     done = read_json(run.artefacts.path("stage1") / "summary.json")
-    passages = len(parts.external) if parts.external is not None else None
-    shape = parts.shape
+    passages = len(ours.parts.external) if ours.parts.external is not None else None
     recipe = run.recipe.changed(
         select={"method": "random" if name == "random" else run.recipe.select.method, "passages": passages},
         tokens={"vocabulary": shape.vocabulary if run.recipe.tokens.kind != "file" else None},
-        model={
-            "size": "tiny",
-            "layers": shape.layers,
-            "width": shape.width,
-            "heads": shape.heads,
-            "feedforward": shape.feedforward,
-        },
+        model={"size": "tiny", "layers": shape.layers, "width": shape.width, "heads": shape.heads, "feedforward": shape.feedforward},
         train={"steps": done["steps"], "batch": done["batch"], "rho1": 0 if name == "task-only" else done["rho1"]},
         finetune={"epochs": decided["epochs"]},
         evaluate={"compare": [], "baselines": False},
         budget={"minutes": None, "flops": None},
     )
-    run.tracker.say(f"comparison: {COMPARISONS[name]}")
-    folder = run.folder / "compare" / name
-    other = open_run(recipe, folder, Tracker(run.tracker.console), run.cache)
-    return _trained_row(other, COMPARISONS[name], ours_test)
-
-
-def _trained_row(run: Run, name: str, ours_test: Any) -> Row:
-    """Returns the row of a run that is trained to its end but not reported on its own."""
-    task = steps.read_task(run)
-    corpus = steps.prepare_corpus(run, task) if run.recipe.train.rho1 != 0 else None
-    plan = make_plan(run, task, corpus)
-    selected, key = steps.select(run, task, corpus, plan) if corpus is not None else (None, "")
-    tokens = steps.tokenize(run, task, selected, key)
-    parts = steps.ingredients(run, task, tokens, plan)
-    seeds = steps.finetune(run, parts, *steps.train(run, parts, tokens, plan))
-    predictions = results.predict_splits(run, task, parts, seeds)
-    return results.model_row(run, name, "ablation", task, parts, seeds, predictions, ours_test)
+    return open_run(recipe, run.folder / "compare" / name, Tracker(run.tracker.console), run.cache)
 
 
 def _known_comparisons(recipe: Recipe) -> None:

@@ -14,7 +14,7 @@ from tasklm.analyse.report import ReportParts
 from tasklm.analyse.words import overrepresented
 from tasklm.evaluate.baselines import majority, tfidf_linear
 from tasklm.evaluate.confusion import confusion_matrix
-from tasklm.evaluate.scores import Row, Scores, make_row
+from tasklm.evaluate.scores import Kind, Row, Scores, make_row
 from tasklm.recipe_files import dump
 from tasklm.runs import digest, read_json, write_json
 from tasklm.tokens.batches import EncodedExamples
@@ -67,7 +67,7 @@ def decoded(task: TaskData, predictions: Predictions, split: str) -> tuple[np.nd
 def model_row(
     run: Run,
     name: str,
-    kind: Any,
+    kind: Kind,
     task: TaskData,
     parts: Ingredients,
     seeds: list[Path],
