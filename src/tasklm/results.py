@@ -198,10 +198,17 @@ def report_parts(
 
 
 def _curves(run: Run, seeds: list[Path]) -> list[dict[str, Any]]:
-    points = [{"stage": "stage 1", **point} for point in read_json(run.artefacts.path("stage1") / "curve.json")]
+    """Returns the points of all learning curves, under names that a person reads."""
+    stage1 = read_json(run.artefacts.path("stage1") / "curve.json")
+    points = [{"stage": "stage 1", **_named(point)} for point in stage1]
     for number, seed in enumerate(seeds, start=1):
-        points += [{"stage": "stage 2", "seed": number, **point} for point in read_json(seed / "curve.json")]
+        points += [{"stage": "stage 2", "seed": number, **_named(point)} for point in read_json(seed / "curve.json")]
     return points
+
+
+def _named(point: dict[str, float]) -> dict[str, float]:
+    names = {"step": "step", "rate": "learning rate", "dev": "dev score"}
+    return {names.get(name, f"loss: {name}"): value for name, value in point.items()}
 
 
 def _mistakes(task: TaskData, outputs: np.ndarray, gold: np.ndarray, split: str) -> list[dict[str, Any]]:

@@ -84,16 +84,21 @@ def full_disk_is_clear(path: Path) -> Iterator[None]:
         raise
 
 
+def make_folder(folder: Path) -> Path:
+    """Returns the folder, made if it is not there; says so when a file is in the way."""
+    with full_disk_is_clear(folder):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise RunError(f"{folder} is not a folder. Choose another folder with --out.") from None
+    return folder
+
+
 class Artefacts:
     """A folder of artefacts built once per key."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        with full_disk_is_clear(folder):
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except (FileExistsError, NotADirectoryError):
-                raise RunError(f"{folder} is not a folder. Choose another folder with --out.") from None
+        self.folder = make_folder(folder)
 
     def path(self, name: str) -> Path:
         """Returns where the finished artefact called `name` is or will be."""
@@ -153,8 +158,8 @@ def _partial_seconds(partial: Path) -> float:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Holds the folder's lock, which the system frees when the process ends, however it ends."""
+    make_folder(folder)
     with full_disk_is_clear(folder):
-        folder.mkdir(parents=True, exist_ok=True)
         file = (folder / ".lock").open("a+", encoding="utf-8")
     with file:
         try:

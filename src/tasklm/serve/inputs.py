@@ -18,7 +18,7 @@ def texts_of(what: str, text_column: str, stdin: TextIO) -> Iterator[str]:
     elif not _is_file(what):
         yield what
     elif kind_of(Path(what)) not in TABLES:
-        yield from (line for line in read_lines(Path(what)) if line.strip())
+        yield from (line.rstrip("\r\n") for line in read_lines(Path(what)) if line.strip())
     else:
         examples, _ = read_examples(Path(what), Data(text_column=text_column), labelled=False)
         yield from (example.text for example in examples)
