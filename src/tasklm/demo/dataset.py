@@ -1,4 +1,4 @@
-"""The demo's data: which type does a documented SciPy parameter take, and a heap of other documentation."""
+"""The demo's data: is this sentence of SciPy's documentation intact or scrambled, and a heap of other documentation."""
 
 import json
 import random
@@ -14,46 +14,29 @@ import pyarrow
 from tasklm.demo.harvest import Document, documents, passages, versions, words
 from tasklm.errors import RunError
 
-LABELS = {
-    "array": "an array or something array-like",
-    "flag": "a boolean, True or False",
-    "function": "a callable",
-    "integer": "a whole number",
-    "real": "a floating-point number",
-    "text": "a string, or one of several named choices",
-}
-SEED = 2
-TRAIN, DEV, TEST = 400, 400, 1300  # dev and test end with the module that reaches the count
-LONGEST = 40  # words of a description that are kept
+LABELS = {"intact": "the sentence as it was written", "scrambled": "the same words, those between the first and the last shuffled"}
+SEED = 3
+TRAIN, DEV, TEST = 800, 500, 1300  # dev and test end with the module that reaches the count
+FEWEST, MOST = 9, 25  # words of a sentence
 RUN = 13  # words in a row that two texts may not share (or all of the shorter text)
 _KEY = 5  # words by which runs are looked up
-
-_TYPES = (
-    ("integer", re.compile(r"int|integer|non-?negative int|positive int|int >=? 0")),
-    ("real", re.compile(r"float|double|positive float")),
-    ("flag", re.compile(r"bool|boolean")),
-    ("text", re.compile(r"str|string|(?:str |string )?\{['\"].*")),
-    ("function", re.compile(r"callable.*|function")),
-    ("array", re.compile(r"(?:array|ndarray|numpy\.ndarray|\(.*\) (?:nd)?array|1-?d array)(?!.* or ).*")),
-)
-_SECTIONS = {"Parameters", "Other Parameters"}
-_ENTRY = re.compile(r"\**(\w[\w, *]*?)\**\s*:\s*(\S.*)")
-_UNDERLINE = re.compile(r"\s*-{3,}\s*")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
+_PLAIN_WORD = re.compile(r"[A-Za-z-]+[,.;:]?")
+_LEAST_PLAIN = 0.85  # share of plain words: the rest may be code or numbers
 
 
 @dataclass(frozen=True)
 class Example:
-    """A parameter's name and description, the type that its documentation states, and where it stands."""
+    """A sentence, as it was written and as it is shown, and where it stands."""
 
-    name: str
-    description: str
+    sentence: str
+    text: str
     label: str
     source: str
 
     def row(self) -> dict[str, str]:
-        """Return the example as the data files hold it; the stated type is not part of the text."""
-        text = f"{self.name} : {' '.join(self.description.split()[:LONGEST])}"
-        return {"text": text, "label": self.label, "source": self.source}
+        """Return the example as the data files hold it."""
+        return {"text": self.text, "label": self.label, "source": self.source}
 
 
 class Runs:
@@ -85,14 +68,13 @@ def build(folder: Path) -> dict[str, object]:
     harvest = list(documents())
     train, dev, test = _split(_examples(harvest))
     held_out = dev + test
-    runs = Runs(example.description for example in held_out)
+    runs = Runs(example.sentence for example in held_out)
     corpus, duplicates, dropped = _corpus(harvest, {example.source for example in held_out}, runs)
     for name, part in (("train", train), ("dev", dev), ("test", test)):
         _write(folder / f"{name}.jsonl", _lines(example.row() for example in part))
     _write(folder / "corpus.jsonl.zst", pyarrow.compress(_lines(corpus), codec="zstd", asbytes=True))
     about: dict[str, object] = {
-        "task": "Which type does a parameter of a SciPy function take? The text is its name and description "
-        "as documented, without the type that the documentation states; that type is the label.",
+        "task": "Is a sentence of SciPy's documentation intact, or are its words scrambled?",
         "labels": LABELS,
         "split": "by source module; no run of 13 words (or all of a shorter text) is shared across splits",
         "examples": {name: len(part) for name, part in (("train", train), ("dev", dev), ("test", test))},
@@ -115,49 +97,40 @@ def build(folder: Path) -> dict[str, object]:
 
 
 def _examples(harvest: list[Document]) -> list[Example]:
-    """Every labelled parameter of SciPy once; descriptions that begin alike count as the same."""
-    found: dict[str, Example] = {}
+    """Every prose sentence of SciPy's documentation once, half of them scrambled."""
+    chance = random.Random(SEED)
+    seen: set[str] = set()
+    found: list[Example] = []
     for document in harvest:
         if document.source.startswith("scipy/") and document.source.endswith(".py"):
-            for name, stated, description in _parameters(document.text):
-                label = _label(stated)
-                if label and len(words(description)) >= 6:
-                    key = " ".join(words(description))[:60]
-                    found.setdefault(key, Example(name, description, label, document.source))
-    return list(found.values())
+            for sentence in _sentences(document.text):
+                key = " ".join(words(sentence))[:60]  # sentences that begin alike count as the same
+                if key not in seen:
+                    seen.add(key)
+                    scrambled = chance.random() < 0.5
+                    text = _scrambled(sentence, chance) if scrambled else sentence
+                    found.append(Example(sentence, text, "scrambled" if scrambled else "intact", document.source))
+    return found
 
 
-def _parameters(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, stated type, description) for the entries of a numpydoc parameter section."""
-    lines = text.split("\n")
-    section, margin = "", 0
-    entry: tuple[str, str] | None = None
-    body: list[str] = []
-    for line, following in zip(lines, [*lines[1:], ""], strict=True):
-        indent = len(line) - len(line.lstrip())
-        heading = bool(line.strip()) and _UNDERLINE.fullmatch(following) is not None
-        if entry and (heading or (line.strip() and indent <= margin)):
-            yield (*entry, " ".join(body))
-            entry, body = None, []
-        if heading:
-            section, margin = line.strip(), indent
-        elif section in _SECTIONS and line.strip() and not _UNDERLINE.fullmatch(line):
-            match = _ENTRY.fullmatch(line.strip()) if indent == margin else None
-            if match:
-                entry = (match[1], match[2])
-            elif entry:
-                body.append(line.strip())
-    if entry:
-        yield (*entry, " ".join(body))
+def _sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of plain prose in a documentation text."""
+    for passage in passages(text, longest=400):
+        for sentence in _SENTENCE_END.split(passage):
+            parts = sentence.split()
+            plain = sum(_PLAIN_WORD.fullmatch(part) is not None for part in parts)
+            whole = sentence[:1].isupper() and sentence.endswith(".")
+            if whole and FEWEST <= len(parts) <= MOST and plain >= _LEAST_PLAIN * len(parts):
+                yield sentence
 
 
-def _label(stated: str) -> str | None:
-    """Return the label for a stated type, None where it is none of the six or more than one."""
-    plain = re.sub(r",?\s*\(?(?:optional|default).*", "", stated.strip().strip("`").lower()).strip(" ,(")
-    for label, pattern in _TYPES:
-        if pattern.fullmatch(plain):
-            return label
-    return None
+def _scrambled(sentence: str, chance: random.Random) -> str:
+    """Return the sentence with the words between the first and the last in another order."""
+    first, *inner, last = sentence.split()
+    shuffled = list(inner)
+    while shuffled == inner:
+        chance.shuffle(shuffled)
+    return " ".join([first, *shuffled, last])
 
 
 def _split(examples: list[Example]) -> tuple[list[Example], list[Example], list[Example]]:
@@ -170,14 +143,14 @@ def _split(examples: list[Example]) -> tuple[list[Example], list[Example], list[
     test_end = _module_end(ordered, TEST)
     dev_end = _module_end(ordered, test_end + DEV)
     test = ordered[:test_end]
-    in_test = Runs(example.description for example in test)
-    dev = [example for example in ordered[test_end:dev_end] if not in_test.shared_by(words(example.description))]
-    held_out = Runs(example.description for example in test + dev)
-    rest = [example for example in ordered[dev_end:] if not held_out.shared_by(words(example.description))]
+    in_test = Runs(example.sentence for example in test)
+    dev = [example for example in ordered[test_end:dev_end] if not in_test.shared_by(words(example.sentence))]
+    held_out = Runs(example.sentence for example in test + dev)
+    rest = [example for example in ordered[dev_end:] if not held_out.shared_by(words(example.sentence))]
     if len(rest) < TRAIN:
         raise RunError(
-            f"only {len(rest)} labelled parameters were found for training and {TRAIN} are needed: the "
-            "installed scipy documents its parameters in another form; install scipy 1.17 and try again"
+            f"only {len(rest)} sentences were found for training and {TRAIN} are needed: the installed scipy is documented "
+            "in another form. Install scipy 1.17 and try again."
         )
     chance.shuffle(rest)
     return rest[:TRAIN], dev, test
