@@ -1,4 +1,4 @@
-"""BM25 selection (TLM, METHODS.md section 1): every task example's text is a query, the passages it finds are the subset.
+"""BM25 selection (TLM, arXiv 2111.04130): every task example's text is a query, the passages it finds are the subset.
 
 Score of a passage = Σ over the query's terms, repeated ones counted, of idf · tf / (tf + k1·(1 − b + b·dl/avgdl)) with
 idf = log(1 + (N − df + 0.5)/(df + 0.5)). This is Lucene's form: the classic numerator's constant factor (k1 + 1) is
