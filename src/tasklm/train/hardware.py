@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -66,19 +66,9 @@ def _device(name: str) -> torch.device:
 
 
 def cpu_computes_in_bf16() -> bool:
-    """Returns whether this CPU multiplies bf16 matrices clearly faster than fp32 ones.
+    """Returns whether this CPU has units for bf16 matrices (AMX), as the kernel lists them.
 
-    A library's word that bf16 is "supported" may mean emulation; units for it (AMX, SME) are several times faster
-    and emulation is slower, so one quick measurement tells them apart.
+    Asked, not timed: on a busy machine a measurement may come out otherwise the next time, and a resumed run would change its arithmetic.
     """
-    return _product_seconds(torch.float32) > 2 * _product_seconds(torch.bfloat16)
-
-
-def _product_seconds(dtype: torch.dtype) -> float:
-    left, right = torch.ones(512, 512, dtype=dtype), torch.ones(512, 512, dtype=dtype)
-    best = float("inf")
-    for _ in range(8):
-        started = time.perf_counter()
-        left @ right
-        best = min(best, time.perf_counter() - started)
-    return best
+    cpuinfo = Path("/proc/cpuinfo")
+    return cpuinfo.exists() and "amx_bf16" in cpuinfo.read_text(encoding="utf-8", errors="replace")
