@@ -17,7 +17,7 @@ from tasklm.encoders.sizes import shape_of
 from tasklm.errors import DataError
 from tasklm.planning import stage_plan
 from tasklm.runs import Artefacts, digest, file_digest, read_json, write_json
-from tasklm.select.base import SELECTORS, Ranking, read_selection_texts, write_selection
+from tasklm.select.base import SELECTORS, Ranking, Workplace, read_selection_texts, write_selection
 from tasklm.tasks.audit import audit_corpus, audit_splits
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.reading import read_splits
@@ -77,11 +77,12 @@ def select(run: Run, task: TaskData, corpus: CorpusData, plan: Plan) -> tuple[Pa
 
     def build(folder: Path) -> None:
         selector = SELECTORS.get(settings.method)(settings)
-        selector.fit(task.texts("train"))
+        selector.fit(task.texts("train"), [str(example.label) for example in task.splits.train])
         k = plan.passages or len(corpus.store) if settings.method == "random" else plan.k
         ranking_folder = folder / "ranking"
         if not (ranking_folder / "done").exists():
-            selector.score(corpus.store, corpus.contamination.banned, run.cache, k, run.tracker).save(ranking_folder)
+            place = Workplace(run.cache, folder, run.tracker)
+            selector.score(corpus.store, corpus.contamination.banned, k, place).save(ranking_folder)
             (ranking_folder / "done").touch()
         chosen = selector.choose(Ranking.load(ranking_folder), plan.passages)
         if not len(chosen.passages):

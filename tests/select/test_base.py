@@ -12,7 +12,7 @@ from tasklm.errors import RecipeError, RunError
 from tasklm.recipe import Select
 from tasklm.runs import Artefacts
 from tasklm.select import base
-from tasklm.select.base import ASKED_KEPT, SELECTORS, Ranking, read_selection_texts, union, write_selection
+from tasklm.select.base import ASKED_KEPT, SELECTORS, Ranking, Workplace, read_selection_texts, union, write_selection
 from tasklm.tracking import SILENT
 
 
@@ -88,8 +88,8 @@ def test_ranking_survives_the_disk_and_damage_is_named(tmp_path):
 
 def drawn(store, banned, k, folder, seed=1):
     selector = SELECTORS.get("random")(Select(seed=seed))
-    selector.fit([])
-    return selector, selector.score(store, banned, Artefacts(folder), k, SILENT)
+    selector.fit([], [])
+    return selector, selector.score(store, banned, k, Workplace(Artefacts(folder), folder, SILENT))
 
 
 def test_random_smaller_samples_are_beginnings_of_larger_ones(make_store, tmp_path):

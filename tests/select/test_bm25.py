@@ -16,7 +16,7 @@ from tasklm.errors import DataError
 from tasklm.recipe import Select
 from tasklm.runs import Artefacts
 from tasklm.select import bm25_index, bm25_search
-from tasklm.select.base import SELECTORS
+from tasklm.select.base import SELECTORS, Workplace
 from tasklm.tracking import SILENT
 
 
@@ -38,9 +38,9 @@ def brute_force(passages, queries, k1=1.2, b=0.75):
 
 def ranked(store, queries, folder, k, banned=None, **dials):
     selector = SELECTORS.get("bm25")(Select(**dials))
-    selector.fit(queries)
+    selector.fit(queries, [])
     banned = np.zeros(len(store), bool) if banned is None else banned
-    return selector.score(store, banned, Artefacts(folder), k, SILENT)
+    return selector.score(store, banned, k, Workplace(Artefacts(folder), folder, SILENT))
 
 
 def rows(ranking):
@@ -121,11 +121,11 @@ def test_unknown_words_and_no_queries_find_nothing(make_store, tmp_path):
 def test_nothing_left_is_an_error_with_a_way_out(make_store, tmp_path):
     for method in ("bm25", "random"):
         selector = SELECTORS.get(method)(Select())
-        selector.fit(["a"])
+        selector.fit(["a"], [])
         with pytest.raises(DataError, match=r"all 2 passages share text with dev or test\. Give a corpus"):
-            selector.score(make_store(["a", "b"]), np.ones(2, bool), Artefacts(tmp_path), 1, SILENT)
+            selector.score(make_store(["a", "b"]), np.ones(2, bool), 1, Workplace(Artefacts(tmp_path), tmp_path, SILENT))
         with pytest.raises(DataError, match="no passages"):
-            selector.score(make_store([]), np.ones(0, bool), Artefacts(tmp_path), 1, SILENT)
+            selector.score(make_store([]), np.ones(0, bool), 1, Workplace(Artefacts(tmp_path), tmp_path, SILENT))
 
 
 def test_stop_words_leave_queries_only_when_asked(make_store, tmp_path):

@@ -15,7 +15,7 @@ from tasklm.errors import RunError
 from tasklm.recipe import Select
 from tasklm.runs import Artefacts
 from tasklm.select import bm25_index
-from tasklm.select.base import SELECTORS
+from tasklm.select.base import SELECTORS, Workplace
 from tasklm.select.bm25_index import Bm25Index, build_index, hash_terms
 from tasklm.select.bm25_kernels import ANY_BYTE, LETTERS, split
 from tasklm.tracking import SILENT
@@ -23,8 +23,8 @@ from tasklm.tracking import SILENT
 
 def score(store, folder, **dials):
     selector = SELECTORS.get("bm25")(Select(**dials))
-    selector.fit(["model of language"])
-    return selector.score(store, np.zeros(len(store), bool), Artefacts(folder), 5, SILENT)
+    selector.fit(["model of language"], [])
+    return selector.score(store, np.zeros(len(store), bool), 5, Workplace(Artefacts(folder), folder, SILENT))
 
 
 @settings(max_examples=200, deadline=None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +27,11 @@ from tasklm.tracking import Tracker
 ASKED_KEPT = 20  # task examples remembered per chosen passage
 _ENTRIES_AT_ONCE = 1 << 21  # ranking entries held in temporary arrays by `union`
 _NEVER = np.iinfo(np.int32).max
+
+
+def usable_cores() -> int:
+    """Returns the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass
@@ -72,22 +77,26 @@ class Chosen:
     asked_by: npt.NDArray[np.int32]  # task examples that asked for it, best rank first, at most ASKED_KEPT each
 
 
+@dataclass
+class Workplace:
+    """Where scoring works and with how much."""
+
+    indexes: Artefacts  # what depends on the corpus alone, shared by runs
+    scratch: Path  # of this scoring alone; what an interrupted one left is there for the next
+    tracker: Tracker
+    memory: int = 2 << 30  # bytes that the arrays of a scoring may take
+    threads: int = field(default_factory=usable_cores)
+
+
 class Selector(Protocol):
     """One way to choose the passages that matter for a task."""
 
     def __init__(self, settings: Select) -> None: ...
 
-    def fit(self, texts: Sequence[str]) -> None:
-        """Learns what the task looks like from its training texts; labels are not used."""
+    def fit(self, texts: Sequence[str], labels: Sequence[str]) -> None:
+        """Learns what the task looks like from its training texts and, where the method asks for them, their labels."""
 
-    def score(
-        self,
-        store: PassageStore,
-        banned: npt.NDArray[np.bool_],
-        indexes: Artefacts,
-        k: int,
-        tracker: Tracker,
-    ) -> Ranking:
+    def score(self, store: PassageStore, banned: npt.NDArray[np.bool_], k: int, place: Workplace) -> Ranking:
         """Returns the k best passages per query; a banned passage is never ranked."""
 
     def choose(self, ranking: Ranking, passages: int | None) -> Chosen:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tasklm.corpus.store import PassageStore
 from tasklm.recipe import Select
 from tasklm.runs import Artefacts, digest
-from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, union
+from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, Workplace, union
 from tasklm.select.bm25_index import FORMAT, Bm25Index, build_index, damaged
 from tasklm.select.bm25_search import Scoring, search
 from tasklm.select.checks import require_passages
@@ -33,24 +33,17 @@ class Bm25Selector(Selector):
         self.settings = settings
         self.queries: list[list[str]] = []
 
-    def fit(self, texts: Sequence[str]) -> None:
+    def fit(self, texts: Sequence[str], labels: Sequence[str]) -> None:
         """Turns the task's texts into queries."""
         self.queries = make_queries(texts, self.settings)
 
-    def score(
-        self,
-        store: PassageStore,
-        banned: npt.NDArray[np.bool_],
-        indexes: Artefacts,
-        k: int,
-        tracker: Tracker,
-    ) -> Ranking:
+    def score(self, store: PassageStore, banned: npt.NDArray[np.bool_], k: int, place: Workplace) -> Ranking:
         """Returns the k best passages of each query; the index is built once per corpus and shared by all tasks."""
         require_passages(len(store), banned)
-        index = open_index(store, indexes, tracker)
+        index = open_index(store, place.indexes, place.tracker)
         started = time.monotonic()
-        ranking = search(index, self.queries, banned, Scoring(self.settings.k1, self.settings.b, k), indexes.folder, tracker)
-        tracker.event(
+        ranking = search(index, self.queries, banned, Scoring(self.settings.k1, self.settings.b, k), place)
+        place.tracker.event(
             "searched",
             queries=len(self.queries),
             passages=index.passages,

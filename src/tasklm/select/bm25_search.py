@@ -7,7 +7,6 @@ one batch wait in a file.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from array import array
@@ -21,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tasklm.runs import full_disk_is_clear
-from tasklm.select.base import Ranking
+from tasklm.select.base import Ranking, Workplace
 from tasklm.select.bm25_index import Block, Bm25Index, hash_terms, verify
 from tasklm.select.bm25_kernels import drain, impacts, score_block
-from tasklm.tracking import Bar, Tracker
+from tasklm.tracking import Bar
 
 _BATCH_BYTES = 256 << 20  # candidates held while a batch of queries is scored
 _BATCH_QUERIES = 1 << 16
@@ -54,19 +53,18 @@ def search(
     queries: Sequence[Sequence[str]],
     banned: npt.NDArray[np.bool_],
     scoring: Scoring,
-    room: Path,
-    tracker: Tracker,
+    place: Workplace,
 ) -> Ranking:
-    """Returns each query's k best passages that are not banned; `room` is a folder for what does not fit in memory."""
+    """Returns each query's k best passages that are not banned."""
     allowed = index.passages - int(np.count_nonzero(banned))
     best = min(scoring.k, allowed)
     width = max(best + 1, min(2 * best + 64, allowed + 1))  # above `best` is room to collect before the next cut
     step = min(max(1, _BATCH_BYTES // (8 * width)), _BATCH_QUERIES, max(len(queries), 1))
     counts = [np.zeros(1, np.int64)]
-    passages, scores = _Column(np.dtype(np.int64), room), _Column(np.dtype(np.float32), room)
+    passages, scores = _Column(np.dtype(np.int64), place.scratch), _Column(np.dtype(np.float32), place.scratch)
     checked: set[int] = set()
-    started, threads = time.monotonic(), _threads()
-    with tracker.progress("search", total=len(queries) * len(index.blocks)) as bar, ThreadPoolExecutor(threads) as pool:
+    started, threads = time.monotonic(), place.threads
+    with place.tracker.progress("search", total=len(queries) * len(index.blocks)) as bar, ThreadPoolExecutor(threads) as pool:
         for first in range(0, len(queries), step):
             batch = _batch(index, queries[first : first + step])
             rows = _Rows(len(batch.offsets) - 1, width, best, threads, pool)
@@ -81,10 +79,6 @@ def search(
             passages.add(found.passages)
             scores.add(found.scores)
     return Ranking(np.cumsum(np.concatenate(counts)), passages.whole(), scores.whole())
-
-
-def _threads() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _tell(bar: Bar, advance: int, done: int, started: float, blocks: int) -> None:

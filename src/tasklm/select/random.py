@@ -9,10 +9,8 @@ import numpy.typing as npt
 
 from tasklm.corpus.store import PassageStore
 from tasklm.recipe import Select
-from tasklm.runs import Artefacts
-from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, union
+from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, Workplace, union
 from tasklm.select.checks import require_passages
-from tasklm.tracking import Tracker
 
 _DRAWN_AT_ONCE = 1 << 20
 
@@ -28,17 +26,10 @@ class RandomSelector(Selector):
     def __init__(self, settings: Select) -> None:
         self.seed = settings.seed
 
-    def fit(self, texts: Sequence[str]) -> None:
+    def fit(self, texts: Sequence[str], labels: Sequence[str]) -> None:
         """Does nothing: the sample does not depend on the task."""
 
-    def score(
-        self,
-        store: PassageStore,
-        banned: npt.NDArray[np.bool_],
-        indexes: Artefacts,
-        k: int,
-        tracker: Tracker,
-    ) -> Ranking:
+    def score(self, store: PassageStore, banned: npt.NDArray[np.bool_], k: int, place: Workplace) -> Ranking:
         """Returns a ranking with one query: `k` passages in random order."""
         require_passages(len(store), banned)
         generator = np.random.Generator(np.random.PCG64(self.seed))
