@@ -52,6 +52,13 @@ class Select:
     queries: str = key("text", "what of an example is asked: its whole text, or RAKE key phrases", choices=("text", "rake"))
     phrases: int = key(20, "key phrases per example when queries = rake", low=1)
     stop_words: str = key("none", "stop words removed from queries: none, auto (by language), or languages such as 'en,de'")
+    stemming: str = key("none", "stemmer for queries and passages: none, or a language such as english or russian (needs tasklm[stemming])")
+    index: str = key(
+        "auto",
+        "write the index for later runs, or make it on the fly; auto: write it if the disk has room",
+        choices=("auto", "keep", "fly"),
+    )
+    memory: str = key("2GB", "memory that scoring may take")
     k1: float = key(1.2, "BM25: how fast repeated words saturate", low=0.0, high=10.0)
     b: float = key(0.75, "BM25: how much long passages are discounted", low=0.0, high=1.0)
     seed: int = key(1, "seed of random selection", low=0)

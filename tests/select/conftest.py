@@ -25,8 +25,18 @@ class ListStore:
         self.reads += 1
         return self.passages[start:stop]
 
+    def raw(self, start: int, stop: int) -> tuple[bytes, np.ndarray]:
+        encoded = [text.encode("utf-8", "replace") for text in self.texts(start, stop)]
+        return b"".join(encoded), np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+
+    def ids(self, start: int, stop: int) -> np.ndarray:
+        return np.array([int(self.id(number), 16) for number in range(start, stop)], np.uint64)
+
+    def bytes_up_to(self, number: int) -> int:
+        return sum(len(text.encode("utf-8", "replace")) for text in self.passages[:number])
+
     def id(self, number: int) -> str:
-        return hashlib.blake2b(self.passages[number].encode(), digest_size=8).hexdigest()
+        return hashlib.blake2b(self.passages[number].encode("utf-8", "replace"), digest_size=8).hexdigest()
 
     def source(self, number: int) -> str:
         return f"file-{number % 2}.txt"

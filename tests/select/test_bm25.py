@@ -11,24 +11,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tasklm.corpus.words import words
 from tasklm.errors import DataError
 from tasklm.recipe import Select
 from tasklm.runs import Artefacts
-from tasklm.select import bm25_index, bm25_search
+from tasklm.select import bm25_search, bm25_text
 from tasklm.select.base import SELECTORS, Workplace
+from tasklm.select.terms import terms
 from tasklm.tracking import SILENT
 
 
 def brute_force(passages, queries, k1=1.2, b=0.75):
     """Scores of every query against every passage, [queries, passages], straight from the formula."""
-    bags = [Counter(words(passage)) for passage in passages]
+    bags = [Counter(terms(passage)) for passage in passages]
     lengths = [sum(bag.values()) for bag in bags]
     average = sum(lengths) / len(lengths)
     holders = Counter(word for bag in bags for word in bag)
     table = np.zeros((len(queries), len(passages)))
     for row, query in enumerate(queries):
-        for term in words(query):  # a repeated term counts again
+        for term in terms(query):  # a repeated term counts again
             idf = math.log(1 + (len(bags) - holders[term] + 0.5) / (holders[term] + 0.5))
             for column, bag in enumerate(bags):
                 if bag[term]:
@@ -79,10 +79,9 @@ def test_equals_brute_force_for_other_dials(make_store, make_texts, tmp_path, k1
 def test_many_blocks_and_many_batches_change_nothing(make_store, make_texts, tmp_path, monkeypatch):
     passages, queries = make_texts(500, seed=6), make_texts(30, seed=7)
     whole = ranked(make_store(passages), queries, tmp_path / "one", 15)
-    monkeypatch.setattr(bm25_index, "_BLOCK_PASSAGES", 64)
-    monkeypatch.setattr(bm25_index, "_BLOCK_BYTES", 5000)
+    monkeypatch.setattr(bm25_text, "BLOCK_PASSAGES", 64)
+    monkeypatch.setattr(bm25_text, "BLOCK_BYTES", 5000)
     monkeypatch.setattr(bm25_search, "_BATCH_QUERIES", 4)
-    monkeypatch.setattr(bm25_search, "_threads", lambda: 3)
     parts = ranked(make_store(passages), queries, tmp_path / "many", 15)
     assert len(list((tmp_path / "many").glob("bm25-*/block-*"))) > 7
     for name in ("offsets", "passages", "scores"):
@@ -150,7 +149,7 @@ def test_any_small_store(make_store, tmp_path: Path, passages, queries, k, seed)
     banned[0] = False
     store = make_store(passages)
     check_against(
-        brute_force(passages, queries) if any(map(words, passages)) else np.zeros((len(queries), len(passages))),
+        brute_force(passages, queries) if any(map(terms, passages)) else np.zeros((len(queries), len(passages))),
         ranked(store, queries, tmp_path, k, banned),
         k,
         banned,

@@ -210,9 +210,28 @@ class PassageStore:
         """Returns the passages from `start` up to `stop`, read in one go."""
         if not 0 <= start <= stop <= len(self):
             raise IndexError(f"passages {start} to {stop} of {len(self)}")
-        bounds = self._offsets[start : stop + 1].tolist()
-        block = os.pread(self._text, bounds[-1] - bounds[0], bounds[0])
-        return [block[a - bounds[0] : b - bounds[0]].decode("utf-8") for a, b in pairwise(bounds)]
+        block, bounds = self.raw(start, stop)
+        return [block[a:b].decode("utf-8") for a, b in pairwise(bounds.tolist())]
+
+    def raw(self, start: int, stop: int) -> tuple[bytes, NDArray[np.int64]]:
+        """Returns the passages from `start` up to `stop` end to end as UTF-8, and where each begins and the last ends."""
+        bounds = np.array(self._offsets[start : stop + 1])
+        block = bytearray(int(bounds[-1] - bounds[0]))
+        read = 0
+        while read < len(block):  # the system hands out 2 GiB at a time at most
+            part = os.preadv(self._text, [memoryview(block)[read:]], int(bounds[0]) + read)
+            if not part:
+                raise RunError(f"{self.folder} was cut off while it was read. Delete it and run the same command again.")
+            read += part
+        return bytes(block), bounds - bounds[0]
+
+    def ids(self, start: int, stop: int) -> NDArray[np.uint64]:
+        """Returns the ids of the passages from `start` up to `stop` as numbers."""
+        return np.asarray(self._ids[start:stop])
+
+    def bytes_up_to(self, i: int) -> int:
+        """Returns how many bytes of text stand before passage i."""
+        return int(self._offsets[i])
 
     def id(self, i: int) -> str:
         """Returns the passage's stable id, 16 hexadecimal digits: a hash of its text."""

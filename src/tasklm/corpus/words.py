@@ -19,6 +19,12 @@ _SPACELESS = (
 _ASCII = bytes(ord(chr(b).lower()) if b >= 128 or chr(b).isalnum() else 32 for b in range(128)) + bytes(range(128, 256))
 
 
+def is_spaceless(character: str) -> bool:
+    """Returns whether the character is of a script that is written without spaces."""
+    code = ord(character)
+    return code >= _SPACELESS[0][0] and any(low <= code <= high for low, high in _SPACELESS)
+
+
 class _Spacing(dict[int, str]):
     """Code point → itself (part of a word), itself between spaces (a word of its own) or a space; filled when first met."""
 
@@ -26,7 +32,7 @@ class _Spacing(dict[int, str]):
         character = chr(code)
         if unicodedata.category(character)[0] not in "LNM":
             found = " "
-        elif any(low <= code <= high for low, high in _SPACELESS):
+        elif is_spaceless(character):
             found = f" {character} "
         else:
             found = character

@@ -8,8 +8,10 @@ left out, which changes no ranking. N, df and avgdl are of the whole store; bann
 from __future__ import annotations
 
 import hashlib
+import shutil
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +20,14 @@ from tasklm.corpus.store import PassageStore
 from tasklm.recipe import Select
 from tasklm.runs import Artefacts, digest
 from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, Workplace, union
-from tasklm.select.bm25_index import FORMAT, Bm25Index, build_index, damaged
+from tasklm.select.bm25_index import FORMAT, FreshIndex, Index, StoredIndex, build_index, damaged
 from tasklm.select.bm25_search import Scoring, search
 from tasklm.select.checks import require_passages
 from tasklm.select.queries import make_queries
+from tasklm.select.terms import stemmer
 from tasklm.tracking import Tracker
+
+_INDEX_SHARE = 0.6  # bytes of index per byte of text, about
 
 
 @SELECTORS.register("bm25")
@@ -40,7 +45,11 @@ class Bm25Selector(Selector):
     def score(self, store: PassageStore, banned: npt.NDArray[np.bool_], k: int, place: Workplace) -> Ranking:
         """Returns the k best passages of each query; the index is built once per corpus and shared by all tasks."""
         require_passages(len(store), banned)
-        index = open_index(store, place.indexes, place.tracker)
+        index: Index
+        if _pays_to_keep(store, self.settings, place.indexes):
+            index = open_index(store, place.indexes, self.settings.stemming, place.threads, place.tracker)
+        else:
+            index = FreshIndex(store, stemmer(self.settings.stemming), place.threads)
         started = time.monotonic()
         ranking = search(index, self.queries, banned, Scoring(self.settings.k1, self.settings.b, k), place)
         place.tracker.event(
@@ -57,18 +66,24 @@ class Bm25Selector(Selector):
         return union(ranking, passages)
 
 
-def open_index(store: PassageStore, indexes: Artefacts, tracker: Tracker) -> Bm25Index:
+def open_index(store: PassageStore, indexes: Artefacts, stemming: str, threads: int, tracker: Tracker) -> StoredIndex:
     """Returns the store's index, built under `indexes` unless it is there."""
-    key = digest(["bm25", FORMAT, _content_key(store)])
-    index = Bm25Index(indexes.build(f"bm25-{key}", key, lambda folder: build_index(store, folder, tracker)))
+    content = hashlib.blake2b(store.ids(0, len(store)).tobytes(), digest_size=12).hexdigest()
+    key = digest(["bm25", FORMAT, content, stemming])
+    kind = "bm25" if stemming == "none" else f"bm25{stemming}"
+
+    def build(folder: Path) -> None:
+        build_index(store, folder, stemmer(stemming), threads, tracker)
+
+    index = StoredIndex(indexes.build(f"{kind}-{key}", key, build))
     if index.passages != len(store):
         raise damaged(index.folder)
     return index
 
 
-def _content_key(store: PassageStore) -> str:
-    """Returns a hash of all passage ids in order; an id is a hash of the passage's folded text, so equal means equal words."""
-    hasher = hashlib.blake2b(digest_size=12)
-    for number in range(len(store)):
-        hasher.update(store.id(number).encode() + b"\n")
-    return hasher.hexdigest()
+def _pays_to_keep(store: PassageStore, settings: Select, indexes: Artefacts) -> bool:
+    """Returns whether the index is to be written: where the recipe leaves it open, if the disk has room for it twice."""
+    if settings.index != "auto":
+        return settings.index == "keep"
+    needed = _INDEX_SHARE * store.bytes_up_to(len(store))
+    return shutil.disk_usage(indexes.folder).free > 2 * needed

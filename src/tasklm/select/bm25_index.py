@@ -1,102 +1,155 @@
-"""The BM25 index on disk: independent blocks of plain memory-mapped arrays.
+"""The BM25 index: independent blocks of plain arrays, on disk and memory-mapped, or made anew from the text when needed.
 
 A block covers up to 65,536 consecutive passages (fewer when their text is long) and holds, by ascending 64-bit term
 hash, which passages contain the term and how often, and each passage's length in words. Nothing in it depends on k1, b
-or the task, so every task on the same corpus shares it. Blocks are written one after the other and a half-built index
-goes on from its last finished block; memory holds two blocks of text at most, whatever the size of the corpus.
+or the task, so every task on the same corpus shares it. A half-built index goes on after its finished blocks, and a
+block that another index of the same folder holds already is taken over: a corpus that grew at its end is not read again.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import shutil
 import time
 import zlib
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tasklm.corpus.store import PassageStore
-from tasklm.corpus.words import words
 from tasklm.errors import RunError
 from tasklm.runs import full_disk_is_clear, read_json, write_json
-from tasklm.select.bm25_kernels import ANY_BYTE, LETTERS, SEPARATOR, invert, split
+from tasklm.select.bm25_kernels import SEPARATOR, invert, split
+from tasklm.select.bm25_text import RawBlock, block_bounds, folds, read_block
+from tasklm.select.terms import Stemmer
 from tasklm.tracking import Tracker
 
-FORMAT = 1  # raise it when the files below or the splitting into words change
-_BLOCK_PASSAGES = 1 << 16  # passage numbers inside a block are 16 bits wide
-_BLOCK_BYTES = 64 << 20
-_READ_AT_ONCE = 512
-_ARRAYS = {"terms": "u8", "offsets": "i8", "passages": "u2", "tf": "u1 u2 u4", "lengths": "u4"}
-
-
-@dataclass
-class RawBlock:
-    """The text of one block: passages end to end as bytes, ASCII as it is, other text split into terms already."""
-
-    start: int
-    text: npt.NDArray[np.uint8]
-    bounds: npt.NDArray[np.int64]  # [passages + 1]
-    split_already: npt.NDArray[np.bool_]  # [passages]
-
-    @property
-    def stop(self) -> int:
-        """Returns the number of the passage after the last."""
-        return self.start + len(self.split_already)
+FORMAT = 2  # raise it when the files below or the splitting into terms change
+_ARRAYS = {"terms": "u8", "offsets": "u4", "passages": "u2", "tf": "u1 u2 u4", "lengths": "u4"}
 
 
 @dataclass
 class Block:
     """The postings of passages start…stop; passage numbers count from `start`."""
 
-    folder: Path
     start: int
     stop: int
     terms: npt.NDArray[np.uint64]  # ascending hashes
-    offsets: npt.NDArray[np.int64]  # [terms + 1]
+    offsets: npt.NDArray[np.uint32]  # [terms + 1]
     passages: npt.NDArray[np.uint16]
     tf: npt.NDArray[np.unsignedinteger[Any]]
     lengths: npt.NDArray[np.uint32]  # [stop - start] words per passage
 
-    def find(self, terms: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def find(self, terms: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
         """Returns where the postings of each term start and end; both 0 for a term that is not here."""
         if not len(self.terms):
-            return np.zeros(len(terms), np.int64), np.zeros(len(terms), np.int64)
+            return np.zeros(len(terms), np.uint32), np.zeros(len(terms), np.uint32)
         at = np.minimum(np.searchsorted(self.terms, terms), len(self.terms) - 1)
         here = self.terms[at] == terms
-        return np.where(here, self.offsets[at], 0), np.where(here, self.offsets[at + 1], 0)
+        nowhere = np.uint32(0)
+        return np.where(here, self.offsets[at], nowhere), np.where(here, self.offsets[at + 1], nowhere)
+
+    def frequencies(self, terms: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        """Returns in how many of the block's passages each term occurs."""
+        starts, ends = self.find(terms)
+        return (ends - starts).astype(np.int64)
 
 
-class Bm25Index:
-    """A finished index, opened without reading its postings."""
+@dataclass
+class Statistics:
+    """What BM25 must know of the whole corpus; the statistics of parts of it add up."""
 
-    def __init__(self, folder: Path) -> None:
-        record = _record(folder / "index.json", folder, ("format", "blocks", "passages", "words"))
-        if record["format"] != FORMAT:
-            raise RunError(f"the index {folder} has format {record['format']}, this tasklm reads {FORMAT}. {_REDO}")
-        self.folder = folder
-        self.blocks = [_open_block(folder / _block_name(number)) for number in range(int(record["blocks"]))]
-        self.passages = int(record["passages"])
-        self.words = int(record["words"])
-        ends = [0] + [block.stop for block in self.blocks]
-        if any(block.start != end for block, end in zip(self.blocks, ends, strict=False)) or ends[-1] != self.passages:
-            raise damaged(folder)
+    passages: int
+    words: int
+    frequencies: npt.NDArray[np.int64]  # of the terms asked about
+
+    def __add__(self, other: Statistics) -> Statistics:
+        return Statistics(self.passages + other.passages, self.words + other.words, self.frequencies + other.frequencies)
 
     @property
     def average_length(self) -> float:
         """Returns the mean length of a passage in words, at least a little above nothing."""
         return max(self.words, 1) / max(self.passages, 1)
 
-    def frequencies(self, terms: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """Returns in how many passages each term occurs."""
-        total = np.zeros(len(terms), np.int64)
-        for block in self.blocks:
-            starts, ends = block.find(terms)
-            total += ends - starts
-        return total
+
+def block_statistics(block: Block, terms: npt.NDArray[np.uint64]) -> Statistics:
+    """Returns the block's part of the statistics."""
+    return Statistics(block.stop - block.start, int(block.lengths.sum(dtype=np.int64)), block.frequencies(terms))
+
+
+class Index(Protocol):
+    """Blocks that can be gone through again and again."""
+
+    key: str  # says what is in it
+    passages: int
+    count: int  # of blocks
+
+    def blocks(self, first: int = 0) -> Iterator[Block]:
+        """Yields the blocks in order, from block number `first` on."""
+
+    def statistics(self, terms: npt.NDArray[np.uint64]) -> Statistics:
+        """Returns what BM25 must know, with the frequencies of these terms."""
+
+
+class StoredIndex:
+    """A finished index, opened without reading its postings."""
+
+    def __init__(self, folder: Path) -> None:
+        record = _record(folder / "index.json", folder, ("format",))
+        if record["format"] != FORMAT:
+            raise RunError(f"the index {folder} has format {record['format']}, this tasklm reads {FORMAT}. {_REDO}")
+        record = _record(folder / "index.json", folder, ("blocks", "passages"))
+        self.folder, self.key = folder, folder.name
+        self.passages, self.count = int(record["passages"]), int(record["blocks"])
+        self._blocks = [_open_block(folder / _block_name(number)) for number in range(self.count)]
+        ends = [0] + [block.stop for block in self._blocks]
+        if any(block.start != end for block, end in zip(self._blocks, ends, strict=False)) or ends[-1] != self.passages:
+            raise damaged(folder)
+        self._checked: set[int] = set()
+
+    def blocks(self, first: int = 0) -> Iterator[Block]:
+        """Yields the blocks; each is compared with its checksums when it is first handed out."""
+        for number in range(first, self.count):
+            if number not in self._checked:
+                _verify(self._blocks[number], self.folder / _block_name(number))
+                self._checked.add(number)
+            yield self._blocks[number]
+
+    def statistics(self, terms: npt.NDArray[np.uint64]) -> Statistics:
+        """Returns what BM25 must know, with the frequencies of these terms."""
+        return sum((block_statistics(block, terms) for block in self.blocks()), Statistics(0, 0, np.zeros(len(terms), np.int64)))
+
+
+class FreshIndex:
+    """An index that is never written: each block is made from the text when its turn comes."""
+
+    def __init__(self, store: PassageStore, stem: Stemmer | None, threads: int) -> None:
+        self.store, self.stem, self.threads = store, stem, threads
+        self._bounds = list(block_bounds(store))
+        self.key = _content(store, 0, len(store))
+        self.passages, self.count = len(store), len(self._bounds)
+
+    def blocks(self, first: int = 0) -> Iterator[Block]:
+        """Yields the blocks, the next ones being made while one is used."""
+        with ThreadPoolExecutor(self.threads) as pool:
+            ahead: deque[Future[Block]] = deque()
+            for bounds in self._bounds[first:]:
+                ahead.append(pool.submit(lambda bounds: inverted(read_block(self.store, *bounds, self.stem)), bounds))
+                if len(ahead) > self.threads:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+
+    def statistics(self, terms: npt.NDArray[np.uint64]) -> Statistics:
+        """Returns what BM25 must know, with the frequencies of these terms; goes through the whole text."""
+        return sum((block_statistics(block, terms) for block in self.blocks()), Statistics(0, 0, np.zeros(len(terms), np.int64)))
 
 
 _REDO = "Delete this folder and run the same command again: the index is then built anew."
@@ -109,94 +162,110 @@ def damaged(folder: Path) -> RunError:
 
 def hash_terms(terms: list[str]) -> npt.NDArray[np.uint64]:
     """Returns the 64-bit hash of each term; terms are not empty."""
-    text = np.frombuffer(SEPARATOR.join(terms).encode("utf-8", "surrogatepass"), np.uint8)
-    hashes, numbers, _ = split(text, np.array([0, len(text)], np.int64), np.ones(1, np.bool_), LETTERS, ANY_BYTE)
+    text = np.frombuffer(SEPARATOR.join(terms).encode("utf-8", "replace"), np.uint8)
+    hashes, numbers, _ = split(text, np.array([0, len(text)], np.int64), np.ones(1, np.bool_), folds().at, folds().folded)
     return np.asarray(hashes[numbers], np.uint64)
 
 
-def build_index(store: PassageStore, folder: Path, tracker: Tracker) -> None:
+def inverted(raw: RawBlock) -> Block:
+    """Returns the postings of a block of text."""
+    hashes, numbers, word_bounds = split(raw.text, raw.bounds, raw.split_already, folds().at, folds().folded)
+    terms, offsets, passages, tf = invert(hashes, numbers, word_bounds)
+    widest = int(tf.max()) if len(tf) else 0
+    narrow = np.uint8 if widest < 1 << 8 else np.uint16 if widest < 1 << 16 else np.uint32
+    return Block(raw.start, raw.stop, terms, offsets, passages, tf.astype(narrow), np.diff(word_bounds).astype(np.uint32))
+
+
+def build_index(store: PassageStore, folder: Path, stem: Stemmer | None, threads: int, tracker: Tracker) -> None:
     """Writes the index of all passages of the store into `folder`, going on after the blocks that are there."""
-    blocks = _finished_blocks(folder)
-    number, start = len(blocks), blocks[-1].stop if blocks else 0
-    total_words = sum(int(block.lengths.sum(dtype=np.int64)) for block in blocks)
-    del blocks
-    started, first = time.monotonic(), start
-    with tracker.progress("index", total=len(store)) as bar, ThreadPoolExecutor(1) as worker:
-        bar.advance(start)
-        under_way: Future[int] | None = None
-        for raw in read_blocks(store, start):  # reads the next block while the worker inverts the last
-            if under_way is not None:
-                total_words += under_way.result()
-            under_way = worker.submit(_write_block, folder / _block_name(number), raw)
-            number += 1
-            rate = (raw.stop - first) / max(time.monotonic() - started, 1e-9)
-            bar.advance(raw.stop - raw.start, f"{rate:,.0f} passages/s")
-        if under_way is not None:
-            total_words += under_way.result()
-    write_json(
-        folder / "index.json",
-        {"format": FORMAT, "passages": len(store), "words": total_words, "blocks": number},
-    )
+    bounds = list(block_bounds(store))
+    started, done = time.monotonic(), 0
+
+    def make(number: int) -> int:
+        """Makes block `number` unless it is there; returns how many of its passages had to be read."""
+        start, stop = bounds[number]
+        part, content = folder / _block_name(number), _content(store, start, stop)
+        if _is_whole(part, content) or _taken_over(part, folder.parent, start, stop, content):
+            return 0
+        _write_block(part, inverted(read_block(store, start, stop, stem)), content)
+        return stop - start
+
+    with tracker.progress("index", total=len(store)) as bar, ThreadPoolExecutor(threads) as pool:
+        ahead: deque[tuple[int, Future[int]]] = deque()
+        for number in range(len(bounds) + threads):
+            if number < len(bounds):
+                ahead.append((bounds[number][1] - bounds[number][0], pool.submit(make, number)))
+            if ahead and (number >= len(bounds) or len(ahead) > threads):
+                size, work = ahead.popleft()
+                done += work.result()
+                bar.advance(size, f"{done / max(time.monotonic() - started, 1e-9):,.0f} passages/s")
+        while ahead:
+            ahead.popleft()[1].result()
+    write_json(folder / "index.json", {"format": FORMAT, "passages": len(store), "blocks": len(bounds)})
 
 
-def read_blocks(store: PassageStore, start: int = 0) -> Iterator[RawBlock]:
-    """Yields the store's text block by block from passage `start` on."""
-    text, bounds, split_already = bytearray(), [0], []
-    for first in range(start, len(store), _READ_AT_ONCE):
-        for passage in store.texts(first, min(first + _READ_AT_ONCE, len(store))):
-            ready = passage.isascii()
-            text += passage.encode("ascii") if ready else SEPARATOR.join(words(passage)).encode("utf-8", "surrogatepass")
-            bounds.append(len(text))
-            split_already.append(not ready)
-            if len(split_already) == _BLOCK_PASSAGES or len(text) >= _BLOCK_BYTES:
-                yield _raw_block(start, text, bounds, split_already)
-                start += len(split_already)
-                text, bounds, split_already = bytearray(), [0], []
-    if split_already:
-        yield _raw_block(start, text, bounds, split_already)
-
-
-def _raw_block(start: int, text: bytearray, bounds: list[int], split_already: list[bool]) -> RawBlock:
-    return RawBlock(start, np.frombuffer(text, np.uint8), np.array(bounds, np.int64), np.array(split_already, np.bool_))
+def _content(store: PassageStore, start: int, stop: int) -> str:
+    """Returns a hash of what a block is made from: an id is a hash of the passage's folded text, so equal means equal words."""
+    return hashlib.blake2b(store.ids(start, stop).tobytes(), digest_size=12).hexdigest()
 
 
 def _block_name(number: int) -> str:
     return f"block-{number:05d}"
 
 
-def _write_block(folder: Path, raw: RawBlock) -> int:
-    """Inverts a block, writes it, and returns its number of words."""
-    hashes, numbers, word_bounds = split(raw.text, raw.bounds, raw.split_already, LETTERS, ANY_BYTE)
-    terms, offsets, passages, tf = invert(hashes, numbers, word_bounds)
-    widest = int(tf.max()) if len(tf) else 0
-    narrow = np.uint8 if widest < 1 << 8 else np.uint16 if widest < 1 << 16 else np.uint32
-    arrays = {
-        "terms": terms,
-        "offsets": offsets,
-        "passages": passages,
-        "tf": tf.astype(narrow),
-        "lengths": np.diff(word_bounds).astype(np.uint32),
-    }
+def _write_block(folder: Path, block: Block, content: str) -> None:
+    arrays = {name: getattr(block, name) for name in _ARRAYS}
     with full_disk_is_clear(folder):
         folder.mkdir(exist_ok=True)
         for name, array in arrays.items():
             np.save(folder / f"{name}.npy", array, allow_pickle=False)
     sums = {name: {"length": len(array), "crc": zlib.crc32(memoryview(array))} for name, array in arrays.items()}
-    write_json(folder / "block.json", {"start": raw.start, "stop": raw.stop, **sums})  # last: marks it finished
-    return len(numbers)
+    _write_record(folder, block.start, block.stop, content, sums)
 
 
-def _finished_blocks(folder: Path) -> list[Block]:
-    """Returns the blocks that an interrupted build has finished."""
-    blocks: list[Block] = []
-    while (folder / _block_name(len(blocks)) / "block.json").exists():
+def _write_record(folder: Path, start: int, stop: int, content: str, sums: dict[str, Any]) -> None:
+    """Marks the block as finished: written last."""
+    write_json(folder / "block.json", {"format": FORMAT, "start": start, "stop": stop, "content": content, **sums})
+
+
+def _is_whole(folder: Path, content: str) -> bool:
+    """Returns whether an interrupted build finished this block; one that a crash of the machine cut off is written again."""
+    if not (folder / "block.json").exists():
+        return False
+    try:
+        _verify(_open_block(folder), folder)
+    except RunError:
+        return False
+    return bool(read_json(folder / "block.json").get("content") == content)
+
+
+def _taken_over(folder: Path, indexes: Path, start: int, stop: int, content: str) -> bool:
+    """Links the files of an equal block of another finished index beside this one; returns whether there was one."""
+    for path in sorted(indexes.glob(f"{folder.parent.name.split('-')[0]}-*/{folder.name}/block.json")):
+        record = read_json(path)
+        same = record.get("content") == content and record.get("format") == FORMAT and record.get("stop") == stop
+        if not same or path.parent == folder or not (path.parent.parent / "index.json").exists():
+            continue
         try:
-            block = _open_block(folder / _block_name(len(blocks)))
-            verify(block)
+            _verify(_open_block(path.parent), path.parent)
         except RunError:
-            break  # cut off by a crash of the machine: written again
-        blocks.append(block)
-    return blocks
+            continue
+        with full_disk_is_clear(folder):
+            folder.mkdir(exist_ok=True)
+            for name in _ARRAYS:
+                target = folder / f"{name}.npy"
+                target.unlink(missing_ok=True)
+                _link(path.parent / f"{name}.npy", target)
+        _write_record(folder, start, stop, content, {name: record[name] for name in _ARRAYS})
+        return True
+    return False
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without links
+        shutil.copyfile(source, target)
 
 
 def _record(path: Path, index: Path, keys: tuple[str, ...]) -> dict[str, Any]:
@@ -206,13 +275,10 @@ def _record(path: Path, index: Path, keys: tuple[str, ...]) -> dict[str, Any]:
     return record
 
 
-def _block_record(folder: Path) -> dict[str, Any]:
-    return _record(folder / "block.json", folder.parent, ("start", "stop", *_ARRAYS))
-
-
 def _open_block(folder: Path) -> Block:
-    """Returns the block with its arrays mapped; kinds and lengths are checked, contents are left to `verify`."""
-    record, index = _block_record(folder), folder.parent
+    """Returns the block with its arrays mapped; kinds and lengths are checked, contents are left to `_verify`."""
+    index = folder.parent
+    record = _record(folder / "block.json", index, ("start", "stop", *_ARRAYS))
     arrays: dict[str, Any] = {}
     for name, kinds in _ARRAYS.items():
         try:
@@ -229,12 +295,12 @@ def _open_block(folder: Path) -> Block:
     )
     if not lengths_fit:
         raise damaged(index)
-    return Block(folder, record["start"], record["stop"], **arrays)
+    return Block(record["start"], record["stop"], **arrays)
 
 
-def verify(block: Block) -> None:
+def _verify(block: Block, folder: Path) -> None:
     """Raises unless the block's arrays are, byte for byte, what was written; the compiled loops trust them after this."""
-    record = _block_record(block.folder)
+    record = _record(folder / "block.json", folder.parent, tuple(_ARRAYS))
     for name in _ARRAYS:
         if zlib.crc32(memoryview(getattr(block, name))) != record[name]["crc"]:
-            raise damaged(block.folder.parent)
+            raise damaged(folder.parent)

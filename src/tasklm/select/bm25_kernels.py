@@ -1,13 +1,12 @@
-"""The inner loops of BM25, compiled once and cached: words → postings, postings → scores, scores → the best k.
+"""The compiled loops that make an index: text → words → postings. Compiled once and cached.
 
-A term is known by a 64-bit hash of its UTF-8 bytes (FNV-1a with a final mix). Every loop walks passages and terms in a
-fixed order, so results do not depend on the number of threads.
+A term is known by a 64-bit hash of its UTF-8 bytes (FNV-1a with a final mix).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -20,8 +19,6 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 _ONE = np.uint64(1)
 _NONE = np.uint64(0)
-_LOW = np.uint64(0xFFFFFFFF)
-_LANES = 16  # scores looked at together when searching for candidates
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -32,17 +29,43 @@ def compiled(function: Callable[..., Any]) -> Any:
         return numba.njit(nogil=True)(function)
 
 
-def _letters() -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Returns byte → folded byte for ASCII letters and digits, 0 for what separates words."""
-    table = np.zeros(256, np.uint8)
-    for code in range(128):
-        if chr(code).isalnum():
-            table[code] = ord(chr(code).lower())
-    return table
+class Folds(NamedTuple):
+    """How characters fold, by code point: folded[at[c] : at[c + 1]] is UTF-8, nothing for what separates words."""
+
+    hard: Any  # [65536] bool: needs more than a table
+    at: Any  # [65537] int32
+    folded: Any  # uint8
 
 
-LETTERS = _letters()  # for ASCII text
-ANY_BYTE = np.arange(256, dtype=np.uint8)  # for terms joined by SEPARATOR
+@compiled
+def _code_point(text: Any, at: int) -> Any:
+    """Returns (code point, bytes) of a character of two or three bytes."""
+    lead = np.int64(text[at])
+    second = np.int64(text[at + 1]) & 63
+    if lead < 0xE0:
+        return (lead & 31) << 6 | second, 2
+    return (lead & 15) << 12 | second << 6 | (np.int64(text[at + 2]) & 63), 3
+
+
+@compiled
+def needs_help(text: Any, bounds: Any, hard: Any) -> Any:
+    """Returns which passages hold a character that the table cannot fold."""
+    found = np.zeros(bounds.size - 1, np.bool_)
+    for passage in range(bounds.size - 1):
+        at, end = bounds[passage], bounds[passage + 1]
+        while at < end:
+            if text[at] < 0x80:
+                at += 1
+                continue
+            if text[at] >= 0xF0:  # four bytes: beyond the table
+                found[passage] = True
+                break
+            code, width = _code_point(text, at)
+            if hard[code]:
+                found[passage] = True
+                break
+            at += width
+    return found
 
 
 @compiled
@@ -71,26 +94,59 @@ def _grown(hashes: Any, numbers: Any) -> Any:
 
 
 @compiled
-def split(text: Any, bounds: Any, split_already: Any, letters: Any, any_byte: Any) -> Any:
+def _hash_words(text: Any, start: int, end: int, ready: bool, letters: Any, at_fold: Any, folded: Any, keys: Any) -> int:
+    """Fills keys with the hash of each word of text[start:end]; returns how many there are."""
+    count = 0
+    state, inside = _BASIS, False
+    at = start
+    while at < end:
+        byte = text[at]
+        if byte < 0x80 or ready:
+            value = byte if ready else letters[byte]
+            at += 1
+            if value != 0:
+                state, inside = (state ^ np.uint64(value)) * _PRIME, True
+                continue
+        else:
+            code, width = _code_point(text, at)
+            at += width
+            first, last = at_fold[code], at_fold[code + 1]
+            if first < last:
+                for position in range(first, last):
+                    state = (state ^ np.uint64(folded[position])) * _PRIME
+                inside = True
+                continue
+        if inside:
+            keys[count] = _finished(state)
+            count += 1
+            state, inside = _BASIS, False
+    if inside:
+        keys[count] = _finished(state)
+        count += 1
+    return count
+
+
+@compiled
+def split(text: Any, bounds: Any, split_already: Any, at_fold: Any, folded: Any) -> Any:
     """Returns (hash of each distinct term, term number of each word, word bounds per passage) of one block of text."""
+    letters = np.zeros(128, np.uint8)
+    for code in range(128):
+        if at_fold[code] < at_fold[code + 1]:
+            letters[code] = folded[at_fold[code]]
     passages = bounds.size - 1
+    longest = 0
+    for passage in range(passages):
+        longest = max(longest, bounds[passage + 1] - bounds[passage])
+    keys = np.empty(longest // 2 + 1, np.uint64)
     words = np.empty((text.size + passages) // 2 + 1, np.int32)  # a word takes a byte and a separator or the passage's end
     word_bounds = np.zeros(passages + 1, np.int64)
     hashes, numbers = np.zeros(1 << 16, np.uint64), np.empty(1 << 16, np.int32)
     terms = np.empty(1 << 15, np.uint64)
     word_count = term_count = 0
     for passage in range(passages):
-        table = any_byte if split_already[passage] else letters
-        state, inside = _BASIS, False
-        end = bounds[passage + 1]
-        for at in range(bounds[passage], end + 1):
-            byte = table[text[at]] if at < end else np.uint8(0)
-            if byte != 0:
-                state, inside = (state ^ np.uint64(byte)) * _PRIME, True
-                continue
-            if not inside:
-                continue
-            key = _finished(state)
+        found = _hash_words(text, bounds[passage], bounds[passage + 1], split_already[passage], letters, at_fold, folded, keys)
+        for word in range(found):
+            key = keys[word]
             mask = np.uint64(hashes.size - 1)
             slot = key & mask
             while hashes[slot] != _NONE and hashes[slot] != key:
@@ -105,7 +161,6 @@ def split(text: Any, bounds: Any, split_already: Any, letters: Any, any_byte: An
             else:
                 words[word_count] = numbers[slot]
             word_count += 1
-            state, inside = _BASIS, False
         word_bounds[passage + 1] = word_count
     return terms[:term_count].copy(), words[:word_count], word_bounds
 
@@ -115,16 +170,16 @@ def invert(terms: Any, words: Any, word_bounds: Any) -> Any:
     """Returns the block's postings by ascending term hash: (hashes, offsets, passage numbers, term frequencies)."""
     count = terms.size
     last = np.full(count, -1, np.int32)
-    frequency = np.zeros(count, np.int64)
+    frequency = np.zeros(count, np.uint32)
     for passage in range(word_bounds.size - 1):
         for at in range(word_bounds[passage], word_bounds[passage + 1]):
             term = words[at]
             if last[term] != passage:
                 last[term] = passage
-                frequency[term] += 1
+                frequency[term] += np.uint32(1)
     order = np.argsort(terms)
-    offsets = np.zeros(count + 1, np.int64)
-    place = np.empty(count, np.int64)
+    offsets = np.zeros(count + 1, np.uint32)
+    place = np.empty(count, np.uint32)
     for position in range(count):
         place[order[position]] = offsets[position]
         offsets[position + 1] = offsets[position] + frequency[order[position]]
@@ -138,116 +193,7 @@ def invert(terms: Any, words: Any, word_bounds: Any) -> Any:
                 last[term] = passage
                 passages[place[term]] = passage
                 tf[place[term]] = 1
-                place[term] += 1
+                place[term] += np.uint32(1)
             else:
-                tf[place[term] - 1] += 1
+                tf[place[term] - np.uint32(1)] += np.uint32(1)
     return terms[order], offsets, passages, tf
-
-
-@compiled
-def impacts(starts: Any, ends: Any, passages: Any, tf: Any, norms: Any, out: Any) -> None:
-    """Fills out[posting] = tf / (tf + k1·(1 − b + b·dl/avgdl)) for the postings of the wanted terms."""
-    for term in range(starts.size):
-        for at in range(starts[term], ends[term]):
-            frequency = np.float64(tf[at])
-            out[at] = np.float32(frequency / (frequency + norms[passages[at]]))
-
-
-@compiled
-def keep_best(keys: Any, count: int, best: int) -> Any:
-    """Moves the `best` highest of keys[:count] to the front, unsorted, and returns the lowest of them (quickselect)."""
-    low, high, wanted = 0, count - 1, best - 1
-    while low < high:
-        a, b, c = keys[low], keys[(low + high) >> 1], keys[high]
-        pivot = max(min(a, b), min(max(a, b), c))
-        i, j = low, high
-        while i <= j:
-            while keys[i] > pivot:
-                i += 1
-            while keys[j] < pivot:
-                j -= 1
-            if i <= j:
-                keys[i], keys[j] = keys[j], keys[i]
-                i += 1
-                j -= 1
-        if wanted <= j:
-            high = j
-        elif wanted >= i:
-            low = i
-        else:
-            break
-    lowest = keys[0]
-    for at in range(1, best):
-        lowest = min(lowest, keys[at])
-    return lowest
-
-
-@compiled
-def score_block(
-    first: int,
-    last: int,
-    query_offsets: Any,
-    query_terms: Any,
-    query_weights: Any,
-    starts: Any,
-    ends: Any,
-    passages: Any,
-    impact: Any,
-    banned: Any,
-    base: int,
-    best: int,
-    keys: Any,
-    counts: Any,
-    floors: Any,
-) -> None:
-    """Scores one block for queries first…last and adds what may be among their `best` to their rows of `keys`.
-
-    A key is the bits of the (positive) score above the reversed passage number: keys order as wanted, ties by lower
-    number. Passages come in ascending order, so a passage that only equals the lowest kept score has lost already.
-    Sums are taken in double precision: passages that tie on paper then tie here, whatever the order of their terms.
-    """
-    size = banned.size
-    padded = (size + _LANES - 1) // _LANES * _LANES
-    sums = np.zeros(padded, np.float64)
-    scores = np.empty(padded, np.float32)
-    bits = scores.view(np.uint32)
-    for query in range(first, last):
-        for at in range(query_offsets[query], query_offsets[query + 1]):
-            weight = query_weights[at]
-            term = query_terms[at]
-            for posting in range(starts[term], ends[term]):
-                sums[passages[posting]] += weight * impact[posting]
-        for at in range(padded):
-            scores[at] = np.float32(sums[at])
-            sums[at] = 0
-        row, count, floor = keys[query], counts[query], floors[query]
-        for group in range(0, padded, _LANES):
-            highest = np.uint32(0)
-            for at in range(group, group + _LANES):
-                highest = max(highest, bits[at])
-            if highest <= floor:
-                continue
-            for at in range(group, min(group + _LANES, size)):
-                if bits[at] > floor and not banned[at]:
-                    row[count] = (np.uint64(bits[at]) << _HALF) | (_LOW - np.uint64(base + at))
-                    count += 1
-                    if count == row.size:
-                        floor = np.uint32(keep_best(row, count, best) >> _HALF)
-                        count = best
-        counts[query], floors[query] = count, floor
-
-
-@compiled
-def drain(first: int, last: int, best: int, keys: Any, counts: Any, offsets: Any, passages: Any, scores: Any) -> None:
-    """Writes the best keys of queries first…last, sorted, as passages and scores."""
-    bits = scores.view(np.uint32)
-    for query in range(first, last):
-        row, count = keys[query], counts[query]
-        if count > best:
-            keep_best(row, count, best)
-            count = best
-        row = np.sort(row[:count])
-        for at in range(count):
-            key = row[count - 1 - at]
-            passages[offsets[query] + at] = np.int64(_LOW - (key & _LOW))
-            bits[offsets[query] + at] = np.uint32(key >> _HALF)

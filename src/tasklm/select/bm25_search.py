@@ -1,16 +1,19 @@
-"""Many queries at once against a BM25 index: blocks outside, queries inside, every posting of every term counted.
+"""Many queries at once against a BM25 index: blocks outside, queries inside.
 
-The result is the exact top k: nothing is pruned, and scores are summed in double and kept in single precision. Memory
-is bounded: queries are taken in batches sized by k, blocks are memory-mapped one after the other, and results beyond
-one batch wait in a file.
+The result is the exact top k. Sums of whole numbers find k + SPARE candidates per query (see `bm25_scoring`); where the
+last place is too close to call for them, exact scores in double precision decide, and ties go to the lower number.
+Only where more than SPARE passages crowd around the last place within a ten-millionth of the score are they ties.
+
+Memory is bounded: queries are taken in batches, blocks one after the other, results wait in files. A finished batch is
+kept, and within a batch the candidates are written down from time to time: an interrupted search goes on from there.
 """
 
 from __future__ import annotations
 
-import tempfile
+import hashlib
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +22,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tasklm.runs import full_disk_is_clear
+from tasklm.runs import digest, full_disk_is_clear, read_json, write_json
 from tasklm.select.base import Ranking, Workplace
-from tasklm.select.bm25_index import Block, Bm25Index, hash_terms, verify
-from tasklm.select.bm25_kernels import drain, impacts, score_block
+from tasklm.select.bm25_index import Block, Index, Statistics, hash_terms
+from tasklm.select.bm25_scoring import RANGE, TOP, exact_scores, fill_rows, impacts, score_block, sort_best, units_off
 from tasklm.tracking import Bar
 
-_BATCH_BYTES = 256 << 20  # candidates held while a batch of queries is scored
+SPARE = 16  # candidates beyond k, for the case that sums cannot tell who is last
 _BATCH_QUERIES = 1 << 16
+_BATCH_WORDS = 1 << 23
+_FREQUENT = 0.01  # share of the passages from which on a term has a row of its own
+_SAVE_EVERY = 30.0  # seconds between records of an unfinished batch
 
 
 @dataclass
@@ -39,170 +45,307 @@ class Scoring:
 
 
 @dataclass
-class _Batch:
-    """Queries as rows of (term, weight), terms by ascending hash so that sums do not depend on the batch."""
+class Queries:
+    """Queries as rows of (term, weight), a query's most frequent terms first."""
 
-    terms: npt.NDArray[np.uint64]
+    terms: npt.NDArray[np.uint64]  # distinct hashes, ascending
     offsets: npt.NDArray[np.int64]
-    term_of: npt.NDArray[np.int64]
+    term_of: npt.NDArray[np.int32]
     weights: npt.NDArray[np.float64]
+    units: npt.NDArray[np.float32]  # weights in units of the sums
+    scales: npt.NDArray[np.float64]  # [queries] units per score
+    frequent: npt.NDArray[np.int64]  # terms that have rows
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
 
 
-def search(
-    index: Bm25Index,
-    queries: Sequence[Sequence[str]],
-    banned: npt.NDArray[np.bool_],
-    scoring: Scoring,
-    place: Workplace,
-) -> Ranking:
-    """Returns each query's k best passages that are not banned."""
-    allowed = index.passages - int(np.count_nonzero(banned))
-    best = min(scoring.k, allowed)
-    width = max(best + 1, min(2 * best + 64, allowed + 1))  # above `best` is room to collect before the next cut
-    step = min(max(1, _BATCH_BYTES // (8 * width)), _BATCH_QUERIES, max(len(queries), 1))
-    counts = [np.zeros(1, np.int64)]
-    passages, scores = _Column(np.dtype(np.int64), place.scratch), _Column(np.dtype(np.float32), place.scratch)
-    checked: set[int] = set()
-    started, threads = time.monotonic(), place.threads
-    with place.tracker.progress("search", total=len(queries) * len(index.blocks)) as bar, ThreadPoolExecutor(threads) as pool:
-        for first in range(0, len(queries), step):
-            batch = _batch(index, queries[first : first + step])
-            rows = _Rows(len(batch.offsets) - 1, width, best, threads, pool)
-            for block in index.blocks:
-                if block.start not in checked:
-                    verify(block)
-                    checked.add(block.start)
-                _score(batch, rows, block, banned, _norms(index, block, scoring))
-                _tell(bar, rows.count, first * len(index.blocks) + rows.count, started, len(index.blocks))
-            found = rows.drained()
-            counts.append(found.counts)
-            passages.add(found.passages)
-            scores.add(found.scores)
-    return Ranking(np.cumsum(np.concatenate(counts)), passages.whole(), scores.whole())
-
-
-def _tell(bar: Bar, advance: int, done: int, started: float, blocks: int) -> None:
-    rate = done / blocks / max(time.monotonic() - started, 1e-9)
-    bar.advance(advance, f"{rate:,.0f} queries/s")
-
-
-@dataclass
-class _Found:
-    counts: npt.NDArray[np.int64]
-    passages: npt.NDArray[np.int64]
-    scores: npt.NDArray[np.float32]
-
-
-class _Rows:
-    """The candidates of each query of a batch, and the threads that fill them."""
-
-    def __init__(self, count: int, width: int, best: int, threads: int, pool: ThreadPoolExecutor) -> None:
-        self.count, self.best, self.pool = count, best, pool
-        self.keys = np.empty((count, width), np.uint64)
-        self.counts = np.zeros(count, np.int64)
-        self.floors = np.zeros(count, np.uint32)
-        self.share = max(1, -(-count // (4 * threads)))
-
-    def split(self, work: Callable[[int, int], None]) -> None:
-        """Does `work(first, last)` for all queries, shared out to the threads; rows are independent of each other."""
-        tasks = [self.pool.submit(work, first, min(first + self.share, self.count)) for first in range(0, self.count, self.share)]
-        for task in tasks:
-            task.result()
-
-    def drained(self) -> _Found:
-        """Returns the best passages of every query, sorted."""
-        counts = np.minimum(self.counts, self.best)
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        found = _Found(counts, np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.float32))
-        self.split(
-            lambda first, last: drain(
-                first,
-                last,
-                self.best,
-                self.keys,
-                self.counts,
-                offsets,
-                found.passages,
-                found.scores,
-            )
-        )
-        return found
-
-
-def _score(
-    batch: _Batch,
-    rows: _Rows,
-    block: Block,
-    banned: npt.NDArray[np.bool_],
-    norms: npt.NDArray[np.float64],
-) -> None:
-    starts, ends = block.find(batch.terms)
-    impact = np.empty(len(block.passages), np.float32)  # only the pages of wanted terms are ever touched
-    impacts(starts, ends, block.passages, block.tf, norms, impact)
-    here = np.ascontiguousarray(banned[block.start : block.stop])
-    rows.split(
-        lambda first, last: score_block(
-            first,
-            last,
-            batch.offsets,
-            batch.term_of,
-            batch.weights,
-            starts,
-            ends,
-            block.passages,
-            impact,
-            here,
-            block.start,
-            rows.best,
-            rows.keys,
-            rows.counts,
-            rows.floors,
-        )
-    )
-
-
-def _norms(index: Bm25Index, block: Block, scoring: Scoring) -> npt.NDArray[np.float64]:
-    relative = block.lengths / index.average_length
-    return np.asarray(scoring.k1 * (1 - scoring.b + scoring.b * relative), np.float64)
-
-
-def _batch(index: Bm25Index, queries: Sequence[Sequence[str]]) -> _Batch:
-    """Returns the queries with each term's weight = how often the query has it · log(1 + (N − df + 0.5)/(df + 0.5))."""
+def query_terms(queries: Sequence[Sequence[str]]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Returns (distinct term hashes, ascending; number of each word's term; where each query's words begin)."""
     numbers: dict[str, int] = {}
     flat = array("q", (numbers.setdefault(term, len(numbers)) for query in queries for term in query))
     terms, by_number = np.unique(hash_terms(list(numbers)), return_inverse=True)
-    query_of = np.repeat(np.arange(len(queries)), [len(query) for query in queries])
-    pairs, counts = np.unique(query_of * max(len(terms), 1) + by_number[np.frombuffer(flat, np.int64)], return_counts=True)
-    query_of, term_of = np.divmod(pairs, max(len(terms), 1))
-    frequency = index.frequencies(terms)
-    idf = np.log1p((index.passages - frequency + 0.5) / (frequency + 0.5))
+    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(query) for query in queries], dtype=np.int64)])
+    return terms, by_number[np.frombuffer(flat, np.int64)], bounds
+
+
+def prepare(queries: Sequence[Sequence[str]], terms: npt.NDArray[np.uint64], statistics: Statistics, rows: int) -> Queries:
+    """Returns the queries with each term's weight = how often the query has it · log(1 + (N − df + 0.5)/(df + 0.5)).
+
+    `terms` and the frequencies in `statistics` go together and cover the queries; at most `rows` terms get rows.
+    """
+    here, words, bounds = query_terms(queries)
+    df = statistics.frequencies[np.searchsorted(terms, here)] if len(here) else np.zeros(0, np.int64)
+    query_of = np.repeat(np.arange(len(queries)), np.diff(bounds))
+    pairs, counts = np.unique(query_of * max(len(here), 1) + words, return_counts=True)
+    query_of, term_of = np.divmod(pairs, max(len(here), 1))
+    known = df[term_of] > 0
+    query_of, term_of, counts = query_of[known], term_of[known], counts[known]
+    weights = counts * np.log1p((statistics.passages - df[term_of] + 0.5) / (df[term_of] + 0.5))
+    frequent = np.flatnonzero(df > _FREQUENT * statistics.passages)
+    frequent = np.sort(frequent[np.argsort(-df[frequent], kind="stable")][:rows])
+    has_row = np.isin(term_of, frequent)
+    order = np.lexsort((term_of, weights, ~has_row, query_of))
+    query_of, term_of, weights = query_of[order], term_of[order], weights[order]
+    totals = np.bincount(query_of, weights, len(queries))
+    scales = 2.0 ** np.floor(np.log2(TOP / np.where(totals > 0, totals, 1.0)))
     offsets = np.searchsorted(query_of, np.arange(len(queries) + 1)).astype(np.int64)
-    return _Batch(terms, offsets, term_of.astype(np.int64), counts * idf[term_of])
+    units = (weights * scales[query_of]).astype(np.float32)
+    return Queries(here, offsets, term_of.astype(np.int32), weights, units, scales, frequent)
 
 
-class _Column:
-    """Arrays joined end to end: one is kept as it is, more of them wait in an unnamed file."""
+class Candidates:
+    """The best keys of each query so far, and the threads that find them."""
 
-    def __init__(self, kind: np.dtype[Any], room: Path) -> None:
-        self.kind, self.room = kind, room
-        self.parts: list[npt.NDArray[Any]] = []
-        self.file: Any = None
+    def __init__(self, queries: int, best: int, allowed: int, threads: int, pool: ThreadPoolExecutor) -> None:
+        self.queries, self.best, self.pool = queries, best, pool
+        self.keys = np.empty((queries, row_width(best, allowed)), np.uint64)
+        self.counts = np.zeros(queries, np.int64)
+        self.floors = np.zeros(queries, np.int64)
+        self._share = max(1, -(-queries // (4 * threads)))
 
-    def add(self, part: npt.NDArray[Any]) -> None:
-        """Puts `part` at the end."""
-        self.parts.append(part)
-        if len(self.parts) > 1 or self.file is not None:
-            with full_disk_is_clear(self.room):
-                self.file = self.file or tempfile.TemporaryFile(dir=self.room)  # noqa: SIM115 - lives as long as its map
-                for waiting in self.parts:
-                    waiting.tofile(self.file)
-            self.parts = []
+    def share_out(self, work: Callable[[int, int], None]) -> None:
+        """Does `work(first, last)` for all queries, shared out to the threads; rows are independent of each other."""
+        firsts = range(0, self.queries, self._share)
+        for task in [self.pool.submit(work, first, min(first + self._share, self.queries)) for first in firsts]:
+            task.result()
 
-    def whole(self) -> npt.NDArray[Any]:
-        """Returns all parts as one array."""
-        if self.file is None:
-            return self.parts[0] if self.parts else np.empty(0, self.kind)
-        self.file.flush()
-        if self.file.tell() == 0:
-            return np.empty(0, self.kind)
-        return np.asarray(np.memmap(self.file, self.kind, mode="r"))
+    def sort(self) -> None:
+        """Puts each query's best keys in front, highest first, and forgets the others."""
+        self.share_out(lambda first, last: sort_best(first, last, self.best, self.keys, self.counts))
+
+    def rows(self) -> npt.NDArray[np.uint64]:
+        """Returns all keys, query after query."""
+        return np.concatenate([row[:count] for row, count in zip(self.keys, self.counts, strict=True)] or [np.empty(0, np.uint64)])
+
+    def put(self, keys: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64], floors: npt.NDArray[np.int64]) -> None:
+        """Takes over what `rows` gave."""
+        self.counts[:], self.floors[:] = counts, floors
+        for row, part in zip(self.keys, np.split(keys, np.cumsum(counts)[:-1]), strict=True):
+            row[: len(part)] = part
+
+
+def row_width(best: int, allowed: int) -> int:
+    """Returns how many keys a query's row holds: beyond `best` is room to collect before the next cut."""
+    return max(best + 1, min(2 * best + 64, allowed + 1))
+
+
+def numbers_of(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Returns the passage numbers in keys."""
+    return 0xFFFFFFFF - (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
+
+
+def sums_of(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Returns the sums in keys."""
+    return (keys >> np.uint64(32)).astype(np.int64)
+
+
+def norms_of(block: Block, statistics: Statistics, scoring: Scoring) -> npt.NDArray[np.float64]:
+    """Returns k1·(1 − b + b·dl/avgdl) of each passage."""
+    relative = block.lengths / statistics.average_length
+    return np.asarray(scoring.k1 * (1 - scoring.b + scoring.b * relative), np.float64)
+
+
+def score(block: Block, queries: Queries, found: Candidates, banned: npt.NDArray[np.bool_], norms: npt.NDArray[np.float64]) -> None:
+    """Adds the block's candidates; `banned` and `norms` are of the block's passages."""
+    starts, ends = block.find(queries.terms)
+    ranges = -(-len(block.lengths) // RANGE)
+    parts = np.empty((len(starts), ranges + 1), np.uint32)
+    impact = np.empty(len(block.passages), np.float32)  # only the pages of wanted terms are ever touched
+    single = np.zeros(ranges * RANGE, np.float32)
+    single[: len(norms)] = norms
+    impacts(starts, ends, block.passages, block.tf, single, impact, parts)
+    rows = np.zeros((len(queries.frequent), len(block.lengths)), block.tf.dtype)
+    highest = np.zeros(len(queries.frequent), np.float32)
+    fill_rows(queries.frequent, starts, ends, block.passages, block.tf, impact, rows, highest)
+    row_of = np.full(len(starts), -1, np.int32)
+    row_of[queries.frequent] = np.arange(len(queries.frequent))
+    in_memory = np.ascontiguousarray(block.passages)
+    asked = (queries.offsets, queries.term_of, queries.units)
+    where = (parts, in_memory, impact, single, row_of, rows, highest, banned, block.start)
+    found.share_out(lambda a, z: score_block(a, z, *asked, *where, found.best, found.keys, found.counts, found.floors))
+
+
+@dataclass
+class Close:
+    """Candidates too close to the last place for whole-number sums: which query, which passage, where in its row."""
+
+    query: npt.NDArray[np.int64]
+    number: npt.NDArray[np.int64]
+
+
+def too_close(found: Candidates, queries: Queries, k: int) -> Close:
+    """Returns the candidates, of sorted rows, among which exact scores must choose."""
+    pairs: list[tuple[int, int]] = []
+    slack = 2 * units_off(np.diff(queries.offsets))
+    for query in np.flatnonzero(found.counts > k).tolist():
+        sums = sums_of(found.keys[query, : found.counts[query]])
+        last = sums[k - 1]
+        if last - sums[k] > slack[query] or (len(sums) == found.best > k and last - sums[-1] <= slack[query]):
+            continue  # clear, or a crowd of ties
+        near = np.flatnonzero(np.abs(sums - last) <= slack[query])
+        pairs += [(query, int(number)) for number in numbers_of(found.keys[query, near])]
+    flat = np.array(pairs, np.int64).reshape(-1, 2)
+    return Close(flat[:, 0].copy(), flat[:, 1].copy())
+
+
+def exact(block: Block, close: Close, queries: Queries, norms: npt.NDArray[np.float64], out: npt.NDArray[np.float64]) -> None:
+    """Fills in the exact scores of those of the close passages that are in this block."""
+    here = np.flatnonzero((close.number >= block.start) & (close.number < block.stop))
+    if not len(here):
+        return
+    starts, ends = block.find(queries.terms)
+    scores = np.empty(len(here))
+    asked = (queries.offsets, queries.term_of, queries.weights)
+    pairs = (close.query[here], close.number[here] - block.start)
+    exact_scores(*pairs, *asked, starts, ends, block.passages, block.tf, norms, scores)
+    out[here] = scores
+
+
+def settle(found: Candidates, close: Close, scores: npt.NDArray[np.float64], k: int) -> None:
+    """Cuts every row to k, the close ones chosen by exact score, then lower number."""
+    for query in np.unique(close.query).tolist():
+        mine = close.query == query
+        order = np.lexsort((close.number[mine], -scores[mine]))
+        numbers = close.number[mine][order]
+        row = found.keys[query, : found.counts[query]]
+        is_close = np.isin(numbers_of(row), numbers)
+        above = np.flatnonzero(~is_close & (np.arange(len(row)) < k))
+        wanted = np.isin(numbers_of(row), numbers[: k - len(above)])
+        kept = row[np.sort(np.concatenate([above, np.flatnonzero(wanted)]))]
+        found.keys[query, : len(kept)] = kept
+        found.counts[query] = len(kept)
+    np.minimum(found.counts, k, out=found.counts)
+
+
+def search(index: Index, queries: Sequence[Sequence[str]], banned: npt.NDArray[np.bool_], scoring: Scoring, place: Workplace) -> Ranking:
+    """Returns each query's k best passages that are not banned."""
+    terms, words, bounds = query_terms(queries)
+    asked = hashlib.blake2b(b"".join(part.tobytes() for part in (terms, words, bounds, banned)), digest_size=12).hexdigest()
+    del words, bounds
+    statistics = index.statistics(terms)
+    allowed = index.passages - int(np.count_nonzero(banned))
+    best = min(scoring.k + SPARE, allowed)
+    batches = list(_batches(queries, row_width(best, allowed), place.memory))
+    folder = place.scratch / f"search-{digest([asked, scoring.k, scoring.k1, scoring.b, batches, index.key])}"
+    folder.mkdir(parents=True, exist_ok=True)
+    clock = time.monotonic()
+    with place.tracker.progress("search", total=len(queries) * max(index.count, 1)) as bar, ThreadPoolExecutor(place.threads) as pool:
+        for number, (first, last) in enumerate(batches):
+            if (folder / f"done-{number:05d}.json").exists():
+                bar.advance((last - first) * index.count)
+                continue
+            prepared = prepare(queries[first:last], terms, statistics, max(1, place.memory // 8 // (1 << 16)))
+            found = Candidates(len(prepared), best, allowed, place.threads, pool)
+            _search_batch(index, prepared, found, banned, scoring, statistics, folder / f"open-{number:05d}", bar, clock)
+            _finish(folder, number, found, prepared)
+    return _joined(folder, len(batches))
+
+
+def _batches(queries: Sequence[Sequence[str]], width: int, memory: int) -> Iterator[tuple[int, int]]:
+    """Yields (first, last + 1) of queries whose candidates fit into a quarter of the memory."""
+    most = min(max(1, memory // 4 // (8 * width)), _BATCH_QUERIES)
+    first, words = 0, 0
+    for number, query in enumerate(queries):
+        if number > first and (number - first == most or words + len(query) > _BATCH_WORDS):
+            yield first, number
+            first, words = number, 0
+        words += len(query)
+    if len(queries) > first:
+        yield first, len(queries)
+
+
+def _search_batch(
+    index: Index,
+    queries: Queries,
+    found: Candidates,
+    banned: npt.NDArray[np.bool_],
+    scoring: Scoring,
+    statistics: Statistics,
+    record: Path,
+    bar: Bar,
+    clock: float,
+) -> None:
+    done = _restore(record, found)
+    bar.advance(done * len(queries))
+    saved, scored, passages = time.monotonic(), 0, 0
+    for block in index.blocks(done):
+        here = np.ascontiguousarray(banned[block.start : block.stop])
+        score(block, queries, found, here, norms_of(block, statistics, scoring))
+        done, scored, passages = done + 1, scored + len(queries), passages + block.stop - block.start
+        seconds = max(time.monotonic() - saved, 1e-9) if not scored else max(time.monotonic() - clock, 1e-9)
+        bar.advance(len(queries), f"{passages / seconds:,.0f} passages/s, {scored / index.count / seconds:,.0f} queries/s")
+        if time.monotonic() - saved > _SAVE_EVERY and done < index.count:
+            _save(record, found, done)
+            saved = time.monotonic()
+    found.sort()
+    close = too_close(found, queries, scoring.k)
+    scores = np.zeros(len(close.query))
+    if len(scores):
+        for block in index.blocks():
+            exact(block, close, queries, norms_of(block, statistics, scoring), scores)
+    settle(found, close, scores, scoring.k)
+
+
+def _save(record: Path, found: Candidates, done: int) -> None:
+    """Writes down an unfinished batch after `done` blocks; the record of fewer blocks is removed only then."""
+    with full_disk_is_clear(record):
+        folder = record.with_name(f"{record.name}-{done:05d}")
+        folder.mkdir(exist_ok=True)
+        for name, values in (("keys", found.rows()), ("counts", found.counts), ("floors", found.floors)):
+            np.save(folder / f"{name}.npy", values, allow_pickle=False)
+        write_json(folder / "done.json", {"blocks": done})
+    for older in record.parent.glob(f"{record.name}-*"):
+        if older != folder:
+            _remove(older)
+
+
+def _restore(record: Path, found: Candidates) -> int:
+    """Takes over what an interrupted search wrote down; returns the number of blocks that are done."""
+    for folder in sorted(record.parent.glob(f"{record.name}-*"), reverse=True):
+        if (folder / "done.json").exists():
+            found.put(*(np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("keys", "counts", "floors")))
+            return int(read_json(folder / "done.json")["blocks"])
+    return 0
+
+
+def _remove(folder: Path) -> None:
+    (folder / "done.json").unlink(missing_ok=True)
+    for file in folder.iterdir():
+        file.unlink()
+    folder.rmdir()
+
+
+def _finish(folder: Path, number: int, found: Candidates, queries: Queries) -> None:
+    """Writes the results of a batch."""
+    keys = found.rows()
+    scales = np.repeat(queries.scales, found.counts)
+    with full_disk_is_clear(folder):
+        np.save(folder / f"counts-{number:05d}.npy", found.counts, allow_pickle=False)
+        np.save(folder / f"passages-{number:05d}.npy", numbers_of(keys), allow_pickle=False)
+        np.save(folder / f"scores-{number:05d}.npy", (sums_of(keys) / scales).astype(np.float32), allow_pickle=False)
+        write_json(folder / f"done-{number:05d}.json", {"queries": len(queries)})
+    for older in folder.glob(f"open-{number:05d}-*"):
+        _remove(older)
+
+
+def _joined(folder: Path, batches: int) -> Ranking:
+    """Returns the results of all batches; of more than one, as maps of a file."""
+    counts = [np.load(folder / f"counts-{number:05d}.npy") for number in range(batches)]
+    offsets = np.concatenate([np.zeros(1, np.int64), *map(np.asarray, counts)]).cumsum()
+    return Ranking(offsets, _column(folder, "passages", batches, np.int64), _column(folder, "scores", batches, np.float32))
+
+
+def _column(folder: Path, name: str, batches: int, kind: Any) -> npt.NDArray[Any]:
+    parts = [np.load(folder / f"{name}-{number:05d}.npy", mmap_mode="r", allow_pickle=False) for number in range(batches)]
+    total = sum(map(len, parts))
+    if len(parts) <= 1 or not total:
+        return np.asarray(parts[0]) if parts else np.empty(0, kind)
+    with full_disk_is_clear(folder):
+        whole = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", kind, (total,))
+        at = 0
+        for part in parts:
+            whole[at : at + len(part)] = part
+            at += len(part)
+        whole.flush()
+    return np.asarray(whole)

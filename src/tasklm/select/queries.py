@@ -9,6 +9,7 @@ from tasklm.corpus.words import words
 from tasklm.recipe import Select
 from tasklm.select.rake import key_phrases
 from tasklm.select.stopwords import stop_words
+from tasklm.select.terms import Stemmer, stemmer, terms
 
 _COMMON_SHARE = 0.1  # fallback for RAKE: a word in at least this share of the texts counts as a stop word
 _COMMON_MOST = 100
@@ -23,14 +24,21 @@ def make_queries(texts: Sequence[str], settings: Select) -> list[list[str]]:
     """
     removed = stop_words(settings.stop_words, texts)
     shared: dict[str, str] = {}
+    stem = stemmer(settings.stemming)
     if settings.queries == "text":
-        return [[shared.setdefault(term, term) for term in words(text) if term not in removed] for text in texts]
+        return [[shared.setdefault(term, term) for term in _asked(text, removed, stem)] for text in texts]
     boundaries = removed or stop_words("auto", texts) or _common_words(texts)
     found: list[list[str]] = []
     for text in texts:
-        terms = words(" ".join(key_phrases(text, boundaries, settings.phrases)))
-        found.append([shared.setdefault(term, term) for term in terms if term not in removed])
+        phrases = " ".join(key_phrases(text, boundaries, settings.phrases))
+        found.append([shared.setdefault(term, term) for term in _asked(phrases, removed, stem)])
     return found
+
+
+def _asked(text: str, removed: frozenset[str], stem: Stemmer | None) -> list[str]:
+    """Returns the terms of a text without the stop words, which are known by their unstemmed form."""
+    kept = [term for term in terms(text) if term not in removed]
+    return kept if stem is None else [stem(term) for term in kept]
 
 
 def _common_words(texts: Sequence[str]) -> frozenset[str]:

@@ -1,0 +1,72 @@
+"""What is searched for: the words of a text; pairs of characters where a script has no spaces; stems where asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from tasklm.corpus.words import is_spaceless, words
+from tasklm.errors import RecipeError, RunError
+
+_REMEMBERED = 1 << 18  # stems kept by a Stemmer
+
+
+def terms(text: str, stem: Callable[[str], str] | None = None) -> list[str]:
+    """Returns the terms of a text, in order.
+
+    Neighbouring characters of a script without spaces (Han, Kana, Thai …) become overlapping pairs, as search engines
+    do: single characters are in nearly every passage, and finding real words would need a dictionary.
+    """
+    found = words(text)
+    if not text.isascii():
+        found = _paired(found)
+    return found if stem is None else [stem(term) for term in found]
+
+
+def _paired(found: Sequence[str]) -> list[str]:
+    result: list[str] = []
+    run: list[str] = []
+    for word in [*found, ""]:  # the empty word ends the last run
+        if len(word) == 1 and is_spaceless(word):
+            run.append(word)
+            continue
+        if run:
+            result += [a + b for a, b in pairwise(run)] if len(run) > 1 else run
+            run = []
+        if word:
+            result.append(word)
+    return result
+
+
+class Stemmer:
+    """Cuts words to their stems (Snowball), remembering those it has seen."""
+
+    def __init__(self, language: str) -> None:
+        self._stem, self._known = _snowball(language), dict[str, str]()
+
+    def __call__(self, word: str) -> str:
+        found = self._known.get(word)
+        if found is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            found = self._known[word] = self._stem(word)
+        return found
+
+
+def stemmer(language: str) -> Stemmer | None:
+    """Returns the stemmer of a language named in English, or None for "none"."""
+    return None if language == "none" else Stemmer(language)
+
+
+def _snowball(language: str) -> Callable[[str], str]:
+    try:
+        import snowballstemmer
+    except ImportError:
+        raise RunError("select.stemming needs the package snowballstemmer. Install it: pip install 'tasklm[stemming]'") from None
+    if language not in snowballstemmer.algorithms():
+        known = ", ".join(sorted(snowballstemmer.algorithms()))
+        raise RecipeError([f"select.stemming: there is no stemmer for {language!r}; there are: none, {known}"])
+    made: Any = snowballstemmer.stemmer(language)
+    stem: Callable[[str], str] = made.stemWord
+    return stem
