@@ -14,10 +14,11 @@ import numpy as np
 
 from tasklm.select.bm25_kernels import compiled
 
-RANGE = 1 << 13  # passages whose sums are held at a time: 32 KB, which stays in a core's nearest cache
+RANGE = 1 << 12  # passages scored at a time for all queries: their sums stay in a core's nearest cache, their postings in the next
 TOP = float(1 << 30)  # units that a query's weights add up to at most
+_DENSE = 0.08  # share of a range's passages from which on adding up a whole row beats following the postings
 _LANES = 16  # sums looked at together when searching for candidates
-_PATIENCE = 0.6  # share of the score needed that terms left for later may add: more saves sums and costs look-ups
+_MANY, _FEW = 16, 4  # look-ups per range beyond which fewer, or below which more, terms are left for later
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 
@@ -28,33 +29,55 @@ def units_off(terms: Any) -> Any:
 
 
 @compiled
-def impacts(starts: Any, ends: Any, passages: Any, tf: Any, norms: Any, out: Any, parts: Any) -> None:
-    """Fills out[posting] = tf / (tf + norm) for the wanted terms, and where each of their ranges of passages begins."""
-    ranges = parts.shape[1] - 1
-    for term in range(starts.size):
-        part = 0
-        parts[term, 0] = starts[term]
+def by_range(starts: Any, ends: Any, passages: Any, parts: Any) -> None:
+    """Fills parts[range, term] = where the range's postings of the wanted term begin when all are laid out range by range."""
+    ranges, terms = parts.shape[0], starts.size
+    parts[:] = 0
+    for term in range(terms):
         for at in range(starts[term], ends[term]):
-            passage = passages[at]
-            while passage >= (part + 1) * RANGE:
-                part += 1
-                parts[term, part] = at
-            frequency = np.float32(tf[at])
-            out[at] = frequency / (frequency + norms[passage])
-        for later in range(part + 1, ranges + 1):
-            parts[term, later] = ends[term]
+            parts[passages[at] // RANGE, term] += np.uint32(1)
+    total = np.uint32(0)
+    for part in range(ranges):
+        for term in range(terms):
+            count = parts[part, term]
+            parts[part, term] = total
+            total += count
+        parts[part, terms] = total
 
 
 @compiled
-def fill_rows(frequent: Any, starts: Any, ends: Any, passages: Any, tf: Any, impact: Any, rows: Any, highest: Any) -> None:
-    """Fills, for each frequent term, a row of its frequency in every passage, and its highest impact."""
-    for row in range(frequent.size):
-        term = frequent[row]
-        top = np.float32(0)
+def lay_out(starts: Any, ends: Any, passages: Any, tf: Any, norms: Any, parts: Any, places: Any, impacts: Any) -> None:
+    """Fills, range by range and term by term, where in its range a passage stands and its impact tf / (tf + norm)."""
+    for term in range(starts.size):
+        part, to = -1, np.uint32(0)
         for at in range(starts[term], ends[term]):
-            rows[row, passages[at]] = tf[at]
-            top = max(top, impact[at])
-        highest[row] = top
+            passage = passages[at]
+            if passage // RANGE != part:
+                part = passage // RANGE
+                to = parts[part, term]
+            frequency = np.float32(tf[at])
+            places[to] = passage % RANGE
+            impacts[to] = frequency / (frequency + norms[passage])
+            to += np.uint32(1)
+
+
+@compiled
+def fill_rows(frequent: Any, parts: Any, places: Any, impacts: Any, rows: Any, highest: Any) -> None:
+    """Fills rows[range, row] with the impact of each frequent term on each passage of the range, and its highest impact."""
+    for part in range(parts.shape[0]):
+        for row in range(frequent.size):
+            for at in range(parts[part, frequent[row]], parts[part, frequent[row] + 1]):
+                rows[part, row, places[at]] = impacts[at]
+                highest[row] = max(highest[row], impacts[at])
+
+
+@compiled
+def clear_rows(frequent: Any, parts: Any, places: Any, rows: Any) -> None:
+    """Sets back to zero what `fill_rows` filled: far less than all of it."""
+    for part in range(parts.shape[0]):
+        for row in range(frequent.size):
+            for at in range(parts[part, frequent[row]], parts[part, frequent[row] + 1]):
+                rows[part, row, places[at]] = 0
 
 
 @compiled
@@ -87,13 +110,12 @@ def keep_best(keys: Any, count: int, best: int) -> Any:
 
 
 @compiled
-def _left_for_later(first: int, last: int, terms: Any, weights: Any, row_of: Any, highest: Any, floor: int) -> Any:
+def _left_for_later(first: int, last: int, terms: Any, weights: Any, row_of: Any, highest: Any, allowed: int) -> Any:
     """Returns (how many of the query's first terms to look up late, what they can add at most).
 
-    Queries have their most frequent terms first. Terms that together cannot lift a passage to the floor are left for
+    Queries have their most frequent terms first. Terms that together cannot lift a passage to the floor can be left for
     later: no passage needs to be considered for them alone (MaxScore, Turtle and Flood 1995).
     """
-    allowed = np.int64(_PATIENCE * floor)
     sum_of_tops: Any = np.int64(0)
     for at in range(first, last):
         row = row_of[terms[at]]
@@ -109,7 +131,7 @@ def _left_for_later(first: int, last: int, terms: Any, weights: Any, row_of: Any
 @compiled
 def _completed(
     total: Any,
-    passage: int,
+    at_passage: int,
     first: int,
     late: int,
     rest: Any,
@@ -119,7 +141,6 @@ def _completed(
     row_of: Any,
     rows: Any,
     highest: Any,
-    norm: Any,
 ) -> Any:
     """Returns the sum with the late terms looked up, or any sum not above the floor when they cannot lift it there."""
     for at in range(first + late - 1, first - 1, -1):
@@ -127,10 +148,28 @@ def _completed(
             return total
         row = row_of[terms[at]]
         rest -= np.int64(weights[at] * highest[row]) + 1
-        if rows[row, passage]:
-            frequency = np.float32(rows[row, passage])
-            total += np.int64(weights[at] * (frequency / (frequency + norm))) + 1
+        found = rows[row, at_passage]
+        if found > 0:
+            total += np.int64(np.int32(weights[at] * found)) + 1
     return total
+
+
+@compiled
+def _add_up(
+    first: int, last: int, terms: Any, weights: Any, part: Any, places: Any, impacts: Any, row_of: Any, rows: Any, sums: Any
+) -> None:
+    """Adds the terms first…last of a query to the sums of one range of passages."""
+    for at in range(first, last):
+        weight, term = weights[at], terms[at]
+        begin, end = part[term], part[term + 1]
+        if end - begin > _DENSE * RANGE and row_of[term] >= 0:
+            row = row_of[term]
+            for passage in range(RANGE):
+                found = rows[row, passage]
+                sums[passage] += np.int32(weight * found) + np.int32(found > 0)
+        else:
+            for posting in range(begin, end):
+                sums[places[posting]] += np.int32(weight * impacts[posting]) + np.int32(1)
 
 
 @compiled
@@ -141,9 +180,8 @@ def score_block(
     query_terms: Any,
     query_weights: Any,
     parts: Any,
-    passages: Any,
-    impact: Any,
-    norms: Any,
+    places: Any,
+    impacts: Any,
     row_of: Any,
     rows: Any,
     highest: Any,
@@ -153,23 +191,23 @@ def score_block(
     keys: Any,
     counts: Any,
     floors: Any,
+    patience: Any,
 ) -> None:
     """Scores one block for queries first…last and adds what may be among their `best` to their rows of `keys`.
 
     A key is the sum above the reversed passage number: keys order as wanted, ties by lower number. Passages come in
-    ascending order, so a passage that only equals the lowest kept sum (the query's floor) has lost already.
+    ascending order, so a passage that only equals the lowest kept sum (the query's floor) has lost already. `patience`
+    is the share of the floor that terms left for later may add: more saves sums and costs look-ups, so it follows these.
     """
-    size = banned.size
     sums = np.zeros(RANGE, np.int32)
-    for query in range(first, last):
-        start, end = query_offsets[query], query_offsets[query + 1]
-        row, count, floor = keys[query], counts[query], floors[query]
-        for part in range((size + RANGE - 1) // RANGE):
-            late, rest = _left_for_later(start, end, query_terms, query_weights, row_of, highest, floor)
-            for at in range(start + late, end):
-                weight, term = query_weights[at], query_terms[at]
-                for posting in range(parts[term, part], parts[term, part + 1]):
-                    sums[passages[posting] & (RANGE - 1)] += np.int32(weight * impact[posting]) + np.int32(1)
+    for part in range(parts.shape[0]):
+        for query in range(first, last):
+            start, end = query_offsets[query], query_offsets[query + 1]
+            row, count, floor = keys[query], counts[query], floors[query]
+            allowed = np.int64(patience[query] * floor)
+            late, rest = _left_for_later(start, end, query_terms, query_weights, row_of, highest, allowed)
+            looked_up = 0
+            _add_up(start + late, end, query_terms, query_weights, parts[part], places, impacts, row_of, rows[part], sums)
             needed = max(floor - rest, 0)
             for group in range(0, RANGE, _LANES):
                 top = np.int32(0)
@@ -179,14 +217,12 @@ def score_block(
                     for at in range(group, group + _LANES):
                         if sums[at] <= needed:
                             continue
-                        passage = part * RANGE + at
                         total = np.int64(sums[at])
                         if late:
-                            total = _completed(
-                                total, passage, start, late, rest, floor, query_terms, query_weights, row_of, rows, highest, norms[passage]
-                            )
-                        if total > floor and not banned[passage]:
-                            row[count] = (np.uint64(total) << _HALF) | (_LOW - np.uint64(base + passage))
+                            looked_up += 1
+                            total = _completed(total, at, start, late, rest, floor, query_terms, query_weights, row_of, rows[part], highest)
+                        if total > floor and not banned[part * RANGE + at]:
+                            row[count] = (np.uint64(total) << _HALF) | (_LOW - np.uint64(base + part * RANGE + at))
                             count += 1
                             if count == row.size:
                                 floor = np.int64(keep_best(row, count, best) >> _HALF)
@@ -194,19 +230,21 @@ def score_block(
                                 needed = max(floor - rest, 0)
                 for lane in range(_LANES):
                     sums[group + lane] = 0
-        counts[query], floors[query] = count, floor
+            counts[query], floors[query] = count, floor
+            if looked_up > _MANY:
+                patience[query] *= 0.8 if looked_up < 8 * _MANY else 0.2
+            elif looked_up < _FEW:
+                patience[query] = min(0.95, patience[query] * 1.1)
 
 
 @compiled
-def sort_best(first: int, last: int, best: int, keys: Any, counts: Any) -> None:
-    """Puts the `best` highest keys of queries first…last in front, highest first, and cuts their counts to them."""
+def cut_to_best(first: int, last: int, best: int, keys: Any, counts: Any) -> None:
+    """Keeps the `best` highest keys of queries first…last, in front, and fills up with zeros."""
     for query in range(first, last):
-        row, count = keys[query], counts[query]
-        if count > best:
-            keep_best(row, count, best)
-            count = best
-        row[:count] = np.sort(row[:count])[::-1]
-        counts[query] = count
+        if counts[query] > best:
+            keep_best(keys[query], counts[query], best)
+            counts[query] = best
+        keys[query, counts[query] : best] = 0
 
 
 @compiled

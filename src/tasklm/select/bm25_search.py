@@ -25,13 +25,24 @@ import numpy.typing as npt
 from tasklm.runs import digest, full_disk_is_clear, read_json, write_json
 from tasklm.select.base import Ranking, Workplace
 from tasklm.select.bm25_index import Block, Index, Statistics, hash_terms
-from tasklm.select.bm25_scoring import RANGE, TOP, exact_scores, fill_rows, impacts, score_block, sort_best, units_off
+from tasklm.select.bm25_scoring import (
+    RANGE,
+    TOP,
+    by_range,
+    clear_rows,
+    cut_to_best,
+    exact_scores,
+    fill_rows,
+    lay_out,
+    score_block,
+    units_off,
+)
 from tasklm.tracking import Bar
 
 SPARE = 16  # candidates beyond k, for the case that sums cannot tell who is last
 _BATCH_QUERIES = 1 << 16
 _BATCH_WORDS = 1 << 23
-_FREQUENT = 0.01  # share of the passages from which on a term has a row of its own
+_FREQUENT = 0.04  # share of the passages from which on a term has a row of its own
 _SAVE_EVERY = 30.0  # seconds between records of an unfinished batch
 
 
@@ -102,6 +113,7 @@ class Candidates:
         self.keys = np.empty((queries, row_width(best, allowed)), np.uint64)
         self.counts = np.zeros(queries, np.int64)
         self.floors = np.zeros(queries, np.int64)
+        self.patience = np.full(queries, 0.5, np.float32)  # what it is changes how fast, never what is found
         self._share = max(1, -(-queries // (4 * threads)))
 
     def share_out(self, work: Callable[[int, int], None]) -> None:
@@ -112,7 +124,14 @@ class Candidates:
 
     def sort(self) -> None:
         """Puts each query's best keys in front, highest first, and forgets the others."""
-        self.share_out(lambda first, last: sort_best(first, last, self.best, self.keys, self.counts))
+
+        def work(first: int, last: int) -> None:
+            cut_to_best(first, last, self.best, self.keys, self.counts)
+            mine = self.keys[first:last, : self.best]
+            mine.sort(axis=1)
+            mine[:] = mine[:, ::-1].copy()
+
+        self.share_out(work)
 
     def rows(self) -> npt.NDArray[np.uint64]:
         """Returns all keys, query after query."""
@@ -146,24 +165,33 @@ def norms_of(block: Block, statistics: Statistics, scoring: Scoring) -> npt.NDAr
     return np.asarray(scoring.k1 * (1 - scoring.b + scoring.b * relative), np.float64)
 
 
-def score(block: Block, queries: Queries, found: Candidates, banned: npt.NDArray[np.bool_], norms: npt.NDArray[np.float64]) -> None:
-    """Adds the block's candidates; `banned` and `norms` are of the block's passages."""
-    starts, ends = block.find(queries.terms)
-    ranges = -(-len(block.lengths) // RANGE)
-    parts = np.empty((len(starts), ranges + 1), np.uint32)
-    impact = np.empty(len(block.passages), np.float32)  # only the pages of wanted terms are ever touched
-    single = np.zeros(ranges * RANGE, np.float32)
-    single[: len(norms)] = norms
-    impacts(starts, ends, block.passages, block.tf, single, impact, parts)
-    rows = np.zeros((len(queries.frequent), len(block.lengths)), block.tf.dtype)
-    highest = np.zeros(len(queries.frequent), np.float32)
-    fill_rows(queries.frequent, starts, ends, block.passages, block.tf, impact, rows, highest)
-    row_of = np.full(len(starts), -1, np.int32)
-    row_of[queries.frequent] = np.arange(len(queries.frequent))
-    in_memory = np.ascontiguousarray(block.passages)
-    asked = (queries.offsets, queries.term_of, queries.units)
-    where = (parts, in_memory, impact, single, row_of, rows, highest, banned, block.start)
-    found.share_out(lambda a, z: score_block(a, z, *asked, *where, found.best, found.keys, found.counts, found.floors))
+class Scorer:
+    """Scores blocks for the same queries; holds the arrays that every block needs again."""
+
+    def __init__(self, queries: Queries, found: Candidates) -> None:
+        self.queries, self.found = queries, found
+        self._rows = np.zeros((0, len(queries.frequent), RANGE), np.float32)
+        self._row_of = np.full(len(queries.terms), -1, np.int32)
+        self._row_of[queries.frequent] = np.arange(len(queries.frequent))
+
+    def add(self, block: Block, banned: npt.NDArray[np.bool_], norms: npt.NDArray[np.float64]) -> None:
+        """Adds the block's candidates; `banned` and `norms` are of the block's passages."""
+        queries, found = self.queries, self.found
+        starts, ends = block.find(queries.terms)
+        parts = np.empty((-(-len(block.lengths) // RANGE), len(starts) + 1), np.uint32)
+        by_range(starts, ends, block.passages, parts)
+        wanted = int(parts[-1, -1]) if len(starts) else 0
+        places, impacts = np.empty(wanted, np.uint16), np.empty(wanted, np.float32)
+        lay_out(starts, ends, block.passages, block.tf, norms.astype(np.float32), parts, places, impacts)
+        if len(self._rows) < len(parts):
+            self._rows = np.zeros((len(parts), len(queries.frequent), RANGE), np.float32)
+        highest = np.zeros(len(queries.frequent), np.float32)
+        fill_rows(queries.frequent, parts, places, impacts, self._rows, highest)
+        asked = (queries.offsets, queries.term_of, queries.units)
+        where = (parts, places, impacts, self._row_of, self._rows, highest, banned, block.start)
+        into = (found.best, found.keys, found.counts, found.floors, found.patience)
+        found.share_out(lambda first, last: score_block(first, last, *asked, *where, *into))
+        clear_rows(queries.frequent, parts, places, self._rows)
 
 
 @dataclass
@@ -178,11 +206,13 @@ def too_close(found: Candidates, queries: Queries, k: int) -> Close:
     """Returns the candidates, of sorted rows, among which exact scores must choose."""
     pairs: list[tuple[int, int]] = []
     slack = 2 * units_off(np.diff(queries.offsets))
-    for query in np.flatnonzero(found.counts > k).tolist():
+    more = np.flatnonzero(found.counts > k)
+    unclear = more[sums_of(found.keys[more, k - 1]) - sums_of(found.keys[more, min(k, found.best - 1)]) <= slack[more]]
+    for query in unclear.tolist():
         sums = sums_of(found.keys[query, : found.counts[query]])
         last = sums[k - 1]
-        if last - sums[k] > slack[query] or (len(sums) == found.best > k and last - sums[-1] <= slack[query]):
-            continue  # clear, or a crowd of ties
+        if len(sums) == found.best and last - sums[-1] <= slack[query]:
+            continue  # a crowd of ties
         near = np.flatnonzero(np.abs(sums - last) <= slack[query])
         pairs += [(query, int(number)) for number in numbers_of(found.keys[query, near])]
     flat = np.array(pairs, np.int64).reshape(-1, 2)
@@ -235,7 +265,7 @@ def search(index: Index, queries: Sequence[Sequence[str]], banned: npt.NDArray[n
             if (folder / f"done-{number:05d}.json").exists():
                 bar.advance((last - first) * index.count)
                 continue
-            prepared = prepare(queries[first:last], terms, statistics, max(1, place.memory // 8 // (1 << 16)))
+            prepared = prepare(queries[first:last], terms, statistics, place.memory // 8 // (1 << 18))
             found = Candidates(len(prepared), best, allowed, place.threads, pool)
             _search_batch(index, prepared, found, banned, scoring, statistics, folder / f"open-{number:05d}", bar, clock)
             _finish(folder, number, found, prepared)
@@ -268,10 +298,10 @@ def _search_batch(
 ) -> None:
     done = _restore(record, found)
     bar.advance(done * len(queries))
-    saved, scored, passages = time.monotonic(), 0, 0
+    saved, scored, passages, scorer = time.monotonic(), 0, 0, Scorer(queries, found)
     for block in index.blocks(done):
         here = np.ascontiguousarray(banned[block.start : block.stop])
-        score(block, queries, found, here, norms_of(block, statistics, scoring))
+        scorer.add(block, here, norms_of(block, statistics, scoring))
         done, scored, passages = done + 1, scored + len(queries), passages + block.stop - block.start
         seconds = max(time.monotonic() - saved, 1e-9) if not scored else max(time.monotonic() - clock, 1e-9)
         bar.advance(len(queries), f"{passages / seconds:,.0f} passages/s, {scored / index.count / seconds:,.0f} queries/s")
