@@ -105,27 +105,43 @@ class Selector(Protocol):
 
 def union(ranking: Ranking, passages: int | None) -> Chosen:
     """Returns every ranked passage once, best first, cut to `passages`; memory grows with the corpus, not with the ranking."""
-    size = _largest(ranking.passages) + 1
-    ranks = np.full(size, _NEVER, np.int32)
-    scores = np.full(size, -np.inf, np.float32)
-    counts = np.zeros(size, np.int32)
-    for first in range(0, len(ranking.passages), _ENTRIES_AT_ONCE):
-        part = slice(first, first + _ENTRIES_AT_ONCE)
-        found = ranking.passages[part]
-        np.minimum.at(ranks, found, _ranks_of(ranking.offsets, first, len(found)))
-        np.maximum.at(scores, found, ranking.scores[part])
-        np.add.at(counts, found, 1)
-    chosen = np.flatnonzero(ranks != _NEVER)
-    chosen = chosen[np.lexsort((-scores[chosen], ranks[chosen]))][:passages]  # stable: ties stay by lower number
-    asked_offsets = np.zeros(len(chosen) + 1, np.int64)
-    np.cumsum(np.minimum(counts[chosen], ASKED_KEPT), out=asked_offsets[1:])
-    return Chosen(
-        chosen.astype(np.int64),
-        scores[chosen],
-        ranks[chosen],
-        asked_offsets,
-        _asked_by(ranking, chosen, asked_offsets, size),
-    )
+    best = _Best(ranking)
+    found = np.flatnonzero(best.ranks != _NEVER)
+    order = np.lexsort((-best.scores[found], best.ranks[found]))  # stable: ties stay by lower number
+    return best.described(found[order][:passages])
+
+
+def described(ranking: Ranking, passages: npt.NDArray[np.int64]) -> Chosen:
+    """Returns the given passages of the ranking, each once, in the given order, with what the ranking says of them."""
+    return _Best(ranking).described(passages)
+
+
+class _Best:
+    """The best rank and score of each passage in any query, and how many queries found it."""
+
+    def __init__(self, ranking: Ranking) -> None:
+        size = _largest(ranking.passages) + 1
+        self.ranking = ranking
+        self.ranks = np.full(size, _NEVER, np.int32)
+        self.scores = np.full(size, -np.inf, np.float32)
+        self.counts = np.zeros(size, np.int32)
+        for first in range(0, len(ranking.passages), _ENTRIES_AT_ONCE):
+            part = slice(first, first + _ENTRIES_AT_ONCE)
+            found = ranking.passages[part]
+            np.minimum.at(self.ranks, found, _ranks_of(ranking.offsets, first, len(found)))
+            np.maximum.at(self.scores, found, ranking.scores[part])
+            np.add.at(self.counts, found, 1)
+
+    def described(self, passages: npt.NDArray[np.int64]) -> Chosen:
+        asked_offsets = np.zeros(len(passages) + 1, np.int64)
+        np.cumsum(np.minimum(self.counts[passages], ASKED_KEPT), out=asked_offsets[1:])
+        return Chosen(
+            passages.astype(np.int64),
+            self.scores[passages],
+            self.ranks[passages],
+            asked_offsets,
+            _asked_by(self.ranking, passages, asked_offsets, len(self.ranks)),
+        )
 
 
 def _largest(passages: npt.NDArray[np.int64]) -> int:
