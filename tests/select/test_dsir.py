@@ -18,22 +18,7 @@ from tasklm.select.base import SELECTORS, Workplace
 from tasklm.select.dsir import BUCKETS, Best, weigh
 from tasklm.select.word_hashes import word_hashes
 from tasklm.tracking import SILENT, Bar
-
-FULL = (1 << 64) - 1
-
-
-def mixed(value: int) -> int:
-    value = (value + 0x9E3779B97F4A7C15) & FULL
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & FULL
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & FULL
-    return value ^ (value >> 31)
-
-
-def hashed(word: str) -> int:
-    state = 14695981039346656037
-    for byte in word.encode():
-        state = ((state ^ byte) * 1099511628211) & FULL
-    return mixed(state)
+from tests.select.test_word_hashes import FULL, hashed
 
 
 def buckets(text: str) -> Counter[int]:
@@ -61,14 +46,6 @@ def fitted(task, seed=1):
 
 def drawn(store, banned, task, k, folder, seed=1):
     return fitted(task, seed).score(store, banned, k, Workplace(Artefacts(folder), folder, SILENT))
-
-
-def test_word_hashes_are_of_the_words_of_every_script(make_texts):
-    texts = [*make_texts(80, seed=3), "", "...", "one", "日本", "\ud800 lone", "end of ascii", "Ünd"]
-    hashes, ends = word_hashes(texts)
-    assert hashes.tolist() == [hashed(word) for text in texts for word in words(text)]
-    assert ends.tolist() == np.cumsum([len(words(text)) for text in texts]).tolist()
-    assert [part.tolist() for part in word_hashes([])] == [[], []]
 
 
 @pytest.mark.parametrize("at_once", [4096, 13])
