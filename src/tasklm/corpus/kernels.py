@@ -71,8 +71,8 @@ class KeySet:
 
 
 @compiled
-def run_hash(ids: NDArray[np.int32], start: int, length: int) -> np.uint64:
-    """Returns the polynomial hash of a run of word numbers."""
+def run_hash(ids: NDArray[np.int32] | Keys, start: int, length: int) -> np.uint64:
+    """Returns the polynomial hash of a run of word numbers or word hashes."""
     value = np.uint64(0)
     for i in range(start, start + length):
         value = value * _BASE + mix(np.uint64(ids[i]))
@@ -161,7 +161,7 @@ def find_runs(
 
 
 @compiled
-def shingle_hashes(ids: NDArray[np.int32], ends: Ints, size: int, hashes: Keys, hash_ends: Ints) -> int:
+def shingle_hashes(ids: NDArray[np.int32] | Keys, ends: Ints, size: int, hashes: Keys, hash_ends: Ints) -> int:
     """Fills the sorted distinct hashes of each text's runs of `size` words (or its whole, if shorter); returns how many."""
     start = 0
     filled = 0

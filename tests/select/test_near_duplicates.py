@@ -1,0 +1,114 @@
+"""Near copies left out of a selection: against a plain greedy pass over exact Jaccard similarities, and at the edges."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tasklm.corpus.words import words
+from tasklm.select import near_duplicates
+from tasklm.select.base import Chosen
+from tasklm.select.near_duplicates import bands_for, runs_of_words, sign, without_near_duplicates
+from tasklm.tracking import SILENT
+
+
+def chosen_of(passages, asked=()):
+    count = len(passages)
+    asked = list(asked) or [[] for _ in passages]
+    return Chosen(
+        np.array(passages, np.int64),
+        np.linspace(9, 1, count, dtype=np.float32),
+        np.arange(count, dtype=np.int32),
+        np.cumsum([0] + [len(own) for own in asked]),
+        np.array([asker for own in asked for asker in own], np.int32),
+    )
+
+
+def runs(text):
+    found = words(text)
+    return {tuple(found[at : at + 3]) for at in range(max(len(found) - 2, 1))} if found else set()
+
+
+def plain_greedy(texts, order, threshold, most=None):
+    kept: list[int] = []
+    sets = {number: runs(texts[number]) for number in order}
+    for number in order:
+        if len(kept) == most:
+            break
+        own = sets[number]
+        if not any(own and len(own & sets[old]) / len(own | sets[old]) >= threshold for old in kept):
+            kept.append(number)
+    return kept
+
+
+def with_copies(make_texts, count, seed):
+    """Texts of many scripts of which half are others with some words changed, from none to a third."""
+    random = np.random.default_rng(seed)
+    texts = make_texts(count, seed=seed, longest=80)
+    for number in range(1, count, 2):
+        found = texts[random.integers(0, number)].split(" ")
+        for place in random.integers(0, len(found), size=int(random.integers(0, max(len(found) // 3, 2)))):
+            found[place] = f"other{random.integers(0, 1000)}"
+        texts[number] = " ".join(found)
+    return texts
+
+
+@pytest.mark.parametrize("threshold", [0.3, 0.5, 0.8, 0.95, 1.0])
+@pytest.mark.parametrize("at_once", [1024, 7])
+def test_equals_a_plain_greedy_pass(make_store, make_texts, monkeypatch, threshold, at_once):
+    monkeypatch.setattr(near_duplicates, "_READ_AT_ONCE", at_once)
+    texts = with_copies(make_texts, 700, seed=4)
+    order = np.random.default_rng(1).permutation(700).tolist()
+    found = without_near_duplicates(chosen_of(order), make_store(texts), threshold, None, SILENT)
+    expected = plain_greedy(texts, order, threshold)
+    assert found.passages.tolist() == expected
+    assert 50 < len(expected) < 660  # there was something to find, and something to keep
+
+
+def test_stops_when_there_are_enough(make_store, make_texts):
+    texts = with_copies(make_texts, 300, seed=6)
+    order = list(range(299, -1, -1))
+    for most in (1, 40, 10_000):
+        found = without_near_duplicates(chosen_of(order), make_store(texts), 0.7, most, SILENT)
+        assert found.passages.tolist() == plain_greedy(texts, order, 0.7, most)
+
+
+def test_scores_ranks_and_askers_stay_with_their_passages(make_store):
+    store = make_store(["a b c d e f g h", "x y z", "A b c, d e f g H!", "", "x y", "X Y", "ไทย", "ไท", "", "ไทย"])
+    asked = [[n, n + 1] if n % 3 else [] for n in range(10)]
+    whole = chosen_of(range(10), asked)
+    found = without_near_duplicates(whole, store, 0.8, None, SILENT)
+    assert found.passages.tolist() == [0, 1, 3, 4, 6, 7, 8]  # without words: copies of nothing
+    assert found.scores.tolist() == whole.scores[found.passages].tolist() and found.ranks.tolist() == found.passages.tolist()
+    bounds = zip(found.asked_offsets[:-1], found.asked_offsets[1:], strict=True)
+    assert [found.asked_by[a:z].tolist() for a, z in bounds] == [asked[n] for n in found.passages.tolist()]
+    off = without_near_duplicates(whole, store, 0, 4, SILENT)
+    assert off.passages.tolist() == [0, 1, 2, 3] and off.asked_by.tolist() == [1, 2, 2, 3]
+    assert off.asked_offsets.tolist() == [0, 0, 2, 4, 4]
+    assert without_near_duplicates(chosen_of([]), store, 0.8, 5, SILENT).passages.tolist() == []
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        without_near_duplicates(whole, store, 1.5, None, SILENT)
+
+
+def test_hashes_agree_as_often_as_sets_do(make_texts):
+    texts = with_copies(make_texts, 400, seed=8)
+    hashes, ends = runs_of_words(texts)
+    draw = np.random.default_rng(0)
+    multipliers = draw.integers(0, 1 << 32, 128, np.uint32) | np.uint32(1)
+    shifts = draw.integers(0, 1 << 32, 128, np.uint32)
+    values, keys = np.empty((400, 128), np.uint32), np.empty((400, 16), np.uint64)
+    sign(hashes, ends, multipliers, shifts, values, keys)
+    sets = [runs(text) for text in texts]
+    pairs = [(a, b) for a in range(400) for b in range(a) if sets[a] & sets[b]]
+    exact = np.array([len(sets[a] & sets[b]) / len(sets[a] | sets[b]) for a, b in pairs])
+    estimated = np.array([(values[a] == values[b]).mean() for a, b in pairs])
+    spread = np.sqrt(exact * (1 - exact) / 128)
+    assert (exact > 0.3).sum() > 50
+    assert abs((estimated - exact)[exact > 0.3].mean()) < 0.01
+    assert (abs(estimated - exact) < 6 * spread + 0.02).all()
+
+
+@pytest.mark.parametrize("threshold", [0.1, 0.5, 0.8, 0.9, 1.0])
+def test_bands_miss_few_pairs_at_the_threshold(threshold):
+    bands, rows = bands_for(threshold)
+    assert (1 - threshold**rows) ** bands <= 0.001 and 64 <= bands * rows <= 128
