@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from tasklm.corpus.words import words
 from tasklm.select import near_duplicates
 from tasklm.select.base import Chosen
-from tasklm.select.near_duplicates import bands_for, runs_of_words, sign, without_near_duplicates
+from tasklm.select.near_duplicates import agreement_for, bands_for, runs_of_words, sign, without_near_duplicates
 from tasklm.tracking import SILENT
 
 
@@ -108,7 +109,10 @@ def test_hashes_agree_as_often_as_sets_do(make_texts):
     assert (abs(estimated - exact) < 6 * spread + 0.02).all()
 
 
-@pytest.mark.parametrize("threshold", [0.1, 0.5, 0.8, 0.9, 1.0])
-def test_bands_miss_few_pairs_at_the_threshold(threshold):
+@pytest.mark.parametrize("threshold", [0.1, 0.5, 0.8, 0.9, 0.999, 1.0])
+def test_few_pairs_at_the_threshold_are_missed(threshold):
     bands, rows = bands_for(threshold)
-    assert (1 - threshold**rows) ** bands <= 0.001 and 64 <= bands * rows <= 128
+    hashes = bands * rows
+    assert (1 - threshold**rows) ** bands <= 0.001 and 64 <= hashes <= 128
+    needed = agreement_for(threshold, hashes)
+    assert binom.cdf(needed - 1, hashes, threshold) <= 0.0001 < binom.cdf(needed, hashes, threshold)

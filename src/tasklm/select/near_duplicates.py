@@ -2,9 +2,9 @@
 
 Two passages are compared by the Jaccard similarity of their sets of runs of three words (a shorter passage is one run).
 Copies are looked for among the passages kept so far by MinHash and banded hash tables; what is found is compared by the
-whole sets, so nothing is left out by mistake. With about 128 hash functions in bands as wide as the threshold allows, and
-pairs passed over whose signatures agree 4 standard deviations too rarely, a pair at the threshold is missed less than
-once in 1000 times (at 0.8: 25 bands of 5, twice in 10,000), and a more similar pair less often.
+whole sets, so nothing is left out by mistake. A pair at exactly the threshold shares no band at most once in 1000 times (at
+0.8, with 25 bands of 5 hashes: once in 20,000), or is passed over, once in 10,000 times, because its signatures agree too
+rarely; a more similar pair is missed less often.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ALL_ONES = np.uint32(0xFFFFFFFF)
 def without_near_duplicates(chosen: Chosen, store: PassageStore, threshold: float, passages: int | None, tracker: Tracker) -> Chosen:
     """Returns the chosen passages, best first, less those whose similarity to a better kept one is `threshold` or more.
 
-    Stops when `passages` are kept; threshold 0 leaves nothing out. Memory: about 500 bytes per passage kept.
+    Stops when `passages` are kept; threshold 0 leaves nothing out. Memory: about 500 bytes per passage to keep (at 0.8).
     """
     if not 0 <= threshold <= 1:
         raise ValueError(f"a similarity lies between 0 and 1, not at {threshold}")
@@ -82,6 +82,16 @@ def bands_for(threshold: float) -> tuple[int, int]:
     return _HASHES // rows, rows
 
 
+def agreement_for(threshold: float, hashes: int) -> int:
+    """Returns in how many hashes a pair at the threshold agrees, but for one time in 10,000 when it is fewer (binomial)."""
+    below = 0.0
+    for agreed in range(hashes + 1):
+        below += math.comb(hashes, agreed) * threshold**agreed * (1 - threshold) ** (hashes - agreed)
+        if below > 0.0001:
+            return agreed
+    return hashes
+
+
 class _Table(NamedTuple):
     """The kept passages by the keys of their bands: per band, chains through the passages of a slot; 0 ends a chain."""
 
@@ -99,7 +109,7 @@ class _Kept:
         self.threshold, self.count, self.most = threshold, 0, most
         self.bands, rows = bands_for(threshold)
         hashes = self.bands * rows
-        self.needed = math.ceil(hashes * threshold - 4 * math.sqrt(hashes * threshold * (1 - threshold)))
+        self.needed = agreement_for(threshold, hashes)
         draw = np.random.Generator(np.random.PCG64(0))
         self.multipliers = draw.integers(0, 1 << 32, hashes, np.uint32) | np.uint32(1)
         self.shifts = draw.integers(0, 1 << 32, hashes, np.uint32)
