@@ -69,7 +69,10 @@ def test_equals_plain_python_on_text_of_many_scripts(make_store, make_texts, tmp
 def test_task_like_passages_weigh_most(make_store):
     random = np.random.default_rng(5)
     law, cooking = [f"law{n}" for n in range(300)], [f"cook{n}" for n in range(300)]
-    write = lambda vocabulary: " ".join(random.choice(vocabulary, size=30))  # noqa: E731
+
+    def write(vocabulary):
+        return " ".join(random.choice(vocabulary, size=30))
+
     passages = [write(law if n % 10 == 0 else cooking) for n in range(500)]
     selector = fitted([write(law) for _ in range(30)])
     weights = weigh(*word_hashes(passages), selector.log_ratios(make_store(passages), np.zeros(500, bool), Bar()))
