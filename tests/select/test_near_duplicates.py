@@ -66,6 +66,20 @@ def test_equals_a_plain_greedy_pass(make_store, make_texts, monkeypatch, thresho
     assert 50 < len(expected) < 660  # there was something to find, and something to keep
 
 
+def test_pages_of_a_common_form(make_store):
+    random = np.random.default_rng(2)
+    form = [f"word{number}" for number in range(60)]
+    texts = []
+    for _ in range(500):  # most pairs are a little below the threshold, and there are more of them than are compared as sets
+        own = list(form)
+        for place in random.integers(0, 60, size=int(random.integers(1, 5))):
+            own[place] = f"own{random.integers(0, 40)}"
+        texts.append(" ".join(own))
+    found = without_near_duplicates(chosen_of(range(500)), make_store(texts), 0.8, None, SILENT)
+    expected = plain_greedy(texts, range(500), 0.8)
+    assert found.passages.tolist() == expected and 150 < len(expected) < 400
+
+
 def test_stops_when_there_are_enough(make_store, make_texts):
     texts = with_copies(make_texts, 300, seed=6)
     order = list(range(299, -1, -1))

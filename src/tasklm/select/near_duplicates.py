@@ -28,6 +28,7 @@ RUN_WORDS = 3
 _HASHES = 128
 _READ_AT_ONCE = 1024
 _REMEMBERED = 4096  # sets of runs of kept passages, for those with many copies
+_COMPARED = 64  # suspects compared as whole sets, those that agree most first; more of them only where pages have a common form
 _HALF = np.uint64(32)
 _ALL_ONES = np.uint32(0xFFFFFFFF)
 
@@ -68,9 +69,15 @@ def runs_of_words(texts: Sequence[str]) -> tuple[Keys, Ints]:
     return runs[:filled], ends
 
 
+@compiled
 def jaccard(left: Keys, right: Keys) -> float:
-    """Returns the similarity of two sets: what they share of what they hold together."""
-    shared = np.intersect1d(left, right, assume_unique=True).size
+    """Returns the similarity of two sorted sets: what they share of what they hold together."""
+    i = j = shared = 0
+    while i < left.size and j < right.size:
+        shared += left[i] == right[j]
+        lower = left[i]
+        i += left[i] <= right[j]
+        j += right[j] <= lower
     return shared / max(left.size + right.size - shared, 1)
 
 
@@ -142,7 +149,7 @@ class _Kept:
         return at
 
     def _is_copy(self, own: Keys, found: NDArray[np.int32], store: PassageStore, chosen: Ints) -> bool:
-        likely_first = found[np.lexsort((found[:, 0], -found[:, 1])), 0]
+        likely_first = found[np.lexsort((found[:, 0], -found[:, 1])), 0][:_COMPARED]
         numbers = chosen[self.table.positions[likely_first]]
         return any(jaccard(own, self.runs_of_kept(store, number)) >= self.threshold for number in numbers.tolist())
 
