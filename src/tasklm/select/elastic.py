@@ -258,6 +258,9 @@ class _Found:
         record = read_json(folder / "done.json") if (folder / "done.json").exists() else {}
         same = record.get("key") == key
         self.queries, self.entries = (int(record["queries"]), int(record["entries"])) if same else (0, 0)
+        if not same:
+            for name in ("done.json", *_FILES):  # not emptied: an earlier ranking may still be mapped
+                (folder / name).unlink(missing_ok=True)
         for name, (kind, _) in _FILES.items():
             with full_disk_is_clear(folder), (folder / name).open("ab") as file:
                 wanted = np.dtype(kind).itemsize * (self.queries if name == "counts.bin" else self.entries)
