@@ -195,6 +195,32 @@ def test_ranking_can_be_saved_and_loaded(double, make_store, tmp_path):
     assert_same(found, Ranking.load(tmp_path / "ranking"))
 
 
+# what Lucene 9.9.1 (BM25Similarity, WhitespaceAnalyzer, boosted term queries, sorted by score, then number) answered
+LUCENE_DOCUMENTS = ["a b c", "a a a b", "c " * 45 + "a", "b c d e f g h i j k " * 13, "d"]
+LUCENE_ANSWERS = {
+    (1.2, 0.75): {
+        "a b": [(0.8614857, 1), (0.7849257, 0), (0.42646194, 3), (0.22226658, 2)],
+        "c c c d": [(1.9720695, 3), (1.5673567, 2), (1.1773885, 0), (0.6610023, 4)],
+        "a c e": [(1.5233183, 3), (0.7849257, 0), (0.7447188, 2), (0.47588944, 1)],
+    },
+    (0.9, 0.4): {
+        "a b": [(0.7931077, 1), (0.68690515, 0), (0.47369337, 3), (0.2708525, 2)],
+        "c c c d": [(2.1904798, 3), (1.5821816, 2), (1.0303578, 0), (0.5648978, 4)],
+        "a c e": [(1.6920286, 3), (0.7982464, 2), (0.68690515, 0), (0.4517828, 1)],
+    },
+}
+
+
+@pytest.mark.parametrize("dials", LUCENE_ANSWERS, ids=str)
+def test_the_double_scores_like_lucene(double, make_store, tmp_path, dials):
+    double.lossy = True
+    queries = LUCENE_ANSWERS[dials]
+    found = asked(double, make_store(LUCENE_DOCUMENTS), list(queries), tmp_path, 9, k1=dials[0], b=dials[1])
+    for (passages, scores), expected in zip(rows(found), queries.values(), strict=True):
+        assert passages.tolist() == [passage for _, passage in expected]
+        np.testing.assert_array_equal(scores, np.array([score for score, _ in expected], np.float32))
+
+
 def test_stored_lengths_follow_lucene():
     # from the definition: exact to 39, then steps of 2 up to 55, of 4 up to 87, of 8 …
     assert [stored_length(n) for n in (0, 7, 39, 40, 41, 55, 56, 59, 60, 127)] == [0, 7, 39, 40, 40, 54, 56, 56, 60, 120]
