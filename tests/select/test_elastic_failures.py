@@ -233,12 +233,12 @@ def test_search_goes_on_where_it_stopped(double, make_store, make_texts, tmp_pat
 
 
 def test_what_was_kept_serves_only_the_same_question(double, store, tmp_path):
-    first = asked(double, store, QUERIES, tmp_path)
-    again = asked(double, store, QUERIES, tmp_path / "again")
+    first = asked(double, store, QUERIES, tmp_path, 2)
+    again = asked(double, store, QUERIES, tmp_path / "again", 2)
     banned = np.zeros(5, bool)
     banned[first.passages[0]] = True
     for changed in ({"banned": banned}, {"k": 1}, {"queries": QUERIES[::-1]}):
-        arguments = {"queries": QUERIES, **changed}
+        arguments = {"queries": QUERIES, "k": 2, **changed}
         fresh = tmp_path / f"fresh-{next(iter(changed))}"
         found = asked(double, store, folder=tmp_path, **arguments)
         assert_same(asked(double, store, folder=fresh, **arguments), found)
