@@ -30,7 +30,7 @@ from bm25_peers.text import LONGEST, SHORTEST, DataSet, corpus_words, make_data
 from tasklm.corpus.sources import read_documents
 from tasklm.demo.dataset import build as build_demo
 from tasklm.errors import DataError, RunError, TaskLMError
-from tasklm.runs import write_json, write_text
+from tasklm.runs import digest, write_json, write_text
 
 ENGINES = ("ours", "bm25s", "tantivy", "lucene", "probe")
 _ROOT = Path(__file__).resolve().parent.parent
@@ -70,7 +70,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cpu-limit", type=float, default=20.0, help="CPU seconds after which engines that answer one by one stop")
     parser.add_argument("--cores", type=int, default=1, help="cores of a process")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--resume", action="store_true", help="do not measure a size again that is in the work folder's results")
+    parser.add_argument(
+        "--resume", action="store_true", help="do not measure a size again that was measured in the same way in this work folder"
+    )
     parser.add_argument("--whole", action="store_true", help="also the whole corpus as it is, with all cores (ours only)")
     parser.add_argument("--task", type=Path, help="table with a text column whose texts are the queries of --whole, K = 500")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks/selection.md and .json")
@@ -87,6 +89,8 @@ def _check(options: argparse.Namespace) -> None:
         raise RunError("lucene needs --lucene with its jars, or is to be left out of --engines")
     if "probe" in options.engines and not options.probe.exists():
         raise DataError("there is no probe", file=options.probe, remedy="Name its file with --probe, or leave probe out of --engines.")
+    if not 1 <= options.sample <= options.queries or not 1 <= options.cores <= len(os.sched_getaffinity(0)):
+        raise RunError("--sample is from 1 to --queries, and --cores from 1 to the cores of this machine")
     if options.whole and options.task is None:
         raise RunError("--whole needs --task, the table whose texts are asked")
 
@@ -132,7 +136,8 @@ def _demo_corpus(folder: Path) -> Path:
 
 def _measure_size(size: int, words: Path, options: argparse.Namespace, lucene: Lucene | None) -> dict[str, Any]:
     """Returns what every engine did with `size` passages; saved in the work folder when all are done."""
-    path = options.work / "results" / f"{size}.json"
+    asked = [words.name, options.engines, options.lengths, options.ks, options.queries, options.sample, options.cores, options.seed]
+    path = options.work / "results" / f"{size}-{digest(asked)}.json"
     if options.resume and path.exists():
         kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return kept

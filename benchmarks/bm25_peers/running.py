@@ -44,7 +44,7 @@ class Lucene:
             ["javac", "-cp", jars, "-d", str(self.classes), str(_HERE / "LuceneSearch.java")], capture_output=True, text=True, check=False
         )
         if compiled.returncode:
-            raise RunError(f"the jars of --lucene are not Lucene 8.7 to 9: {compiled.stderr.strip()[:500]}")
+            raise RunError(f"the Java program does not compile against the jars of --lucene: {compiled.stderr.strip()[:500]}")
         self.path = os.pathsep.join([jars, str(self.classes)])
 
     def build(self, spec: dict[str, Any], data: DataSet, cores: int) -> dict[str, Any]:
