@@ -107,7 +107,7 @@ def _whole(whole: dict[str, Any]) -> str:
         "|---|---|---|---|",
     ]
     steps = {
-        "corpus → passages": store,
+        "corpus → passages, with compiling": store,
         f"passages → index ({index['index_bytes'] / 1e6:,.0f} MB)": index,
         f"{search['queries']:,} texts, K = {search['k']}": search,
     }

@@ -108,7 +108,7 @@ class Words:
             if len(found) == count:
                 return found
         raise DataError(
-            f"the corpus has fewer than {count:,} different windows of {lengths[0]} words or more",
+            f"there are fewer than {count:,} different windows of {lengths[0]} words or more",
             file="the corpus",
             remedy="Ask for fewer passages or queries, or name a larger corpus with --corpus.",
         )
