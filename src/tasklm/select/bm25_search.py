@@ -206,8 +206,10 @@ def too_close(found: Candidates, queries: Queries, k: int) -> Close:
     """Returns the candidates, of sorted rows, among which exact scores must choose."""
     pairs: list[tuple[int, int]] = []
     slack = 2 * units_off(np.diff(queries.offsets))
+    if found.best <= k:  # there are no more passages than were asked for
+        return Close(np.empty(0, np.int64), np.empty(0, np.int64))
     more = np.flatnonzero(found.counts > k)
-    unclear = more[sums_of(found.keys[more, k - 1]) - sums_of(found.keys[more, min(k, found.best - 1)]) <= slack[more]]
+    unclear = more[sums_of(found.keys[more, k - 1]) - sums_of(found.keys[more, k]) <= slack[more]]
     for query in unclear.tolist():
         sums = sums_of(found.keys[query, : found.counts[query]])
         last = sums[k - 1]
