@@ -17,6 +17,7 @@ from tasklm.runs import Artefacts
 from tasklm.select import elastic, elastic_index
 from tasklm.select.base import Ranking, Workplace
 from tasklm.select.elastic import elastic_ranking
+from tasklm.select.terms import terms
 from tasklm.tracking import SILENT, Tracker
 from tests.select.elastic_double import ElasticDouble, serving, stored_length
 from tests.select.test_bm25 import brute_force, check_against, ranked, rows
@@ -27,6 +28,7 @@ class Settings:
     url: str
     k1: float = 1.2
     b: float = 0.75
+    stemming: str = "none"
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def asked(double, store, queries, folder: Path, k=5, banned=None, tracker=SILENT, **dials) -> Ranking:
     banned = np.zeros(len(store), bool) if banned is None else banned
     place = Workplace(Artefacts(folder), folder, tracker)
-    return elastic_ranking([words(query) for query in queries], store, banned, Settings(double.url, **dials), k, place)
+    return elastic_ranking([terms(query) for query in queries], store, banned, Settings(double.url, **dials), k, place)
 
 
 def with_words(texts: list[str]) -> list[str]:

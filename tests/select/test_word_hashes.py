@@ -13,10 +13,9 @@ FULL = (1 << 64) - 1
 
 
 def mixed(value: int) -> int:
-    value = (value + 0x9E3779B97F4A7C15) & FULL
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & FULL
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & FULL
-    return value ^ (value >> 31)
+    value ^= value >> 32
+    value = (value * 0x9E3779B97F4A7C15) & FULL
+    return value ^ (value >> 32) or 1
 
 
 def hashed(word: str) -> int:

@@ -7,7 +7,6 @@ left out, which changes no ranking. N, df and avgdl are of the whole store; bann
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import time
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, Workplace, 
 from tasklm.select.bm25_index import FORMAT, FreshIndex, Index, StoredIndex, build_index, damaged
 from tasklm.select.bm25_search import Scoring, search
 from tasklm.select.checks import require_passages
+from tasklm.select.content import content_key
 from tasklm.select.queries import make_queries
 from tasklm.select.terms import stemmer
 from tasklm.tracking import Tracker
@@ -68,8 +68,7 @@ class Bm25Selector(Selector):
 
 def open_index(store: PassageStore, indexes: Artefacts, stemming: str, threads: int, tracker: Tracker) -> StoredIndex:
     """Returns the store's index, built under `indexes` unless it is there."""
-    content = hashlib.blake2b(store.ids(0, len(store)).tobytes(), digest_size=12).hexdigest()
-    key = digest(["bm25", FORMAT, content, stemming])
+    key = digest(["bm25", FORMAT, content_key(store), stemming])
     kind = "bm25" if stemming == "none" else f"bm25{stemming}"
 
     def build(folder: Path) -> None:

@@ -8,7 +8,6 @@ block that another index of the same folder holds already is taken over: a corpu
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import time
@@ -28,6 +27,7 @@ from tasklm.errors import RunError
 from tasklm.runs import full_disk_is_clear, read_json, write_json
 from tasklm.select.bm25_kernels import SEPARATOR, invert, split
 from tasklm.select.bm25_text import RawBlock, block_bounds, folds, read_block
+from tasklm.select.content import content_key
 from tasklm.select.terms import Stemmer
 from tasklm.tracking import Tracker
 
@@ -133,7 +133,7 @@ class FreshIndex:
     def __init__(self, store: PassageStore, stem: Stemmer | None, threads: int) -> None:
         self.store, self.stem, self.threads = store, stem, threads
         self._bounds = list(block_bounds(store))
-        self.key = _content(store, 0, len(store))
+        self.key = content_key(store)
         self.passages, self.count = len(store), len(self._bounds)
 
     def blocks(self, first: int = 0) -> Iterator[Block]:
@@ -184,7 +184,7 @@ def build_index(store: PassageStore, folder: Path, stem: Stemmer | None, threads
     def make(number: int) -> int:
         """Makes block `number` unless it is there; returns how many of its passages had to be read."""
         start, stop = bounds[number]
-        part, content = folder / _block_name(number), _content(store, start, stop)
+        part, content = folder / _block_name(number), content_key(store, start, stop)
         if _is_whole(part, content) or _taken_over(part, folder.parent, start, stop, content):
             return 0
         _write_block(part, inverted(read_block(store, start, stop, stem)), content)
@@ -202,11 +202,6 @@ def build_index(store: PassageStore, folder: Path, stem: Stemmer | None, threads
         while ahead:
             ahead.popleft()[1].result()
     write_json(folder / "index.json", {"format": FORMAT, "passages": len(store), "blocks": len(bounds)})
-
-
-def _content(store: PassageStore, start: int, stop: int) -> str:
-    """Returns a hash of what a block is made from: an id is a hash of the passage's folded text, so equal means equal words."""
-    return hashlib.blake2b(store.ids(start, stop).tobytes(), digest_size=12).hexdigest()
 
 
 def _block_name(number: int) -> str:

@@ -127,18 +127,40 @@ def _hash_words(text: Any, start: int, end: int, ready: bool, letters: Any, at_f
 
 
 @compiled
-def split(text: Any, bounds: Any, split_already: Any, at_fold: Any, folded: Any) -> Any:
-    """Returns (hash of each distinct term, term number of each word, word bounds per passage) of one block of text."""
+def _letters(at_fold: Any, folded: Any) -> Any:
+    """Returns byte → folded byte of ASCII, 0 for what separates words."""
     letters = np.zeros(128, np.uint8)
     for code in range(128):
         if at_fold[code] < at_fold[code + 1]:
             letters[code] = folded[at_fold[code]]
+    return letters
+
+
+@compiled
+def hash_words(text: Any, bounds: Any, split_already: Any, at_fold: Any, folded: Any) -> Any:
+    """Returns (hash of each word, where each passage's words end)."""
+    letters = _letters(at_fold, folded)
+    passages = bounds.size - 1
+    hashes = np.empty((text.size + passages) // 2 + 1, np.uint64)  # a word takes a byte and a separator or the passage's end
+    ends = np.empty(passages, np.int64)
+    count = 0
+    for passage in range(passages):
+        ready, start, end = split_already[passage], bounds[passage], bounds[passage + 1]
+        count += _hash_words(text, start, end, ready, letters, at_fold, folded, hashes[count:])
+        ends[passage] = count
+    return hashes[:count], ends
+
+
+@compiled
+def split(text: Any, bounds: Any, split_already: Any, at_fold: Any, folded: Any) -> Any:
+    """Returns (hash of each distinct term, term number of each word, word bounds per passage) of one block of text."""
+    letters = _letters(at_fold, folded)
     passages = bounds.size - 1
     longest = 0
     for passage in range(passages):
         longest = max(longest, bounds[passage + 1] - bounds[passage])
     keys = np.empty(longest // 2 + 1, np.uint64)
-    words = np.empty((text.size + passages) // 2 + 1, np.int32)  # a word takes a byte and a separator or the passage's end
+    words = np.empty((text.size + passages) // 2 + 1, np.int32)
     word_bounds = np.zeros(passages + 1, np.int64)
     hashes, numbers = np.zeros(1 << 16, np.uint64), np.empty(1 << 16, np.int32)
     terms = np.empty(1 << 15, np.uint64)

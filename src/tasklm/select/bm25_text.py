@@ -66,20 +66,19 @@ def block_of_texts(start: int, texts: list[str], stem: Stemmer | None = None) ->
 
 
 def raw_block(start: int, text: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], stem: Stemmer | None) -> RawBlock:
-    """Returns the block with the passages that need it split already."""
-    count = len(bounds) - 1
-    hard = np.ones(count, np.bool_) if stem else needs_help(text, bounds, folds().hard)
-    if not hard.any():
-        return RawBlock(start, text, bounds, hard)
-    return RawBlock(start, *_with_help(text, bounds, np.flatnonzero(hard), lambda passage: terms(passage, stem)), hard)
+    """Returns the block with the passages that need it split already; for stems, that is all of them."""
+    hard = np.ones(len(bounds) - 1, np.bool_) if stem else needs_help(text, bounds, folds().hard)
+    return RawBlock(start, *with_help(text, bounds, hard, lambda passage: terms(passage, stem)), hard)
 
 
-def _with_help(
-    text: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], hard: npt.NDArray[np.int64], split: Callable[[str], list[str]]
+def with_help(
+    text: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], hard: npt.NDArray[np.bool_], split: Callable[[str], list[str]]
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Returns text and bounds with the hard passages replaced by their terms."""
+    """Returns text and bounds with the hard passages replaced by what `split` makes of them."""
+    if not hard.any():
+        return text, bounds
     whole, lengths, parts, done = text.tobytes(), np.diff(bounds), list[bytes](), 0
-    for number in hard.tolist():
+    for number in np.flatnonzero(hard).tolist():
         first, last = int(bounds[number]), int(bounds[number + 1])
         ready = SEPARATOR.join(split(whole[first:last].decode("utf-8", "replace"))).encode("utf-8", "replace")
         parts += [whole[done:first], ready]

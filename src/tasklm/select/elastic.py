@@ -53,6 +53,8 @@ class ElasticSettings(Protocol):
     def k1(self) -> float: ...
     @property
     def b(self) -> float: ...
+    @property
+    def stemming(self) -> str: ...
 
 
 @dataclass
@@ -75,7 +77,7 @@ def elastic_ranking(
     require_passages(len(store), banned)
     server = ElasticServer(settings.url)
     try:
-        index = open_index(server, store, settings.k1, settings.b, place)
+        index = open_index(server, store, settings.k1, settings.b, settings.stemming, place)
         started = time.monotonic()
         ranking = _Asking(index, queries, banned, k, place).ranking()
     finally:

@@ -1,6 +1,6 @@
 """The passages of a corpus as an index on an Elasticsearch or OpenSearch server.
 
-Passages are split by tasklm's own words and sent joined by spaces, so that the server's `whitespace` analyzer sees the
+Passages are split by tasklm's own rules and sent joined by spaces, so that the server's `whitespace` analyzer sees the
 same words as the local engine. Only word counts are kept there: no positions and not the text. The index is named after
 the corpus and the dials of BM25; tasks share it. It counts as complete only after every passage was acknowledged and
 counted; until then it is never searched, and the same command goes on where it stopped. Passages are sent with the
@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.corpus.store import PassageStore
-from tasklm.corpus.words import words
 from tasklm.errors import RunError
 from tasklm.runs import digest, read_json, write_json
 from tasklm.select.base import Workplace
 from tasklm.select.content import content_key
 from tasklm.select.elastic_client import BUSY, CONTINUES, ElasticServer, Refusal, ServerError, reason_of, send_until_done
+from tasklm.select.terms import Stemmer, stemmer, terms
 
 FORMAT = 1  # raise it when the documents or the splitting into words change
 _BATCH_BYTES = 5 << 20
@@ -55,9 +55,9 @@ def server_word(word: str) -> str:
     return word if len(word) <= _LONGEST_WORD else hashlib.blake2b(word.encode(), digest_size=16).hexdigest()
 
 
-def open_index(server: ElasticServer, store: PassageStore, k1: float, b: float, place: Workplace) -> ElasticIndex:
+def open_index(server: ElasticServer, store: PassageStore, k1: float, b: float, stemming: str, place: Workplace) -> ElasticIndex:
     """Returns the store's index, made or completed first where it has to be."""
-    name = f"tasklm-{digest(['elastic', FORMAT, content_key(store), k1, b])}"
+    name = f"tasklm-{digest(['elastic', FORMAT, content_key(store), k1, b, stemming])}"
     found = _look(server, name)
     if found is None:
         _create(server, name, len(store), k1, b)
@@ -66,7 +66,7 @@ def open_index(server: ElasticServer, store: PassageStore, k1: float, b: float, 
             raise RunError(f"{server.shown}: the index {name} was made but is not there. {CONTINUES}")
     identity = str(found["settings"]["index"]["uuid"])
     if not found["mappings"].get("_meta", {}).get("complete"):
-        _fill(server, name, identity, store, place)
+        _fill(server, name, identity, store, stemmer(stemming), place)
     elif (count := _count(server, name)) != len(store):
         raise RunError(
             f"{server.shown}: the index {name} has {count:,} passages, the corpus {len(store):,}."
@@ -110,14 +110,14 @@ def _create(server: ElasticServer, name: str, passages: int, k1: float, b: float
             raise
 
 
-def _fill(server: ElasticServer, name: str, identity: str, store: PassageStore, place: Workplace) -> None:
+def _fill(server: ElasticServer, name: str, identity: str, store: PassageStore, stem: Stemmer | None, place: Workplace) -> None:
     """Sends the passages from where an earlier process stopped, counts them, and marks the index as complete."""
     record = place.scratch / "elastic-index.json"
     done = _done(record, identity)
     started, first = time.monotonic(), done
     with place.tracker.progress("index on the server", total=len(store)) as bar:
         bar.advance(done)
-        for batch in _batches(store, done):
+        for batch in _batches(store, done, stem):
             _send(server, name, batch)
             done = batch[-1][0] + 1
             write_json(record, {"identity": identity, "done": done})
@@ -142,13 +142,13 @@ def _done(record: Path, identity: str) -> int:
     return int(earlier["done"]) if earlier.get("identity") == identity else 0
 
 
-def _batches(store: PassageStore, start: int) -> Iterator[list[tuple[int, bytes]]]:
+def _batches(store: PassageStore, start: int, stem: Stemmer | None) -> Iterator[list[tuple[int, bytes]]]:
     """Yields passage numbers with their two lines of a bulk request, as many as fit in one."""
     batch: list[tuple[int, bytes]] = []
     size = 0
     for first in range(start, len(store), _READ_AT_ONCE):
         for number, text in enumerate(store.texts(first, min(first + _READ_AT_ONCE, len(store))), first):
-            document = {"number": number, "text": " ".join(map(server_word, words(text)))}
+            document = {"number": number, "text": " ".join(map(server_word, terms(text, stem)))}
             lines = f'{{"create":{{"_id":"{number}"}}}}\n{json.dumps(document, ensure_ascii=False)}\n'.encode()
             if batch and size + len(lines) > _BATCH_BYTES:
                 yield batch
