@@ -31,7 +31,7 @@ class Contamination:
     unchecked: int = 0  # task texts under FEWEST_WORDS words
 
 
-class _Runs:
+class Runs:
     """Every run of words of the task texts, in a table of hashes that also knows the words themselves."""
 
     def __init__(self, splits: Mapping[str, Sequence[str]], run_words: int) -> None:
@@ -80,6 +80,12 @@ class _Runs:
         """Returns split and number of the text that a run is from."""
         return self.origins[int(np.searchsorted(self._first, place, side="right")) - 1]
 
+    def shared(self, place: int, size: int) -> dict[str, Any]:
+        """Returns a run to show: its "words", the "split" it is from, and which of the split's texts, from 1 ("example")."""
+        split, number = self.origin(place)
+        names = list(self.numbers)
+        return {"words": " ".join(names[word - 1] for word in self.task[place : place + size]), "split": split, "example": number}
+
 
 def contaminated(store: PassageStore, splits: Mapping[str, Sequence[str]], run_words: int, tracker: Tracker) -> Contamination:
     """Returns which passages share `run_words` consecutive words with any of the texts.
@@ -87,11 +93,10 @@ def contaminated(store: PassageStore, splits: Mapping[str, Sequence[str]], run_w
     A text shorter than that, but of 5 words or more, bans the passages that contain it as a whole; one under 5 words is
     not checked. Runs are found by hash and compared word by word, so that no passage is banned by chance.
     """
-    runs = _Runs(splits, run_words)
+    runs = Runs(splits, run_words)
     result = Contamination(np.zeros(len(store), dtype=np.bool_), short=runs.short, unchecked=runs.unchecked)
     if not runs.task.size:
         return result
-    names = list(runs.numbers)
     with tracker.progress("looking for dev and test text in the corpus", len(store)) as bar:
         for start in range(0, len(store), _BATCH):
             stop = min(start + _BATCH, len(store))
@@ -99,18 +104,8 @@ def contaminated(store: PassageStore, splits: Mapping[str, Sequence[str]], run_w
             places, sizes = runs.find(texts)
             result.banned[start:stop] = places >= 0
             for i in np.flatnonzero(places >= 0)[: MOST_EXAMPLES - len(result.examples)]:
-                shared = runs.task[places[i] : places[i] + sizes[i]]
-                split, number = runs.origin(int(places[i]))
-                result.examples.append(
-                    {
-                        "id": store.id(start + int(i)),
-                        "source": store.source(start + int(i)),
-                        "words": " ".join(names[word - 1] for word in shared),
-                        "split": split,
-                        "example": number,
-                        "text": texts[i],
-                    }
-                )
+                passage = {"id": store.id(start + int(i)), "source": store.source(start + int(i)), "text": texts[i]}
+                result.examples.append(passage | runs.shared(int(places[i]), int(sizes[i])))
             bar.advance(stop - start)
     tracker.event("contamination", banned=int(result.banned.sum()), short=result.short, unchecked=result.unchecked)
     return result
