@@ -1,0 +1,110 @@
+"""Corpora in several kinds of files, what one machine makes of them, and what Spark makes of them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tasklm.corpus.decontaminate import Contamination, contaminated
+from tasklm.corpus.sources import find_files
+from tasklm.corpus.spark_files import Sizes, list_files
+from tasklm.corpus.spark_session import Spark
+from tasklm.corpus.spark_store import SparkStore, build_spark_store, contaminated_on_spark
+from tasklm.corpus.store import PassageStore, build_store
+from tasklm.corpus.words import words
+from tasklm.runs import Artefacts
+from tasklm.select.base import Ranking, Workplace, union, write_selection
+from tasklm.select.bm25 import open_index
+from tasklm.select.bm25_search import Scoring, search
+from tasklm.select.bm25_spark import FetchedPassages, spark_search
+from tasklm.tracking import SILENT
+
+PASSAGE_WORDS = 16
+RUN_WORDS = 8
+CONF = ("spark.ui.enabled=false", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1")
+SMALL = Sizes(chunk_passages=16, chunk_bytes=900, shard_passages=40, shard_bytes=2500, batch_bytes=1 << 20, batch_queries=13)
+
+
+@dataclass
+class Outcome:
+    """All that a selection is made of."""
+
+    counts: dict[str, int]
+    contamination: Contamination
+    ranking: Ranking
+    rows: list[dict[str, object]]
+
+
+def write_corpus(folder: Path, texts: list[str]) -> None:
+    """Writes the texts to files of many kinds, a fifth of them twice, with empty rows, halves of characters and a list beside."""
+    (folder / "deep" / "er").mkdir(parents=True)
+    again = texts[::5] + [text.upper() + "  " for text in texts[1::9]]
+    step = len(texts) // 6
+
+    def part(number: int) -> list[str]:
+        return texts[number * step : (number + 1) * step] + again[number::6]
+
+    (folder / "b.jsonl").write_text("".join(json.dumps({"text": text, "source": f"site {i % 3}"}) + "\n" for i, text in enumerate(part(0))))
+    with gzip.open(folder / "a.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps({"n": i, "text": text}, ensure_ascii=False) + "\n" for i, text in enumerate(part(1)))
+        file.write(json.dumps({"n": -1, "text": "\ud800 half of a character \udc00"}) + "\n")
+    table = pa.table({"text": part(2), "source": [None if i % 2 else "parquet" for i in range(len(part(2)))]})
+    pq.write_table(table, folder / "deep" / "z.snappy.parquet", row_group_size=11)
+    (folder / "deep" / "er" / "name with space.txt").write_text("\n\n".join(part(3)), encoding="utf-8")
+    rows = "".join('"' + text.replace('"', '""') + '"\n' for text in part(4))
+    (folder / "B.csv").write_text("text\n" + rows, encoding="utf-8")
+    (folder / "Ω.md").write_text("\n".join([*part(5), *texts[6 * step :]]), encoding="utf-8")
+    (folder / "list.tsv").write_text("n\tcode\n1\tab\n", encoding="utf-8")
+    (folder / ".hidden.txt").write_text("not read")
+
+
+def queries_of(texts: list[str]) -> list[list[str]]:
+    return [words(text) for text in [*texts, "the the the model", "", "nothingknown"]]
+
+
+def on_one_machine(corpus: Path, held_out: dict[str, list[str]], queries: list[list[str]], scoring: Scoring, folder: Path) -> Outcome:
+    folder.mkdir()
+    build_store(folder, find_files([str(corpus)]), "", PASSAGE_WORDS, SILENT)
+    store = PassageStore.open(folder)
+    found = contaminated(store, held_out, RUN_WORDS, SILENT)
+    place = Workplace(Artefacts(folder), folder, SILENT)
+    ranking = search(open_index(store, place.indexes, SILENT), queries, found.banned, scoring, place)
+    write_selection(folder / "selected.parquet", store, union(ranking, 200))
+    return Outcome(store.counts, found, ranking, pq.read_table(folder / "selected.parquet").to_pylist())
+
+
+def on_spark(
+    spark: Spark,
+    paths: list[str],
+    held_out: dict[str, list[str]],
+    queries: list[list[str]],
+    scoring: Scoring,
+    folder: Path,
+    sizes: Sizes = SMALL,
+) -> Outcome:
+    folder.mkdir()
+    build_spark_store(folder, list_files(paths, spark), "", PASSAGE_WORDS, spark, SILENT, sizes)
+    store = SparkStore(folder, spark)
+    found = contaminated_on_spark(store, held_out, RUN_WORDS, SILENT)
+    ranking = spark_search(store, queries, found.banned, scoring, Workplace(Artefacts(folder), folder, SILENT))
+    chosen = union(ranking, 200)
+    write_selection(folder / "selected.parquet", FetchedPassages(store, chosen.passages, folder), chosen)
+    assert sorted(path.name for path in folder.iterdir()) == ["chunks.npy", "kept.npy", "selected.parquet", "store.json"]
+    return Outcome(store.counts, found, ranking, pq.read_table(folder / "selected.parquet").to_pylist())
+
+
+def check_same(here: Outcome, there: Outcome) -> None:
+    assert here.counts == there.counts
+    np.testing.assert_array_equal(here.contamination.banned, there.contamination.banned)
+    assert here.contamination.examples == there.contamination.examples
+    assert (here.contamination.short, here.contamination.unchecked) == (there.contamination.short, there.contamination.unchecked)
+    for name in ("offsets", "passages", "scores"):
+        np.testing.assert_array_equal(getattr(here.ranking, name), getattr(there.ranking, name))
+        assert getattr(here.ranking, name).dtype == getattr(there.ranking, name).dtype
+    assert here.rows == there.rows
