@@ -17,18 +17,18 @@ from tasklm.corpus.spark_files import Sizes, list_files
 from tasklm.corpus.spark_session import Spark
 from tasklm.corpus.spark_store import SparkStore, build_spark_store, contaminated_on_spark
 from tasklm.corpus.store import PassageStore, build_store
-from tasklm.corpus.words import words
 from tasklm.runs import Artefacts
 from tasklm.select.base import Ranking, Workplace, union, write_selection
 from tasklm.select.bm25 import open_index
 from tasklm.select.bm25_search import Scoring, search
 from tasklm.select.bm25_spark import FetchedPassages, spark_search
+from tasklm.select.terms import terms
 from tasklm.tracking import SILENT
 
 PASSAGE_WORDS = 16
 RUN_WORDS = 8
 CONF = ("spark.ui.enabled=false", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1")
-SMALL = Sizes(chunk_passages=16, chunk_bytes=900, shard_passages=40, shard_bytes=2500, batch_bytes=1 << 20, batch_queries=13)
+SMALL = Sizes(chunk_passages=16, chunk_bytes=900, shard_passages=40, shard_bytes=2500)
 
 
 @dataclass
@@ -65,7 +65,7 @@ def write_corpus(folder: Path, texts: list[str]) -> None:
 
 
 def queries_of(texts: list[str]) -> list[list[str]]:
-    return [words(text) for text in [*texts, "the the the model", "", "nothingknown"]]
+    return [terms(text) for text in [*texts, "the the the model", "", "nothingknown"]]
 
 
 def on_one_machine(corpus: Path, held_out: dict[str, list[str]], queries: list[list[str]], scoring: Scoring, folder: Path) -> Outcome:
@@ -74,7 +74,7 @@ def on_one_machine(corpus: Path, held_out: dict[str, list[str]], queries: list[l
     store = PassageStore.open(folder)
     found = contaminated(store, held_out, RUN_WORDS, SILENT)
     place = Workplace(Artefacts(folder), folder, SILENT)
-    ranking = search(open_index(store, place.indexes, SILENT), queries, found.banned, scoring, place)
+    ranking = search(open_index(store, place.indexes, "none", 1, SILENT), queries, found.banned, scoring, place)
     write_selection(folder / "selected.parquet", store, union(ranking, 200))
     return Outcome(store.counts, found, ranking, pq.read_table(folder / "selected.parquet").to_pylist())
 
@@ -92,10 +92,11 @@ def on_spark(
     build_spark_store(folder, list_files(paths, spark), "", PASSAGE_WORDS, spark, SILENT, sizes)
     store = SparkStore(folder, spark)
     found = contaminated_on_spark(store, held_out, RUN_WORDS, SILENT)
-    ranking = spark_search(store, queries, found.banned, scoring, Workplace(Artefacts(folder), folder, SILENT))
+    place = Workplace(Artefacts(folder), folder / "scratch", SILENT, memory=1 << 16, threads=1)
+    ranking = spark_search(store, queries, found.banned, scoring, "none", place)
     chosen = union(ranking, 200)
     write_selection(folder / "selected.parquet", FetchedPassages(store, chosen.passages, folder), chosen)
-    assert sorted(path.name for path in folder.iterdir()) == ["chunks.npy", "kept.npy", "selected.parquet", "store.json"]
+    assert sorted(path.name for path in folder.iterdir()) == ["chunks.npy", "kept.npy", "scratch", "selected.parquet", "store.json"]
     return Outcome(store.counts, found, ranking, pq.read_table(folder / "selected.parquet").to_pylist())
 
 

@@ -121,7 +121,7 @@ def test_a_file_that_changes_is_noticed(spark, tmp_path):
     spark.held.clear()
     store = SparkStore(tmp_path, spark)
     with pytest.raises(RunError, match="has changed since it was read first"):
-        spark_search(store, [["one"]], np.zeros(1, bool), Scoring(1.2, 0.75, 1), Workplace(Artefacts(tmp_path), tmp_path, SILENT))
+        spark_search(store, [["one"]], np.zeros(1, bool), Scoring(1.2, 0.75, 1), "none", Workplace(Artefacts(tmp_path), tmp_path, SILENT))
 
 
 def test_wrong_settings_are_told():

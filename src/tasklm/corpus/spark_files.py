@@ -48,8 +48,6 @@ class Sizes:
     chunk_bytes: int = 4 << 20
     shard_passages: int = 1 << 16  # passage numbers inside a block of the index are 16 bits wide
     shard_bytes: int = 64 << 20
-    batch_bytes: int = 256 << 20  # candidates that a task holds while it scores a batch of queries
-    batch_queries: int = 1 << 16
 
 
 @dataclass

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasklm.corpus.decontaminate import MOST_EXAMPLES, Contamination, Runs
+from tasklm.corpus.decontaminate import MOST_EXAMPLES, Contamination, _Runs
 from tasklm.corpus.spark_files import Chunk, CorpusFile, FileEnd, Sizes, files_key, only_chunks, read_chunks
 from tasklm.corpus.spark_session import Spark, spark_errors_are_clear
 from tasklm.errors import DataError, RunError
@@ -201,6 +201,7 @@ class SparkStore:
         if not whole:
             raise RunError(f"{folder} holds a damaged corpus: its files do not fit together. {again}")
         self.folder, self.spark = folder, spark
+        self.key = digest([record["counts"], record["files"], self._column, self._passage_words])  # says what is in it
         self._chunks: Any = None
 
     def __len__(self) -> int:
@@ -248,7 +249,7 @@ def _wanted_passages(chunk: Chunk, wanted: Any) -> Iterator[list[tuple[int, str,
 
 def contaminated_on_spark(store: SparkStore, splits: Mapping[str, Sequence[str]], run_words: int, tracker: Tracker) -> Contamination:
     """Returns what `contaminated` returns for a PassageStore of the same files."""
-    runs = Runs(splits, run_words)
+    runs = _Runs(splits, run_words)
     result = Contamination(np.zeros(len(store), np.bool_), short=runs.short, unchecked=runs.unchecked)
     if not runs.task.size:
         return result

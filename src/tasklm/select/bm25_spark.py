@@ -1,8 +1,8 @@
-"""Exact BM25 on Apache Spark, for corpora beyond one machine: the ranking is that of the search on one machine.
+"""Exact BM25 on Apache Spark, for corpora beyond one machine: the ranking is, bit for bit, that of the search on one machine.
 
 The passages are dealt out as shards of consecutive numbers. Each becomes a block of postings, which is kept on the workers;
-statistics of the blocks are added up, then every task scores its blocks for a batch of queries and the best k are merged.
-No task has a side effect, so Spark may do any of them again, on another worker, at any time.
+statistics of the blocks are added up, then every task scores its blocks for a batch of queries, and the best candidates of
+all tasks are merged. No task has a side effect, so Spark may do any of them again, on another worker, at any time.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import time
 import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -24,22 +26,31 @@ import numpy.typing as npt
 from tasklm.corpus.spark_files import Chunk
 from tasklm.corpus.spark_session import spark_errors_are_clear
 from tasklm.corpus.spark_store import SparkStore
-from tasklm.runs import full_disk_is_clear
+from tasklm.runs import digest, full_disk_is_clear
 from tasklm.select.base import Ranking, Workplace
-from tasklm.select.bm25_index import Block
-from tasklm.select.bm25_search import Scoring
-from tasklm.select.bm25_shards import (
+from tasklm.select.bm25_index import Block, Statistics, block_statistics, inverted
+from tasklm.select.bm25_scoring import keep_best
+from tasklm.select.bm25_search import (
+    SPARE,
     Candidates,
-    Statistics,
-    block_of,
-    candidates_of,
-    merge_candidates,
-    prepare_queries,
-    ranking_of,
-    statistics_of,
-    unique_terms,
+    Close,
+    Queries,
+    Scoring,
+    _batches,
+    _finish,
+    _joined,
+    exact,
+    norms_of,
+    prepare,
+    query_terms,
+    row_width,
+    score,
+    settle,
+    too_close,
 )
+from tasklm.select.bm25_text import raw_block
 from tasklm.select.checks import require_passages
+from tasklm.select.terms import stemmer
 
 _SHARDS_PER_TASK = 16
 _SLICE_BYTES = 4 << 20  # candidates of a slice of a batch; slices are merged apart from one another
@@ -50,40 +61,94 @@ def spark_search(
     queries: Sequence[Sequence[str]],
     banned: npt.NDArray[np.bool_],
     scoring: Scoring,
+    stemming: str,
     place: Workplace,
 ) -> Ranking:
-    """Returns each query's k best passages that are not banned, found on the cluster."""
+    """Returns each query's k best passages that are not banned, found on the cluster; batches that are done are kept."""
     allowed = require_passages(len(store), banned)
-    scoring = Scoring(scoring.k1, scoring.b, min(scoring.k, allowed))
-    started = time.monotonic()
-    with spark_errors_are_clear():
-        context = store.spark.context
-        blocks = store.spark.persisted(_blocks(store), "MEMORY_AND_DISK")
-        forbidden = context.broadcast(np.packbits(banned))
-        try:
-            statistics = _statistics(blocks, unique_terms(queries), context)
-            place.tracker.event("indexed", passages=statistics.passages, seconds=round(time.monotonic() - started, 3))
-            width = 8 * (2 * scoring.k + 64)
-            step = max(1, min(store.sizes.batch_bytes // width, store.sizes.batch_queries))
-            found = _Found(place.scratch)
-            with place.tracker.progress("search", total=len(queries)) as bar:
-                for first in range(0, len(queries), step):
-                    batch = queries[first : first + step]
-                    found.add(_ranked(blocks, batch, statistics, scoring, forbidden, context))
-                    bar.advance(len(batch))
-        finally:
-            forbidden.unpersist()
-            blocks.unpersist()
-    return found.ranking()
+    best = min(scoring.k + SPARE, allowed)
+    batches = list(_batches(queries, row_width(best, allowed), place.memory))
+    asked = [store.key, digest(banned.tobytes().hex()), digest(queries), scoring.k, scoring.k1, scoring.b, stemming, batches]
+    folder = place.scratch / f"search-{digest(asked)}"
+    folder.mkdir(parents=True, exist_ok=True)
+    terms, _, _ = query_terms(queries)
+    with spark_errors_are_clear(), place.tracker.progress("search", total=len(queries)) as bar, ThreadPoolExecutor(place.threads) as pool:
+        search: _Search | None = None
+        for number, (first, last) in enumerate(batches):
+            if not (folder / f"done-{number:05d}.json").exists():
+                search = search or _Search(store, terms, banned, scoring, stemming, place)
+                prepared = prepare(queries[first:last], terms, search.statistics, max(1, place.memory // 8 // (1 << 16)))
+                found = Candidates(len(prepared), best, allowed, place.threads, pool)
+                search.fill(found, prepared, allowed)
+                _finish(folder, number, found, prepared)
+            bar.advance(last - first)
+        if search is not None:
+            search.close()
+    return _joined(folder, len(batches))
 
 
-def _blocks(store: SparkStore) -> Any:
+class _Search:
+    """The blocks of the corpus on the workers, with all that they need to be scored."""
+
+    def __init__(
+        self,
+        store: SparkStore,
+        terms: npt.NDArray[np.uint64],
+        banned: npt.NDArray[np.bool_],
+        scoring: Scoring,
+        stemming: str,
+        place: Workplace,
+    ) -> None:
+        started = time.monotonic()
+        self.context, self.scoring = store.spark.context, scoring
+        self.blocks = store.spark.persisted(_blocks(store, stemming), "MEMORY_AND_DISK")
+        self.banned = self.context.broadcast(np.packbits(banned))
+        wanted = self.context.broadcast(terms)
+        self.statistics: Statistics = self.blocks.mapPartitions(partial(_statistics, terms=wanted)).treeReduce(operator.add)
+        wanted.unpersist()
+        place.tracker.event("indexed", passages=self.statistics.passages, seconds=round(time.monotonic() - started, 3))
+
+    def fill(self, found: Candidates, queries: Queries, allowed: int) -> None:
+        """Finds each query's k best passages."""
+        batch = self.context.broadcast(_Batch(queries, self.statistics, self.scoring, found.best, allowed))
+        step = max(1, _SLICE_BYTES // (8 * found.best))
+        sliced = self.blocks.mapPartitions(partial(_candidates, batch=batch, banned=self.banned, step=step))
+        merged = sliced.reduceByKey(partial(_merged, best=found.best), -(-len(queries) // step), int)
+        parts = [part for _, part in sorted(merged.collect(), key=operator.itemgetter(0))]
+        counts = np.concatenate([counts for _, counts in parts])
+        found.put(np.concatenate([keys for keys, _ in parts]), counts, np.zeros(len(queries), np.int64))
+        found.sort()
+        close = too_close(found, queries, self.scoring.k)
+        scores = np.zeros(len(close.query))
+        if len(scores):
+            scores = self.blocks.mapPartitions(partial(_exact, batch=batch, close=self.context.broadcast(close))).treeReduce(operator.add)
+        settle(found, close, scores, self.scoring.k)
+        batch.unpersist()
+
+    def close(self) -> None:
+        """Lets go of the blocks."""
+        self.banned.unpersist()
+        self.blocks.unpersist()
+
+
+@dataclass
+class _Batch:
+    """What a worker must know to score a batch of queries."""
+
+    queries: Queries
+    statistics: Statistics
+    scoring: Scoring
+    best: int
+    allowed: int
+
+
+def _blocks(store: SparkStore, stemming: str) -> Any:
     """Returns the RDD of Blocks; each partition has those of a range of numbers, ascending."""
     shard_of, shards = _shards(store)
     tasks = max(1, min(shards, max(4 * store.spark.context.defaultParallelism, shards // _SHARDS_PER_TASK)))
     keyed = store.chunks().map(partial(_by_shard, shard_of=store.spark.context.broadcast(shard_of)))
     ordered = keyed.repartitionAndSortWithinPartitions(tasks, partial(_task_of, tasks=tasks, shards=shards))
-    return ordered.mapPartitions(_inverted)
+    return ordered.mapPartitions(partial(_inverted, stemming=stemming))
 
 
 def _shards(store: SparkStore) -> tuple[dict[tuple[int, int], int], int]:
@@ -105,89 +170,64 @@ def _task_of(key: tuple[int, int, int], tasks: int, shards: int) -> int:
     return key[0] * tasks // shards
 
 
-def _inverted(entries: Iterable[tuple[tuple[int, int, int], Chunk]]) -> Iterator[Block]:
+def _inverted(entries: Iterable[tuple[tuple[int, int, int], Chunk]], stemming: str) -> Iterator[Block]:
+    stem = stemmer(stemming)
     for _, members in groupby(entries, lambda entry: entry[0][0]):
         chunks = [chunk for _, chunk in members if len(chunk)]
         if chunks:
-            yield block_of((text for chunk in chunks for text in chunk.texts()), chunks[0].start)
+            text = np.frombuffer(b"".join(chunk.text for chunk in chunks), np.uint8)
+            lengths = np.concatenate([np.diff(chunk.bounds) for chunk in chunks])
+            bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+            yield inverted(raw_block(chunks[0].start, text, bounds, stem))
 
 
-def _statistics(blocks: Any, terms: npt.NDArray[np.uint64], context: Any) -> Statistics:
-    wanted = context.broadcast(terms)
-    found: Statistics = blocks.mapPartitions(partial(_added_statistics, terms=wanted)).treeReduce(operator.add)
-    wanted.unpersist()
-    return found
+def _statistics(blocks: Iterable[Block], terms: Any) -> Iterator[Statistics]:
+    yield sum((block_statistics(block, terms.value) for block in blocks), Statistics(0, 0, np.zeros(len(terms.value), np.int64)))
 
 
-def _added_statistics(blocks: Iterable[Block], terms: Any) -> Iterator[Statistics]:
-    total = Statistics(0, 0, terms.value, np.zeros(len(terms.value), np.int64))
+def _candidates(
+    blocks: Iterable[Block], batch: Any, banned: Any, step: int
+) -> Iterator[tuple[int, tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]]]:
+    """Yields the best keys of the task's blocks, a slice of `step` queries at a time, with how many each query has."""
+    known: _Batch = batch.value
+    with ThreadPoolExecutor(1) as pool:
+        found = Candidates(len(known.queries), known.best, known.allowed, 1, pool)
+        for block in blocks:
+            score(block, known.queries, found, _banned(banned.value, block), norms_of(block, known.statistics, known.scoring))
+        found.sort()
+    for number, first in enumerate(range(0, len(known.queries), step)):
+        counts = found.counts[first : first + step]
+        rows = [row[:count] for row, count in zip(found.keys[first : first + step], counts, strict=True)]
+        yield number, (np.concatenate(rows), counts.copy())
+
+
+def _merged(
+    one: tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]], other: tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]], best: int
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+    """Returns the `best` highest keys of each query in both slices."""
+    rows = []
+    for pair in zip(*(np.split(keys, np.cumsum(counts)[:-1]) for keys, counts in (one, other)), strict=True):
+        row = np.concatenate(pair)
+        if len(row) > best:
+            keep_best(row, len(row), best)
+        rows.append(row[:best])
+    return np.concatenate(rows), np.array([len(row) for row in rows], np.int64)
+
+
+def _exact(blocks: Iterable[Block], batch: Any, close: Any) -> Iterator[npt.NDArray[np.float64]]:
+    """Yields the exact scores of the close passages that are in the task's blocks, 0 for the others."""
+    known: _Batch = batch.value
+    asked: Close = close.value
+    scores = np.zeros(len(asked.query))
     for block in blocks:
-        total += statistics_of(block, terms.value)
-    yield total
-
-
-def _ranked(
-    blocks: Any,
-    queries: Sequence[Sequence[str]],
-    statistics: Statistics,
-    scoring: Scoring,
-    forbidden: Any,
-    context: Any,
-) -> Ranking:
-    """Returns the ranking of one batch of queries."""
-    batch = context.broadcast(prepare_queries(queries, statistics))
-    step = max(1, _SLICE_BYTES // (8 * scoring.k))
-    known = {"queries": batch, "forbidden": forbidden, "average_length": statistics.average_length, "scoring": scoring, "step": step}
-    found = blocks.mapPartitions(partial(_slices, **known))
-    merged = found.reduceByKey(partial(merge_candidates, k=scoring.k), -(-len(queries) // step), int)
-    parts = [candidates for _, candidates in sorted(merged.collect(), key=lambda entry: entry[0])]
-    batch.unpersist()
-    counts = np.concatenate([np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)])
-    keys = np.concatenate([np.empty(0, np.uint64), *(part.keys for part in parts)])
-    return ranking_of(Candidates(np.cumsum(counts), keys), scoring.k)
-
-
-def _slices(
-    blocks: Iterable[Block], queries: Any, forbidden: Any, average_length: float, scoring: Scoring, step: int
-) -> Iterator[tuple[int, Candidates]]:
-    """Yields the candidates of a task's blocks, a slice of `step` queries at a time."""
-    found = candidates_of(((block, _banned(forbidden.value, block)) for block in blocks), queries.value, average_length, scoring)
-    for number, first in enumerate(range(0, len(found), step)):
-        yield number, found.slice(first, min(first + step, len(found)))
+        exact(block, asked, known.queries, norms_of(block, known.statistics, known.scoring), scores)
+    yield scores
 
 
 def _banned(packed: npt.NDArray[np.uint8], block: Block) -> npt.NDArray[np.bool_]:
     first = block.start // 8
     bits = np.unpackbits(packed[first : block.stop // 8 + 1])[block.start - first * 8 : block.stop - first * 8]
     return np.ascontiguousarray(bits).view(np.bool_)
-
-
-class _Found:
-    """The rankings of batches, joined; they wait in files, since together they may be larger than memory."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._counts = [np.zeros(1, np.int64)]
-
-    def _path(self, name: str) -> Path:
-        return self._folder / f"found-{name}.{os.getpid()}.tmp"
-
-    def add(self, ranking: Ranking) -> None:
-        self._counts.append(np.diff(ranking.offsets))
-        with full_disk_is_clear(self._folder):
-            for name in ("passages", "scores"):
-                with self._path(name).open("ab") as file:
-                    getattr(ranking, name).tofile(file)
-
-    def ranking(self) -> Ranking:
-        """Returns all of it, mapped; the files are gone when nothing holds the ranking any more."""
-        offsets = np.cumsum(np.concatenate(self._counts))
-        arrays: dict[str, Any] = {"passages": np.empty(0, np.int64), "scores": np.empty(0, np.float32)}
-        for name, empty in list(arrays.items()):
-            if offsets[-1]:
-                arrays[name] = np.asarray(np.memmap(self._path(name), empty.dtype, mode="r"))
-            self._path(name).unlink(missing_ok=True)
-        return Ranking(offsets, **arrays)
 
 
 class FetchedPassages:
