@@ -96,7 +96,14 @@ def on_spark(
     ranking = spark_search(store, queries, found.banned, scoring, "none", place)
     chosen = union(ranking, 200)
     write_selection(folder / "selected.parquet", FetchedPassages(store, chosen.passages, folder), chosen)
-    assert sorted(path.name for path in folder.iterdir()) == ["chunks.npy", "kept.npy", "scratch", "selected.parquet", "store.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "chunks.npy",
+        "kept.npy",
+        "sample.json",
+        "scratch",
+        "selected.parquet",
+        "store.json",
+    ]
     return Outcome(store.counts, found, ranking, pq.read_table(folder / "selected.parquet").to_pylist())
 
 

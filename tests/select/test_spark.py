@@ -69,6 +69,7 @@ def test_paths_of_both_kinds_and_globs(spark, tmp_path):
     build_spark_store(tmp_path, files, "", PASSAGE_WORDS, spark, SILENT)
     store = SparkStore(tmp_path, spark)
     assert store.texts_of([1, 0, 1]) == ["two three", "one two", "two three"]
+    assert len(store.sample()) == 2000 and set(store.sample()) == {"two three", "one two"}
     fetched = FetchedPassages(store, np.array([0]), tmp_path)
     assert (len(fetched), fetched.source(0)) == (1, "c.txt")
     with pytest.raises(IndexError):

@@ -4,6 +4,7 @@ Passages are never brought to one machine. This folder holds what numbering them
 
 chunks.npy    int64 [chunks, 5]: file, place in the file, passages read, passages kept, bytes kept; in corpus order
 kept.npy      bits, one per passage read: 0 for a repeat of an earlier one
+sample.json   the texts of some passages
 store.json    format, files, how they are read, and counts; written last
 """
 
@@ -28,6 +29,7 @@ from tasklm.runs import digest, read_json, write_json
 from tasklm.tracking import Tracker
 
 FORMAT = 1
+SAMPLE = 2000  # passages whose texts are kept here, for reports
 _KEYS_AT_ONCE = 1 << 20  # keys that a task holds before it sends them on
 _BUCKET_KEYS = 4 << 20  # keys that one task of the search for repeats sorts
 _FIND_AT_ONCE = 2048
@@ -55,7 +57,9 @@ def build_spark_store(
         heads, counts = _heads(raw, files, tracker)
         read = sum(head[2] for head in heads)
         kept = np.packbits(_first_ones(raw, heads, read, spark))
-        weighed = sorted(raw.mapPartitions(only_chunks).map(_Numbering(heads, kept, spark)).map(_weigh).collect())
+        numbered = raw.mapPartitions(only_chunks).map(_Numbering(heads, kept, spark))
+        weighed = sorted(numbered.map(_weigh).collect())
+        sample = _sample(numbered, sum(entry[2] for entry in weighed), spark)
     rows = [(*head, len_kept, size) for head, (_, _, len_kept, size, _) in zip(heads, weighed, strict=True)]
     counts |= {"passages": sum(row[3] for row in rows), "bytes": sum(row[4] for row in rows), "words": sum(w[4] for w in weighed)}
     counts["duplicates"] = read - counts["passages"]
@@ -65,6 +69,7 @@ def build_spark_store(
     tracker.event("corpus", **counts, seconds=round(time.monotonic() - started, 3))
     np.save(folder / "chunks.npy", np.array(rows, np.int64), allow_pickle=False)
     np.save(folder / "kept.npy", kept, allow_pickle=False)
+    write_json(folder / "sample.json", sample)
     reading = {"column": column, "passage_words": passage_words, "files": [asdict(file) for file in files], "sizes": asdict(sizes)}
     write_json(folder / "store.json", {"format": FORMAT, "counts": counts, **reading})
 
@@ -75,6 +80,15 @@ def _read(files: Sequence[CorpusFile], column: str, passage_words: int, sizes: S
     if key not in spark.held:
         spark.held[key] = spark.persisted(read_chunks(files, column, passage_words, sizes, spark), "DISK_ONLY")
     return spark.held[key]
+
+
+def _sample(numbered: Any, passages: int, spark: Spark) -> list[str]:
+    """Returns the texts of some passages, drawn with replacement; the draw depends on the number of passages alone."""
+    drawn = np.random.default_rng(0).integers(0, passages, SAMPLE).tolist() if passages else []
+    wanted = spark.context.broadcast(np.unique(np.array(drawn, np.int64)))
+    found = {row[0]: row[2] for rows in numbered.flatMap(partial(_wanted_passages, wanted=wanted)).collect() for row in rows}
+    wanted.unpersist()
+    return [found[number] for number in drawn]
 
 
 def _heads(raw: Any, files: Sequence[CorpusFile], tracker: Tracker) -> tuple[list[tuple[int, int, int]], dict[str, int]]:
@@ -202,17 +216,22 @@ class SparkStore:
             raise RunError(f"{folder} holds a damaged corpus: its files do not fit together. {again}")
         self.folder, self.spark = folder, spark
         self.key = digest([record["counts"], record["files"], self._column, self._passage_words])  # says what is in it
-        self._chunks: Any = None
 
     def __len__(self) -> int:
         return self.counts["passages"]
 
     def chunks(self) -> Any:
         """Returns the RDD of all Chunks, without repeats and numbered."""
-        if self._chunks is None:
+        if self.key not in self.spark.held:
             raw = _read(self.files, self._column, self._passage_words, self.sizes, self.spark)
-            self._chunks = raw.mapPartitions(only_chunks).map(_Numbering(self.heads.tolist(), self._kept, self.spark))
-        return self._chunks
+            numbering = _Numbering(self.heads.tolist(), self._kept, self.spark)
+            self.spark.held[self.key] = raw.mapPartitions(only_chunks).map(numbering)
+        return self.spark.held[self.key]
+
+    def sample(self) -> list[str]:
+        """Returns the texts of 2,000 passages drawn at random, the same at each call."""
+        texts: list[str] = read_json(self.folder / "sample.json")
+        return texts
 
     def collect(self, what: Callable[[Chunk], Iterable[Any]]) -> Iterator[Any]:
         """Yields what the function finds in the chunks; all chunks are worked on at once, results come in any order."""
