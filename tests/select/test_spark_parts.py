@@ -47,6 +47,19 @@ def test_equals_one_machine(corpus, make_texts, tmp_path, monkeypatch, k, sizes)
     check_same(here, on_spark(FakeSpark(k), [str(folder)], held_out, queries, scoring, tmp_path / "there", sizes))
 
 
+def test_a_close_last_place_goes_by_exact_score(tmp_path):
+    # "rare" weighs so much that what "a" adds is nearly lost in the sums; of the passages with "a" the shortest, the last, are best
+    (tmp_path / "corpus").mkdir()
+    passages = [" ".join(["a", *(f"x{n}w{i}" for i in range(14 - n))]) for n in range(12)] + ["rare"] + [f"other {n}" for n in range(20)]
+    for n, passage in enumerate(passages):
+        (tmp_path / "corpus" / f"{n:02d}.txt").write_text(passage)
+    queries, scoring = [["rare"] * 20_000 + ["a"]], Scoring(1.2, 0.75, 4)
+    here = on_one_machine(tmp_path / "corpus", {}, queries, scoring, tmp_path / "here")
+    there = on_spark(FakeSpark(), [str(tmp_path / "corpus")], {}, queries, scoring, tmp_path / "there")
+    assert sorted(there.ranking.passages.tolist()) == [9, 10, 11, 12]
+    check_same(here, there)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.integers(1, 9), max_size=12), max_size=8), st.integers(0, 99))
 def test_the_first_of_equal_passages_stays(files, seed):
