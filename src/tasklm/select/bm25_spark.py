@@ -7,6 +7,7 @@ all tasks are merged. No task has a side effect, so Spark may do any of them aga
 
 from __future__ import annotations
 
+import hashlib
 import operator
 import os
 import time
@@ -68,10 +69,11 @@ def spark_search(
     allowed = require_passages(len(store), banned)
     best = min(scoring.k + SPARE, allowed)
     batches = list(_batches(queries, row_width(best, allowed), place.memory))
-    asked = [store.key, digest(banned.tobytes().hex()), digest(queries), scoring.k, scoring.k1, scoring.b, stemming, batches]
-    folder = place.scratch / f"search-{digest(asked)}"
+    terms, words, bounds = query_terms(queries)
+    asked = hashlib.blake2b(b"".join(part.tobytes() for part in (terms, words, bounds, banned)), digest_size=12).hexdigest()
+    folder = place.scratch / f"search-{digest([store.key, asked, scoring.k, scoring.k1, scoring.b, stemming, batches])}"
     folder.mkdir(parents=True, exist_ok=True)
-    terms, _, _ = query_terms(queries)
+    del words, bounds
     with spark_errors_are_clear(), place.tracker.progress("search", total=len(queries)) as bar, ThreadPoolExecutor(place.threads) as pool:
         search: _Search | None = None
         for number, (first, last) in enumerate(batches):
