@@ -25,6 +25,7 @@ from tasklm.recipe import Recipe
 from tasklm.recipe_files import absolute, dump
 from tasklm.registry import nearest
 from tasklm.runs import Artefacts, locked, read_json, write_json, write_text
+from tasklm.selecting import select
 from tasklm.tasks.audit import Finding, refuse
 from tasklm.tracking import EventFile, Tracker
 from tasklm.train.hardware import set_up
@@ -107,7 +108,7 @@ def _train(run: Run, task: TaskData, corpus: CorpusData | None, until: str) -> T
     plan = make_plan(run, task, corpus)
     for reason in plan.reasons:
         run.tracker.say(f"plan: {reason}")
-    selected, key = steps.select(run, task, corpus, plan) if corpus is not None and run.recipe.train.rho1 != 0 else (None, "")
+    selected, key = select(run, task, corpus, plan) if corpus is not None and run.recipe.train.rho1 != 0 else (None, "")
     run.keep_clock()
     if until == "select":
         return None

@@ -59,9 +59,20 @@ class Select:
         choices=("auto", "keep", "fly"),
     )
     memory: str = key("2GB", "memory that scoring may take")
+    near_duplicates: float = key(
+        0.8, "a passage this similar (Jaccard, runs of 3 words) to a better selected one is left out; 0: off", low=0.0, high=1.0
+    )
+    engine: str = key(
+        "local",
+        "where passages are scored: here, on Apache Spark (tasklm[spark]), or by an Elasticsearch or OpenSearch server",
+        choices=("local", "spark", "elastic"),
+    )
+    url: str = key("http://127.0.0.1:9200", "engine = elastic: address of the server, with user:password@ where it asks for them")
+    master: str = key("local[*]", "engine = spark: the cluster, such as spark://host:7077, yarn or k8s://…")
+    spark: tuple[str, ...] = key((), "engine = spark: its settings, such as spark.executor.memory=8g")
     k1: float = key(1.2, "BM25: how fast repeated words saturate", low=0.0, high=10.0)
     b: float = key(0.75, "BM25: how much long passages are discounted", low=0.0, high=1.0)
-    seed: int = key(1, "seed of random selection", low=0)
+    seed: int = key(1, "seed of random and dsir selection", low=0)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,7 +42,7 @@ def _anchor(values: dict[str, Any], folder: Path) -> None:
             part.update({name: str(folder / part[name]) for name in keys if isinstance(part.get(name), str) and part[name]})
     data = values.get("data")
     if isinstance(data, dict) and isinstance(data.get("corpus"), list):
-        data["corpus"] = [str(folder / item) if isinstance(item, str) else item for item in data["corpus"]]
+        data["corpus"] = [str(folder / item) if isinstance(item, str) and "://" not in item else item for item in data["corpus"]]
 
 
 def absolute(recipe: Recipe) -> Recipe:
@@ -52,8 +53,13 @@ def absolute(recipe: Recipe) -> Recipe:
         return str(Path(value).resolve()) if value else ""
 
     paths: dict[str, dict[str, Any]] = {section: {n: resolved(section, n) for n in names} for section, names in PATH_KEYS.items()}
-    paths["data"]["corpus"] = [str(Path(item).resolve()) for item in recipe.data.corpus]
+    paths["data"]["corpus"] = [item if "://" in item else str(Path(item).resolve()) for item in recipe.data.corpus]
     return recipe.changed(**paths)
+
+
+def without_password(recipe: Recipe) -> Recipe:
+    """Returns the recipe as others may see it: without the user and password in the address of a server."""
+    return recipe.changed(select={"url": re.sub(r"//[^/@]*@", "//", recipe.select.url)})
 
 
 def dump(recipe: Recipe, *, comments: bool = False, notes: Mapping[str, str] | None = None) -> str:

@@ -15,7 +15,7 @@ from tasklm.analyse.words import overrepresented
 from tasklm.evaluate.baselines import majority, tfidf_linear
 from tasklm.evaluate.confusion import confusion_matrix
 from tasklm.evaluate.scores import Kind, Row, Scores, make_row
-from tasklm.recipe_files import dump
+from tasklm.recipe_files import dump, without_password
 from tasklm.runs import digest, read_json, write_json
 from tasklm.tokens.batches import EncodedExamples
 from tasklm.train.checkpoints import load_weights
@@ -187,7 +187,7 @@ def report_parts(
         curves=_curves(run, seeds),
         confusion=(task.task.labels, confusion_matrix(gold, predicted[best], len(task.task.labels))),
         mistakes=_mistakes(task, predictions[split][best], gold, split),
-        recipe_toml=dump(run.recipe),
+        recipe_toml=dump(without_password(run.recipe)),
         command=f"tasklm run {run.folder / 'recipe.toml'} --out {run.folder}",
         notes=[*task.splits.notes, *notes],
         contamination=corpus.contamination.examples if corpus else [],
@@ -236,5 +236,4 @@ def _describe_selection(parts: ReportParts, task: TaskData, corpus: CorpusData, 
     texts = task.texts("train")
     first = next(pq.ParquetFile(selected).iter_batches(batch_size=2000)).to_pylist()
     parts.selected = [{**row, "asked_by": [texts[number] for number in row["asked_by"][:3]]} for row in first[:SHOWN]]
-    draw = np.random.default_rng(0).integers(0, len(corpus.store), 2000)
-    parts.words = overrepresented((row["text"] for row in first), (corpus.store.text(int(i)) for i in draw))
+    parts.words = overrepresented((row["text"] for row in first), corpus.store.sample())

@@ -12,12 +12,15 @@ import pyarrow.parquet as pq
 from tasklm.budget import Plan
 from tasklm.corpus.decontaminate import Contamination, contaminated
 from tasklm.corpus.sources import find_files
+from tasklm.corpus.spark_files import list_files
+from tasklm.corpus.spark_session import Spark
+from tasklm.corpus.spark_store import SparkStore, build_spark_store, contaminated_on_spark, spark_corpus_key
 from tasklm.corpus.store import PassageStore, build_store, corpus_key
 from tasklm.encoders.sizes import shape_of
 from tasklm.errors import DataError
 from tasklm.planning import stage_plan
 from tasklm.runs import Artefacts, digest, file_digest, read_json, write_json
-from tasklm.select.base import SELECTORS, Ranking, Workplace, read_selection_texts, write_selection
+from tasklm.select.base import read_selection_texts
 from tasklm.tasks.audit import audit_corpus, audit_splits
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.reading import read_splits
@@ -52,16 +55,13 @@ def prepare_corpus(run: Run, task: TaskData) -> CorpusData | None:
     data, tracker = run.recipe.data, run.tracker
     if not data.corpus:
         return None
-    files = find_files(data.corpus)
-    key = corpus_key(files, data.corpus_column, data.passage_words)
-    name = f"corpus-{key}"
-    folder = run.cache.build(name, key, lambda part: build_store(part, files, data.corpus_column, data.passage_words, tracker))
-    store = PassageStore.open(folder)
+    store, key, name = _spark_store(run) if run.recipe.select.engine == "spark" else _local_store(run)
     held_out = {split: task.texts(split) for split in ("dev", "test") if task.texts(split)}
     banned_key = digest([key, held_out, data.contamination_words])
 
     def decontaminate(part: Path) -> None:
-        found = contaminated(store, held_out, data.contamination_words, tracker)
+        look = contaminated_on_spark if isinstance(store, SparkStore) else contaminated
+        found = look(store, held_out, data.contamination_words, tracker)  # type: ignore[arg-type]
         np.save(part / "banned.npy", found.banned)
         write_json(part / "found.json", {"examples": found.examples, "short": found.short, "unchecked": found.unchecked})
 
@@ -70,32 +70,25 @@ def prepare_corpus(run: Run, task: TaskData) -> CorpusData | None:
     return CorpusData(store, found, audit_corpus(store, task.splits, found), digest([key, banned_key]), name)
 
 
-def select(run: Run, task: TaskData, corpus: CorpusData, plan: Plan) -> tuple[Path, str]:
-    """Returns the Parquet file of the selected passages and its key."""
-    settings = run.recipe.select
-    key = digest([task.key, corpus.key, plan.k, plan.passages, *sections(run.recipe, "select")])
+def _local_store(run: Run) -> tuple[PassageStore | SparkStore, str, str]:
+    """Returns the passages of the corpus, their key and the name of their artefact."""
+    data = run.recipe.data
+    files = find_files(data.corpus)
+    key = corpus_key(files, data.corpus_column, data.passage_words)
+    name = f"corpus-{key}"
+    folder = run.cache.build(name, key, lambda part: build_store(part, files, data.corpus_column, data.passage_words, run.tracker))
+    return PassageStore.open(folder), key, name
 
-    def build(folder: Path) -> None:
-        selector = SELECTORS.get(settings.method)(settings)
-        selector.fit(task.texts("train"), [str(example.label) for example in task.splits.train])
-        k = plan.passages or len(corpus.store) if settings.method == "random" else plan.k
-        ranking_folder = folder / "ranking"
-        if not (ranking_folder / "done").exists():
-            place = Workplace(run.cache, folder, run.tracker)
-            selector.score(corpus.store, corpus.contamination.banned, k, place).save(ranking_folder)
-            (ranking_folder / "done").touch()
-        chosen = selector.choose(Ranking.load(ranking_folder), plan.passages)
-        if not len(chosen.passages):
-            raise DataError(
-                "no passage of the corpus has a word in common with the task",
-                file=", ".join(run.recipe.data.corpus),
-                remedy="Give a corpus in the task's language, or --select.method random.",
-            )
-        write_selection(folder / "selected.parquet", corpus.store, chosen)
-        wanted = f" of the {plan.passages:,} wanted" if plan.passages and plan.passages > len(chosen.passages) else ""
-        run.tracker.say(f"selected {len(chosen.passages):,}{wanted} of {len(corpus.store):,} passages by {settings.method}")
 
-    return run.artefacts.build("selected", key, build) / "selected.parquet", key
+def _spark_store(run: Run) -> tuple[PassageStore | SparkStore, str, str]:
+    """Returns the same of a corpus that stays on a cluster."""
+    data, settings = run.recipe.data, run.recipe.select
+    spark = Spark(settings.master, settings.spark)
+    files = list_files(data.corpus, spark)
+    key = spark_corpus_key(files, data.corpus_column, data.passage_words)
+    name = f"spark-corpus-{key}"
+    how = (files, data.corpus_column, data.passage_words, spark, run.tracker)
+    return SparkStore(run.cache.build(name, key, lambda part: build_spark_store(part, *how)), spark), key, name
 
 
 def tokenize(run: Run, task: TaskData, selected: Path | None, selected_key: str) -> Tokenised:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.corpus.decontaminate import Contamination
+from tasklm.corpus.spark_store import SparkStore
 from tasklm.corpus.store import PassageStore
 from tasklm.recipe import Recipe
 from tasklm.runs import Artefacts, read_json, write_json
@@ -70,7 +71,7 @@ class TaskData:
 class CorpusData:
     """The passages and which of them must not be used."""
 
-    store: PassageStore
+    store: PassageStore | SparkStore
     contamination: Contamination
     findings: list[Finding]
     key: str

@@ -233,6 +233,10 @@ class PassageStore:
         """Returns how many bytes of text stand before passage i."""
         return int(self._offsets[i])
 
+    def sample(self) -> list[str]:
+        """Returns the texts of 2,000 passages drawn at random, the same at each call."""
+        return [self.text(int(i)) for i in np.random.default_rng(0).integers(0, len(self), 2000)]
+
     def id(self, i: int) -> str:
         """Returns the passage's stable id, 16 hexadecimal digits: a hash of its text."""
         return f"{int(self._ids[i]):016x}"

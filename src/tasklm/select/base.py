@@ -7,23 +7,26 @@ ranking costs next to nothing.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tasklm.corpus.spark_store import SparkStore
 from tasklm.corpus.store import PassageStore
-from tasklm.errors import RunError
+from tasklm.errors import RecipeError, RunError
 from tasklm.recipe import Select
 from tasklm.registry import Registry
 from tasklm.runs import Artefacts, full_disk_is_clear
 from tasklm.tracking import Tracker
 
+LEAST_MEMORY = 64 << 20  # bytes with which scoring can work
 ASKED_KEPT = 20  # task examples remembered per chosen passage
 _ENTRIES_AT_ONCE = 1 << 21  # ranking entries held in temporary arrays by `union`
 _NEVER = np.iinfo(np.int32).max
@@ -77,6 +80,15 @@ class Chosen:
     asked_by: npt.NDArray[np.int32]  # task examples that asked for it, best rank first, at most ASKED_KEPT each
 
 
+def bytes_of(size: str) -> int:
+    """Returns the number of bytes that a size such as 2GB, 500 MB or 1.5GiB means."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?\s*", size, re.IGNORECASE)
+    found = int(float(match[1]) * (1024 if match[3] else 1000) ** " KMGT".index(match[2].upper() or " ")) if match else 0
+    if found < LEAST_MEMORY:
+        raise RecipeError([f"select.memory: {size!r} is not a size of at least {LEAST_MEMORY >> 20} MiB, such as 2GB or 500MB"])
+    return found
+
+
 @dataclass
 class Workplace:
     """Where scoring works and with how much."""
@@ -91,12 +103,14 @@ class Workplace:
 class Selector(Protocol):
     """One way to choose the passages that matter for a task."""
 
+    per_example: ClassVar[bool] = True  # whether k counts passages per task example, not in all
+
     def __init__(self, settings: Select) -> None: ...
 
     def fit(self, texts: Sequence[str], labels: Sequence[str]) -> None:
         """Learns what the task looks like from its training texts and, where the method asks for them, their labels."""
 
-    def score(self, store: PassageStore, banned: npt.NDArray[np.bool_], k: int, place: Workplace) -> Ranking:
+    def score(self, store: PassageStore | SparkStore, banned: npt.NDArray[np.bool_], k: int, place: Workplace) -> Ranking:
         """Returns the k best passages per query; a banned passage is never ranked."""
 
     def choose(self, ranking: Ranking, passages: int | None) -> Chosen:
@@ -191,7 +205,15 @@ def _asked_by(
     return asked_by
 
 
-def write_selection(path: Path, store: PassageStore, chosen: Chosen) -> None:
+class Passages(Protocol):
+    """What is written of a passage."""
+
+    def id(self, i: int, /) -> str: ...
+    def text(self, i: int, /) -> str: ...
+    def source(self, i: int, /) -> str: ...
+
+
+def write_selection(path: Path, store: Passages, chosen: Chosen) -> None:
     """Writes the chosen passages with their texts as Parquet, a row group at a time, so that texts never pile up."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with full_disk_is_clear(path):
@@ -216,7 +238,7 @@ def read_selection_texts(path: Path) -> Iterator[list[str]]:
         raise RunError(f"{problem}. Delete it and run the same command again.") from None
 
 
-def _rows(store: PassageStore, chosen: Chosen, start: int, stop: int) -> pa.Table:
+def _rows(store: Passages, chosen: Chosen, start: int, stop: int) -> pa.Table:
     numbers = chosen.passages[start:stop].tolist()
     asked = chosen.asked_offsets[start : stop + 1]
     lists = pa.ListArray.from_arrays(

@@ -15,14 +15,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from tasklm.corpus.spark_store import SparkStore
 from tasklm.corpus.store import PassageStore
 from tasklm.recipe import Select
 from tasklm.runs import Artefacts, digest
 from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, Workplace, union
 from tasklm.select.bm25_index import FORMAT, FreshIndex, Index, StoredIndex, build_index, damaged
 from tasklm.select.bm25_search import Scoring, search
+from tasklm.select.bm25_spark import spark_search
 from tasklm.select.checks import require_passages
 from tasklm.select.content import content_key
+from tasklm.select.elastic import elastic_ranking
 from tasklm.select.queries import make_queries
 from tasklm.select.terms import stemmer
 from tasklm.tracking import Tracker
@@ -42,9 +45,13 @@ class Bm25Selector(Selector):
         """Turns the task's texts into queries."""
         self.queries = make_queries(texts, self.settings)
 
-    def score(self, store: PassageStore, banned: npt.NDArray[np.bool_], k: int, place: Workplace) -> Ranking:
+    def score(self, store: PassageStore | SparkStore, banned: npt.NDArray[np.bool_], k: int, place: Workplace) -> Ranking:
         """Returns the k best passages of each query; the index is built once per corpus and shared by all tasks."""
         require_passages(len(store), banned)
+        if isinstance(store, SparkStore):
+            return spark_search(store, self.queries, banned, Scoring(self.settings.k1, self.settings.b, k), self.settings.stemming, place)
+        if self.settings.engine == "elastic":
+            return elastic_ranking(self.queries, store, banned, self.settings, k, place)
         index: Index
         if _pays_to_keep(store, self.settings, place.indexes):
             index = open_index(store, place.indexes, self.settings.stemming, place.threads, place.tracker)

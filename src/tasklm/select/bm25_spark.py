@@ -36,6 +36,7 @@ from tasklm.select.bm25_search import (
     Candidates,
     Close,
     Queries,
+    Scorer,
     Scoring,
     _batches,
     _finish,
@@ -45,7 +46,6 @@ from tasklm.select.bm25_search import (
     prepare,
     query_terms,
     row_width,
-    score,
     settle,
     too_close,
 )
@@ -194,8 +194,9 @@ def _candidates(
     known: _Batch = batch.value
     with ThreadPoolExecutor(1) as pool:
         found = Candidates(len(known.queries), known.best, known.allowed, 1, pool)
+        scorer = Scorer(known.queries, found)
         for block in blocks:
-            score(block, known.queries, found, _banned(banned.value, block), norms_of(block, known.statistics, known.scoring))
+            scorer.add(block, _banned(banned.value, block), norms_of(block, known.statistics, known.scoring))
         found.sort()
     for number, first in enumerate(range(0, len(known.queries), step)):
         counts = found.counts[first : first + step]

@@ -16,13 +16,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tasklm.corpus.kernels import Ints, Keys
+from tasklm.corpus.spark_store import SparkStore
 from tasklm.corpus.store import PassageStore
-from tasklm.errors import DataError
+from tasklm.errors import DataError, RecipeError
 from tasklm.recipe import Select
 from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, Workplace, union
 from tasklm.select.bm25_kernels import compiled
@@ -43,6 +45,8 @@ class DsirSelector(Selector):
     The noise of a passage depends on the seed and its number alone, so a smaller sample is the beginning of a larger one.
     """
 
+    per_example: ClassVar[bool] = False
+
     def __init__(self, settings: Select) -> None:
         self.seed = settings.seed
         self.target = np.zeros(BUCKETS, np.int64)
@@ -56,8 +60,10 @@ class DsirSelector(Selector):
         if not self.target.any():
             raise DataError("the training texts have no words", remedy="Name the column with the text: data.text_column.")
 
-    def score(self, store: PassageStore, banned: npt.NDArray[np.bool_], k: int, place: Workplace) -> Ranking:
+    def score(self, store: PassageStore | SparkStore, banned: npt.NDArray[np.bool_], k: int, place: Workplace) -> Ranking:
         """Returns a ranking with one query: `k` passages, drawn by importance, in the order in which they are drawn."""
+        if isinstance(store, SparkStore):
+            raise RecipeError(["select.method = dsir works with select.engine = local only; on Spark use bm25, balanced or random"])
         require_passages(len(store), banned)
         started = time.monotonic()
         generator = np.random.Generator(np.random.PCG64(self.seed))

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasklm.corpus.kernels import Ints, Keys, compiled, mix, shingle_hashes
-from tasklm.corpus.store import PassageStore
-from tasklm.select.base import Chosen
+from tasklm.select.base import Chosen, Passages
 from tasklm.select.word_hashes import word_hashes
 from tasklm.tracking import Tracker
 
@@ -33,7 +32,7 @@ _HALF = np.uint64(32)
 _ALL_ONES = np.uint32(0xFFFFFFFF)
 
 
-def without_near_duplicates(chosen: Chosen, store: PassageStore, threshold: float, passages: int | None, tracker: Tracker) -> Chosen:
+def without_near_duplicates(chosen: Chosen, store: Passages, threshold: float, passages: int | None, tracker: Tracker) -> Chosen:
     """Returns the chosen passages, best first, less those whose similarity to a better kept one is `threshold` or more.
 
     Stops when `passages` are kept; threshold 0 leaves nothing out. Memory: about 500 bytes per passage to keep (at 0.8).
@@ -131,7 +130,7 @@ class _Kept:
         self.found = np.empty((most, 2), np.int32)  # kept passage, hashes that agree
         self.runs_of_kept = functools.lru_cache(maxsize=_REMEMBERED)(lambda store, number: runs_of_words([store.text(number)])[0])
 
-    def take(self, store: PassageStore, chosen: Ints, batch: Ints, position: int) -> int:
+    def take(self, store: Passages, chosen: Ints, batch: Ints, position: int) -> int:
         """Keeps those of the batch that are no copies; returns how many it looked at before there were enough."""
         runs, ends = runs_of_words([store.text(number) for number in batch.tolist()])
         values = np.empty((len(batch), len(self.multipliers)), np.uint32)
@@ -148,10 +147,10 @@ class _Kept:
                 at += 1
         return at
 
-    def _is_copy(self, own: Keys, found: NDArray[np.int32], store: PassageStore, chosen: Ints) -> bool:
+    def _is_copy(self, own: Keys, found: NDArray[np.int32], store: Passages, chosen: Ints) -> bool:
         likely_first = found[np.lexsort((found[:, 0], -found[:, 1])), 0][:_COMPARED]
         numbers = chosen[self.table.positions[likely_first]]
-        return any(jaccard(own, self.runs_of_kept(store, number)) >= self.threshold for number in numbers.tolist())
+        return any(jaccard(own, self.runs_of_kept(store, number)) >= self.threshold for number in numbers.tolist())  # type: ignore[arg-type]
 
 
 @compiled

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from tasklm.corpus.spark_store import SparkStore
 from tasklm.corpus.store import PassageStore
 from tasklm.recipe import Select
 from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, Workplace, union
@@ -23,13 +25,15 @@ class RandomSelector(Selector):
     one, and banning a passage changes nothing for the others.
     """
 
+    per_example: ClassVar[bool] = False
+
     def __init__(self, settings: Select) -> None:
         self.seed = settings.seed
 
     def fit(self, texts: Sequence[str], labels: Sequence[str]) -> None:
         """Does nothing: the sample does not depend on the task."""
 
-    def score(self, store: PassageStore, banned: npt.NDArray[np.bool_], k: int, place: Workplace) -> Ranking:
+    def score(self, store: PassageStore | SparkStore, banned: npt.NDArray[np.bool_], k: int, place: Workplace) -> Ranking:
         """Returns a ranking with one query: `k` passages in random order."""
         require_passages(len(store), banned)
         generator = np.random.Generator(np.random.PCG64(self.seed))

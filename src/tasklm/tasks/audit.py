@@ -10,6 +10,7 @@ from itertools import islice
 
 from tasklm.corpus.decontaminate import FEWEST_WORDS, Contamination
 from tasklm.corpus.dedupe import near_duplicates, text_key
+from tasklm.corpus.spark_store import SparkStore
 from tasklm.corpus.store import PassageStore
 from tasklm.corpus.words import count_words
 from tasklm.errors import DataError
@@ -268,7 +269,7 @@ def _near(splits: Splits) -> list[Finding]:
     return findings or [Finding("ok", "near duplicates", f"no two texts are nearly the same{cut}.")]
 
 
-def audit_corpus(store: PassageStore, splits: Splits, contamination: Contamination) -> list[Finding]:
+def audit_corpus(store: PassageStore | SparkStore, splits: Splits, contamination: Contamination) -> list[Finding]:
     """Returns what the checks of the corpus found; nothing left after decontamination is an error."""
     counts = store.counts
     findings = [
