@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import tempfile
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +18,7 @@ from tasklm.corpus.store import PassageStore
 from tasklm.runs import Artefacts
 from tasklm.select.base import Ranking, Workplace, usable_cores
 from tasklm.select.bm25 import open_index
-from tasklm.select.bm25_index import Bm25Index
+from tasklm.select.bm25_index import StoredIndex
 from tasklm.select.bm25_search import Scoring, search
 from tasklm.tracking import SILENT
 
@@ -45,15 +46,16 @@ class Engine(Protocol):
         """Returns the engine's version."""
 
 
-def build_ours(store: PassageStore, folder: Path) -> Bm25Index:
+def build_ours(store: PassageStore, folder: Path) -> StoredIndex:
     """Returns tasklm's index of the store, built in the folder unless it is there."""
-    return open_index(store, Artefacts(folder), SILENT)
+    return open_index(store, Artefacts(folder), "none", usable_cores(), SILENT)
 
 
-def search_ours(index: Bm25Index, queries: Queries, k: int, folder: Path) -> Ranking:
+def search_ours(index: StoredIndex, queries: Queries, k: int, folder: Path) -> Ranking:
     """Returns tasklm's k best passages of each query."""
-    place = Workplace(Artefacts(folder), folder, SILENT)
-    return search(index, queries, np.zeros(index.passages, np.bool_), Scoring(K1, B, k), place)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:  # a new one each time: finished work is not done again
+        place = Workplace(Artefacts(folder), Path(scratch), SILENT)
+        return search(index, queries, np.zeros(index.passages, np.bool_), Scoring(K1, B, k), place)
 
 
 class Ours:
@@ -62,7 +64,7 @@ class Ours:
     at_once: int | None = None
 
     def __init__(self) -> None:
-        self.index: Bm25Index | None = None
+        self.index: StoredIndex | None = None
         self.folder = Path()
 
     def build(self, data: DataSet, folder: Path) -> None:

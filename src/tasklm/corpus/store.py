@@ -213,7 +213,7 @@ class PassageStore:
         block, bounds = self.raw(start, stop)
         return [block[a:b].decode("utf-8") for a, b in pairwise(bounds.tolist())]
 
-    def raw(self, start: int, stop: int) -> tuple[bytes, NDArray[np.int64]]:
+    def raw(self, start: int, stop: int) -> tuple[bytearray, NDArray[np.int64]]:
         """Returns the passages from `start` up to `stop` end to end as UTF-8, and where each begins and the last ends."""
         bounds = np.array(self._offsets[start : stop + 1])
         block = bytearray(int(bounds[-1] - bounds[0]))
@@ -223,7 +223,7 @@ class PassageStore:
             if not part:
                 raise RunError(f"{self.folder} was cut off while it was read. Delete it and run the same command again.")
             read += part
-        return bytes(block), bounds - bounds[0]
+        return block, bounds - bounds[0]
 
     def ids(self, start: int, stop: int) -> NDArray[np.uint64]:
         """Returns the ids of the passages from `start` up to `stop` as numbers."""

@@ -19,6 +19,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 _ONE = np.uint64(1)
 _NONE = np.uint64(0)
+_WIDE = np.uint8(1)  # no letter or digit has this code
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -53,6 +54,11 @@ def needs_help(text: Any, bounds: Any, hard: Any) -> Any:
     found = np.zeros(bounds.size - 1, np.bool_)
     for passage in range(bounds.size - 1):
         at, end = bounds[passage], bounds[passage + 1]
+        all_bits = np.uint8(0)
+        for position in range(at, end):
+            all_bits |= text[position]
+        if all_bits < 0x80:
+            continue
         while at < end:
             if text[at] < 0x80:
                 at += 1
@@ -94,20 +100,18 @@ def _grown(hashes: Any, numbers: Any) -> Any:
 
 
 @compiled
-def _hash_words(text: Any, start: int, end: int, ready: bool, letters: Any, at_fold: Any, folded: Any, keys: Any) -> int:
+def _hash_words(text: Any, start: int, end: int, letters: Any, at_fold: Any, folded: Any, keys: Any) -> int:
     """Fills keys with the hash of each word of text[start:end]; returns how many there are."""
     count = 0
     state, inside = _BASIS, False
     at = start
     while at < end:
-        byte = text[at]
-        if byte < 0x80 or ready:
-            value = byte if ready else letters[byte]
+        value = letters[text[at]]
+        if value > _WIDE:
+            state, inside = (state ^ np.uint64(value)) * _PRIME, True
             at += 1
-            if value != 0:
-                state, inside = (state ^ np.uint64(value)) * _PRIME, True
-                continue
-        else:
+            continue
+        if value == _WIDE:
             code, width = _code_point(text, at)
             at += width
             first, last = at_fold[code], at_fold[code + 1]
@@ -116,6 +120,8 @@ def _hash_words(text: Any, start: int, end: int, ready: bool, letters: Any, at_f
                     state = (state ^ np.uint64(folded[position])) * _PRIME
                 inside = True
                 continue
+        else:
+            at += 1
         if inside:
             keys[count] = _finished(state)
             count += 1
@@ -128,25 +134,24 @@ def _hash_words(text: Any, start: int, end: int, ready: bool, letters: Any, at_f
 
 @compiled
 def _letters(at_fold: Any, folded: Any) -> Any:
-    """Returns byte → folded byte of ASCII, 0 for what separates words."""
-    letters = np.zeros(128, np.uint8)
+    """Returns byte → folded byte, 0 for what separates words, _WIDE for part of a wider character; and of terms, where all is folded."""
+    letters = np.full(256, _WIDE, np.uint8)
     for code in range(128):
-        if at_fold[code] < at_fold[code + 1]:
-            letters[code] = folded[at_fold[code]]
-    return letters
+        letters[code] = folded[at_fold[code]] if at_fold[code] < at_fold[code + 1] else 0
+    return letters, np.arange(256).astype(np.uint8)
 
 
 @compiled
 def hash_words(text: Any, bounds: Any, split_already: Any, at_fold: Any, folded: Any) -> Any:
     """Returns (hash of each word, where each passage's words end)."""
-    letters = _letters(at_fold, folded)
+    letters, as_it_is = _letters(at_fold, folded)
     passages = bounds.size - 1
     hashes = np.empty((text.size + passages) // 2 + 1, np.uint64)  # a word takes a byte and a separator or the passage's end
     ends = np.empty(passages, np.int64)
     count = 0
     for passage in range(passages):
-        ready, start, end = split_already[passage], bounds[passage], bounds[passage + 1]
-        count += _hash_words(text, start, end, ready, letters, at_fold, folded, hashes[count:])
+        table, start, end = as_it_is if split_already[passage] else letters, bounds[passage], bounds[passage + 1]
+        count += _hash_words(text, start, end, table, at_fold, folded, hashes[count:])
         ends[passage] = count
     return hashes[:count], ends
 
@@ -154,7 +159,7 @@ def hash_words(text: Any, bounds: Any, split_already: Any, at_fold: Any, folded:
 @compiled
 def split(text: Any, bounds: Any, split_already: Any, at_fold: Any, folded: Any) -> Any:
     """Returns (hash of each distinct term, term number of each word, word bounds per passage) of one block of text."""
-    letters = _letters(at_fold, folded)
+    letters, as_it_is = _letters(at_fold, folded)
     passages = bounds.size - 1
     longest = 0
     for passage in range(passages):
@@ -166,7 +171,8 @@ def split(text: Any, bounds: Any, split_already: Any, at_fold: Any, folded: Any)
     terms = np.empty(1 << 15, np.uint64)
     word_count = term_count = 0
     for passage in range(passages):
-        found = _hash_words(text, bounds[passage], bounds[passage + 1], split_already[passage], letters, at_fold, folded, keys)
+        table = as_it_is if split_already[passage] else letters
+        found = _hash_words(text, bounds[passage], bounds[passage + 1], table, at_fold, folded, keys)
         for word in range(found):
             key = keys[word]
             mask = np.uint64(hashes.size - 1)

@@ -17,7 +17,7 @@ from tasklm.select.bm25_kernels import compiled
 RANGE = 1 << 12  # passages scored at a time for all queries: their sums stay in a core's nearest cache, their postings in the next
 TOP = float(1 << 30)  # units that a query's weights add up to at most
 _DENSE = 0.08  # share of a range's passages from which on adding up a whole row beats following the postings
-_LANES = 16  # sums looked at together when searching for candidates
+_LANES = 64  # sums looked at together when searching for candidates
 _MANY, _FEW = 16, 4  # look-ups per range beyond which fewer, or below which more, terms are left for later
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -173,12 +173,55 @@ def _add_up(
 
 
 @compiled
+def _collect(
+    query: int,
+    late: int,
+    rest: Any,
+    asked: Any,
+    sums: Any,
+    row_of: Any,
+    rows: Any,
+    highest: Any,
+    banned: Any,
+    base: int,
+    best: int,
+    found: Any,
+) -> int:
+    """Adds the passages of a range that may be among the query's best to its row; zeroes the sums; returns the look-ups made."""
+    offsets, terms, weights = asked
+    keys, counts, floors = found
+    row, count, floor = keys[query], counts[query], floors[query]
+    needed = np.int32(max(floor - rest, 0))
+    looked_up = 0
+    for group in range(0, RANGE, _LANES):
+        above = np.int32(0)
+        for lane in range(_LANES):
+            above |= sums[group + lane] > needed
+        if above:
+            for at in range(group, group + _LANES):
+                if sums[at] <= needed:
+                    continue
+                total = np.int64(sums[at])
+                if late:
+                    looked_up += 1
+                    total = _completed(total, at, offsets[query], late, rest, floor, terms, weights, row_of, rows, highest)
+                if total > floor and not banned[at]:
+                    row[count] = (np.uint64(total) << _HALF) | (_LOW - np.uint64(base + at))
+                    count += 1
+                    if count == row.size:
+                        floor = np.int64(keep_best(row, count, best) >> _HALF)
+                        count = best
+                        needed = np.int32(max(floor - rest, 0))
+    sums[:] = 0
+    counts[query], floors[query] = count, floor
+    return looked_up
+
+
+@compiled
 def score_block(
     first: int,
     last: int,
-    query_offsets: Any,
-    query_terms: Any,
-    query_weights: Any,
+    asked: Any,
     parts: Any,
     places: Any,
     impacts: Any,
@@ -188,49 +231,26 @@ def score_block(
     banned: Any,
     base: int,
     best: int,
-    keys: Any,
-    counts: Any,
-    floors: Any,
+    found: Any,
     patience: Any,
 ) -> None:
-    """Scores one block for queries first…last and adds what may be among their `best` to their rows of `keys`.
+    """Scores one block for queries first…last and adds what may be among their `best` to what was `found`.
 
     A key is the sum above the reversed passage number: keys order as wanted, ties by lower number. Passages come in
     ascending order, so a passage that only equals the lowest kept sum (the query's floor) has lost already. `patience`
     is the share of the floor that terms left for later may add: more saves sums and costs look-ups, so it follows these.
     """
+    offsets, terms, weights = asked
+    floors = found[2]
     sums = np.zeros(RANGE, np.int32)
     for part in range(parts.shape[0]):
         for query in range(first, last):
-            start, end = query_offsets[query], query_offsets[query + 1]
-            row, count, floor = keys[query], counts[query], floors[query]
-            allowed = np.int64(patience[query] * floor)
-            late, rest = _left_for_later(start, end, query_terms, query_weights, row_of, highest, allowed)
-            looked_up = 0
-            _add_up(start + late, end, query_terms, query_weights, parts[part], places, impacts, row_of, rows[part], sums)
-            needed = max(floor - rest, 0)
-            for group in range(0, RANGE, _LANES):
-                top = np.int32(0)
-                for lane in range(_LANES):
-                    top = max(top, sums[group + lane])
-                if top > needed:
-                    for at in range(group, group + _LANES):
-                        if sums[at] <= needed:
-                            continue
-                        total = np.int64(sums[at])
-                        if late:
-                            looked_up += 1
-                            total = _completed(total, at, start, late, rest, floor, query_terms, query_weights, row_of, rows[part], highest)
-                        if total > floor and not banned[part * RANGE + at]:
-                            row[count] = (np.uint64(total) << _HALF) | (_LOW - np.uint64(base + part * RANGE + at))
-                            count += 1
-                            if count == row.size:
-                                floor = np.int64(keep_best(row, count, best) >> _HALF)
-                                count = best
-                                needed = max(floor - rest, 0)
-                for lane in range(_LANES):
-                    sums[group + lane] = 0
-            counts[query], floors[query] = count, floor
+            start, end = offsets[query], offsets[query + 1]
+            allowed = np.int64(patience[query] * floors[query])
+            late, rest = _left_for_later(start, end, terms, weights, row_of, highest, allowed)
+            _add_up(start + late, end, terms, weights, parts[part], places, impacts, row_of, rows[part], sums)
+            here = base + part * RANGE
+            looked_up = _collect(query, late, rest, asked, sums, row_of, rows[part], highest, banned[part * RANGE :], here, best, found)
             if looked_up > _MANY:
                 patience[query] *= 0.8 if looked_up < 8 * _MANY else 0.2
             elif looked_up < _FEW:

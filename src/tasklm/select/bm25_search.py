@@ -42,7 +42,7 @@ from tasklm.tracking import Bar
 SPARE = 16  # candidates beyond k, for the case that sums cannot tell who is last
 _BATCH_QUERIES = 1 << 16
 _BATCH_WORDS = 1 << 23
-_FREQUENT = 0.04  # share of the passages from which on a term has a row of its own
+_FREQUENT = 0.12  # share of the passages from which on a term has a row of its own
 _SAVE_EVERY = 30.0  # seconds between records of an unfinished batch
 
 
@@ -189,8 +189,8 @@ class Scorer:
         fill_rows(queries.frequent, parts, places, impacts, self._rows, highest)
         asked = (queries.offsets, queries.term_of, queries.units)
         where = (parts, places, impacts, self._row_of, self._rows, highest, banned, block.start)
-        into = (found.best, found.keys, found.counts, found.floors, found.patience)
-        found.share_out(lambda first, last: score_block(first, last, *asked, *where, *into))
+        into = (found.keys, found.counts, found.floors)
+        found.share_out(lambda first, last: score_block(first, last, asked, *where, found.best, into, found.patience))
         clear_rows(queries.frequent, parts, places, self._rows)
 
 

@@ -77,10 +77,10 @@ def with_help(
     """Returns text and bounds with the hard passages replaced by what `split` makes of them."""
     if not hard.any():
         return text, bounds
-    whole, lengths, parts, done = text.tobytes(), np.diff(bounds), list[bytes](), 0
+    whole, lengths, parts, done = memoryview(text.data), np.diff(bounds), list[memoryview | bytes](), 0
     for number in np.flatnonzero(hard).tolist():
         first, last = int(bounds[number]), int(bounds[number + 1])
-        ready = SEPARATOR.join(split(whole[first:last].decode("utf-8", "replace"))).encode("utf-8", "replace")
+        ready = SEPARATOR.join(split(bytes(whole[first:last]).decode("utf-8", "replace"))).encode("utf-8", "replace")
         parts += [whole[done:first], ready]
         lengths[number], done = len(ready), last
     parts.append(whole[done:])
