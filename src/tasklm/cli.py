@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tasklm.errors import RecipeError, TaskLMError
 from tasklm.tracking import Tracker
@@ -28,6 +29,9 @@ TextColumn = Annotated[str | None, typer.Option(help="Column with the text.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Column with the label.")]
 Minutes = Annotated[float | None, typer.Option(help="Wall time for the whole run.")]
 Flops = Annotated[float | None, typer.Option(help="Training FLOPs, in place of minutes.")]
+Memory = Annotated[str | None, typer.Option(help="Memory that selection may take, such as 2GB.")]
+Engine = Annotated[str | None, typer.Option(help="Where passages are scored: local, spark or elastic.")]
+Master = Annotated[str | None, typer.Option(help="Spark's master, with --engine spark: local[2], spark://host:7077, yarn …")]
 Compare = Annotated[str | None, typer.Option(help="Ablations to train beside the model: task-only, random or both, with a comma.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 RunFolder = Annotated[Path, typer.Argument(help="Run folder.")]
@@ -92,6 +96,9 @@ def fit(
     minutes: Minutes = None,
     flops: Flops = None,
     compare: Compare = None,
+    memory: Memory = None,
+    engine: Engine = None,
+    master: Master = None,
     recipe: RecipeFile = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
@@ -102,7 +109,8 @@ def fit(
     Example: tasklm fit train.csv --test test.csv --corpus texts/ --out runs/first --minutes 20 --select.k 500
     """
     data = data_options(train, corpus, dev, test, text_column, label_column)
-    overrides = overrides_of(context.args, **data, budget__minutes=minutes, budget__flops=flops, evaluate__compare=compare)
+    how = {"select__memory": memory, "select__engine": engine, "select__master": master}
+    overrides = overrides_of(context.args, **data, **how, budget__minutes=minutes, budget__flops=flops, evaluate__compare=compare)
     _fit(_recipe(recipe, overrides), out, as_json)
 
 
@@ -179,18 +187,93 @@ def check(
         raise typer.Exit(1)
 
 
+def _until(name: str, context: typer.Context, folder: Path, as_json: bool) -> None:
+    recipe = folder / "recipe.toml"
+    if not recipe.exists():
+        raise RecipeError([f"{folder} is not a run folder (no recipe.toml); start one with: tasklm fit … --out {folder}"])
+    _fit(_recipe(recipe, overrides_of(context.args)), folder, as_json, until=name)
+
+
 def _step(name: str, what: str) -> None:
     def step(context: typer.Context, folder: RunFolder, as_json: Json = False) -> None:
-        recipe = folder / "recipe.toml"
-        if not recipe.exists():
-            raise RecipeError([f"{folder} is not a run folder (no recipe.toml); start one with: tasklm fit … --out {folder}"])
-        _fit(_recipe(recipe, overrides_of(context.args)), folder, as_json, until=name)
+        _until(name, context, folder, as_json)
 
     step.__doc__ = f"{what}\n\n    Example: tasklm {name} runs/first\n    "
     app.command(name=name, context_settings=EXTRA)(step)
 
 
-_step("select", "Select the passages that matter for the task (after reading and cleaning, if that is not done).")
+@app.command(name="select", context_settings=EXTRA)
+def select_passages(
+    context: typer.Context,
+    folder: RunFolder,
+    explain: Annotated[str | None, typer.Option(help="Show why the passage with this id was selected, in place of selecting.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Select the passages that matter for the task (after reading and cleaning, if that is not done).
+
+    Example: tasklm select runs/first --explain 0f3a…
+    """
+    if explain is None:
+        _until("select", context, folder, as_json)
+        return
+    from dataclasses import asdict
+
+    from tasklm.looking import why_selected
+
+    reasons = why_selected(folder, explain, 5, Tracker(screen))
+    if as_json:
+        typer.echo(json.dumps(asdict(reasons), ensure_ascii=False))
+        return
+    out = Console()
+    _show_hit(out, reasons.hit, f"place {reasons.place + 1:,} of the selection")
+    out.print(f"asked for by {reasons.askers_in_all:,} examples; the best:", markup=False)
+    for asker in reasons.askers:
+        out.print(f"\n[{asker.label}] {asker.text}", markup=False, highlight=False)
+        out.print(f"  rank {asker.rank + 1:,}, score {asker.score:.2f} = {_sum_of(asker.terms)}", markup=False, highlight=False)
+
+
+@app.command()
+def search(
+    where: Annotated[Path, typer.Argument(help="Run folder, or files or a folder of text (indexed when first searched).")],
+    query: Annotated[str, typer.Argument(help="What to look for.")],
+    k: Annotated[int, typer.Option("--k", "-k", help="Passages to show.", min=1)] = 10,
+    cache: Annotated[Path | None, typer.Option(help="Where indexes are kept; by default the run's, or runs/.cache.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the passages that a query finds, with the words that counted.
+
+    Example: tasklm search texts/ "enzyme inhibits receptor" -k 3
+    """
+    from dataclasses import asdict
+
+    from tasklm.looking import find
+
+    hits = find(where, query, k, Tracker(screen), cache)
+    if as_json:
+        typer.echo(json.dumps([asdict(hit) for hit in hits], ensure_ascii=False))
+        return
+    if not hits:
+        typer.echo("no passage has a word of the query")
+    for rank, hit in enumerate(hits, 1):
+        _show_hit(Console(), hit, f"{rank}.")
+
+
+def _show_hit(out: Console, hit: Any, title: str) -> None:
+    text = Text(hit.text)
+    for start, end in hit.marked:
+        text.stylize("bold yellow", start, end)
+    out.print(f"{title}  {hit.score:.2f}  {hit.id}  {hit.source}", style="bold", markup=False, highlight=False)
+    out.print(text)
+    out.print()
+
+
+def _sum_of(terms: list[Any]) -> str:
+    """Returns what the terms add, as a sum of the largest parts."""
+    shown = [f"{term.term} {term.adds:.2f}" + (f" (asked {term.asked}×)" if term.asked > 1 else "") for term in terms[:8]]
+    rest = sum(term.adds for term in terms[8:])
+    return " + ".join([*shown, *([f"{len(terms) - 8} more {rest:.2f}"] if len(terms) > 8 else [])])
+
+
 _step("tokenize", "Train the vocabulary and turn the selected text into tokens, with what comes before if needed.")
 _step("train", "Stage 1: joint training, with what comes before if needed.")
 _step("finetune", "Stage 2: fine-tuning, with what comes before if needed.")

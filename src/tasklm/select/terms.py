@@ -19,8 +19,8 @@ def terms(text: str, stem: Callable[[str], str] | None = None) -> list[str]:
     do: single characters are in nearly every passage, and finding real words would need a dictionary.
     """
     found = words(text)
-    if not text.isascii():
-        found = _paired(found)
+    if not text.isascii() and any(len(word) == 1 and is_spaceless(word) for word in found):
+        found = [term for token in text.split() for term in _paired(words(token))]  # a space parts neighbours
     return found if stem is None else [stem(term) for term in found]
 
 

@@ -1,0 +1,136 @@
+"""Looking into a corpus: what a query finds, and why a passage was selected for a run."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from tasklm.corpus.sources import find_files
+from tasklm.corpus.store import PassageStore, build_store, corpus_key
+from tasklm.errors import DataError, RecipeError, RunError
+from tasklm.recipe import Recipe
+from tasklm.recipe_files import load
+from tasklm.runs import Artefacts
+from tasklm.select.base import Ranking, Workplace, bytes_of
+from tasklm.select.bm25 import open_index
+from tasklm.select.bm25_index import StoredIndex
+from tasklm.select.bm25_search import Scoring, search
+from tasklm.select.explain import Term, explained, spans
+from tasklm.select.queries import make_queries
+from tasklm.select.terms import stemmer
+from tasklm.tasks.reading import read_splits
+from tasklm.tracking import Tracker
+
+
+@dataclass
+class Hit:
+    """A passage that a query found."""
+
+    id: str
+    number: int
+    source: str
+    score: float
+    text: str
+    marked: list[tuple[int, int]]  # where the query's terms stand in the text
+    terms: list[Term]
+
+
+@dataclass
+class Asker:
+    """A task example that pulled a passage in."""
+
+    text: str
+    label: str
+    rank: int  # 0 = the example's best passage
+    score: float
+    terms: list[Term]
+
+
+@dataclass
+class Reasons:
+    """Why a passage is in a run's selection."""
+
+    hit: Hit
+    place: int  # in the selection, 0 = first
+    askers: list[Asker]  # best rank first
+    askers_in_all: int
+
+
+def find(where: Path, query: str, k: int, tracker: Tracker, cache: Path | None = None) -> list[Hit]:
+    """Returns the k best passages of a query; `where` is a run folder, or files or a folder of text."""
+    recipe, store, index = _opened(where, tracker, cache)
+    settings = recipe.select
+    stem = stemmer(settings.stemming)
+    (asked,) = make_queries([query], settings)
+    scoring = Scoring(settings.k1, settings.b, k)
+    with tempfile.TemporaryDirectory() as scratch:
+        place = Workplace(Artefacts(Path(scratch)), Path(scratch), tracker, bytes_of(settings.memory))
+        ranking = search(index, [asked], np.zeros(len(store), np.bool_), scoring, place)
+        found = list(zip(ranking.passages.tolist(), ranking.scores.tolist(), strict=True))
+    return [_hit(store, number, score, explained(asked, store.text(number), index, scoring, stem), recipe) for number, score in found]
+
+
+def why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reasons:
+    """Returns why the passage with this id (or number) is in the selection of the run, with at most `most` of its askers."""
+    recipe, store, index = _opened(folder, tracker, None)
+    settings = recipe.select
+    if settings.method not in ("bm25", "balanced"):
+        raise RecipeError([f"{folder} selected by {settings.method}, which has no queries to explain a passage by"])
+    place, number, score = _in_selection(folder / "selected" / "selected.parquet", name)
+    ranking = Ranking.load(folder / "selected" / "ranking")
+    entries = np.flatnonzero(ranking.passages == number)
+    queries = np.searchsorted(ranking.offsets, entries, side="right") - 1
+    ranks = entries - ranking.offsets[queries]
+    best = np.lexsort((queries, ranks))[:most]
+    examples = read_splits(recipe.data).train
+    asked = make_queries([example.text for example in examples], settings)
+    stem, scoring, text = stemmer(settings.stemming), Scoring(settings.k1, settings.b, settings.k or 1), store.text(number)
+    askers = [
+        Asker(examples[query].text, str(examples[query].label), rank, value, explained(asked[query], text, index, scoring, stem))
+        for query, rank, value in zip(
+            queries[best].tolist(), ranks[best].tolist(), np.asarray(ranking.scores)[entries[best]].tolist(), strict=True
+        )
+    ]
+    shared = [term for asker in askers for term in asker.terms]
+    return Reasons(_hit(store, number, score, shared, recipe), place, askers, len(entries))
+
+
+def _hit(store: PassageStore, number: int, score: float, found: list[Term], recipe: Recipe) -> Hit:
+    text = store.text(number)
+    marked = spans(text, {term.term for term in found}, stemmer(recipe.select.stemming))
+    return Hit(store.id(number), number, store.source(number), score, text, marked, found)
+
+
+def _in_selection(path: Path, name: str) -> tuple[int, int, float]:
+    """Returns (place, passage number, score) of a selected passage."""
+    if not path.exists():
+        raise RunError(f"nothing is selected in {path.parent.parent} yet. Run: tasklm select {path.parent.parent}")
+    table = pq.read_table(path, columns=["id", "number", "score"])
+    ids, numbers = table["id"].to_pylist(), table["number"].to_pylist()
+    at = ids.index(name) if name in ids else numbers.index(int(name)) if name.isdecimal() and int(name) in numbers else None
+    if at is None:
+        raise DataError(
+            f"the passage {name} is not in the selection", file=path, remedy="Ids stand in the column 'id'; 'tasklm search' shows them too."
+        )
+    return at, int(numbers[at]), float(table["score"][at].as_py())
+
+
+def _opened(where: Path, tracker: Tracker, cache: Path | None) -> tuple[Recipe, PassageStore, StoredIndex]:
+    """Returns the recipe, the corpus and the index of a run or of plain text; what is missing is made and kept."""
+    is_run = (where / "recipe.toml").exists()
+    recipe = load(where / "recipe.toml") if is_run else Recipe()
+    if recipe.select.engine == "spark":
+        raise RecipeError([f"the corpus of {where} is on Spark; only a corpus on this machine can be looked into"])
+    data = recipe.data
+    files = find_files(data.corpus if is_run else [str(where)])
+    beside = Path(recipe.hardware.cache) if recipe.hardware.cache else where.parent / ".cache" if is_run else Path("runs/.cache")
+    kept = Artefacts(cache or beside)
+    key = corpus_key(files, data.corpus_column, data.passage_words)
+    folder = kept.build(f"corpus-{key}", key, lambda part: build_store(part, files, data.corpus_column, data.passage_words, tracker))
+    store = PassageStore.open(folder)
+    place = Workplace(kept, kept.folder, tracker)
+    return recipe, store, open_index(store, kept, recipe.select.stemming, place.threads, tracker)
