@@ -351,14 +351,25 @@ def _remove(folder: Path) -> None:
 def _finish(folder: Path, number: int, found: Candidates, queries: Queries) -> None:
     """Writes the results of a batch."""
     keys = found.rows()
-    scales = np.repeat(queries.scales, found.counts)
+    numbers, scores = numbers_of(keys), (sums_of(keys) / np.repeat(queries.scales, found.counts)).astype(np.float32)
+    _order_ties(numbers, scores, found.counts)
     with full_disk_is_clear(folder):
         np.save(folder / f"counts-{number:05d}.npy", found.counts, allow_pickle=False)
-        np.save(folder / f"passages-{number:05d}.npy", numbers_of(keys), allow_pickle=False)
-        np.save(folder / f"scores-{number:05d}.npy", (sums_of(keys) / scales).astype(np.float32), allow_pickle=False)
+        np.save(folder / f"passages-{number:05d}.npy", numbers, allow_pickle=False)
+        np.save(folder / f"scores-{number:05d}.npy", scores, allow_pickle=False)
         write_json(folder / f"done-{number:05d}.json", {"queries": len(queries)})
     for older in folder.glob(f"open-{number:05d}-*"):
         _remove(older)
+
+
+def _order_ties(numbers: npt.NDArray[np.int64], scores: npt.NDArray[np.float32], counts: npt.NDArray[np.int64]) -> None:
+    """Puts passages whose scores are equal once they are single precision in the order of their numbers."""
+    ends = np.cumsum(counts)
+    wrong = np.flatnonzero((scores[1:] == scores[:-1]) & (numbers[1:] < numbers[:-1]))
+    for query in np.unique(np.searchsorted(ends, wrong, side="right")).tolist():
+        row = slice(ends[query] - counts[query], ends[query])
+        order = np.lexsort((numbers[row], -scores[row]))
+        numbers[row], scores[row] = numbers[row][order], scores[row][order]
 
 
 def _joined(folder: Path, batches: int) -> Ranking:
