@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasklm.corpus.decontaminate import MOST_EXAMPLES, _Runs, contaminated
+from tasklm.corpus.decontaminate import MOST_EXAMPLES, HeldOutRuns, contaminated
 from tasklm.corpus.store import PassageStore, build_store
 from tasklm.corpus.words import words
 from tasklm.tracking import SILENT
@@ -95,7 +95,7 @@ def brute(passage: str, texts: list[str], run: int) -> bool:
     st.integers(2, 9),
 )
 def test_agrees_with_the_plain_definition(passages: list[str], texts: list[str], run: int) -> None:
-    runs = _Runs({"test": texts}, run)
+    runs = HeldOutRuns({"test": texts}, run)
     places, _ = runs.find(passages)
     assert (places >= 0).tolist() == [brute(passage, texts, run) for passage in passages]
 
@@ -105,7 +105,7 @@ def test_agrees_with_the_plain_definition_on_long_texts() -> None:
     vocabulary = [f"w{i}" for i in range(5)]
     texts = [" ".join(draw.choices(vocabulary, k=draw.randrange(3, 60))) for _ in range(200)]
     passages = [" ".join(draw.choices(vocabulary, k=80)) for _ in range(200)]
-    runs = _Runs({"dev": texts[:100], "test": texts[100:]}, 7)
+    runs = HeldOutRuns({"dev": texts[:100], "test": texts[100:]}, 7)
     places, sizes = runs.find(passages)
     expected = [brute(passage, texts, 7) for passage in passages]
     assert any(expected)
@@ -121,7 +121,7 @@ def test_agrees_with_the_plain_definition_on_long_texts() -> None:
 
 
 def test_equal_hashes_of_unequal_words_ban_nothing() -> None:
-    runs = _Runs({"test": ["a b c d e f"]}, 5)
+    runs = HeldOutRuns({"test": ["a b c d e f"]}, 5)
     hashes, places, _ = runs._table
     # pretend that the first run's hash belongs to other words: its place now names the second run
     first, second = (int(np.flatnonzero(places == place)[0]) for place in (0, 1))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -198,3 +199,37 @@ def test_unknown_keys_are_told_without_a_traceback(files: Path, tmp_path: Path) 
 def test_every_verb_has_help_with_an_example(verb: str) -> None:
     result = runner.invoke(app, [verb, "--help"])
     assert result.exit_code == 0 and f"Example: tasklm {verb}" in result.stdout
+
+
+def test_search_shows_what_counted(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    write_jsonl(corpus, [{"text": text} for text in ("the cat sleeps", "a dog barks at the moon", "nothing of note")])
+    cache = ["--cache", str(tmp_path / "cache")]
+    hits = json.loads(runner.invoke(app, ["search", str(corpus), "moon dog moon", "--json", *cache]).stdout)
+    assert [hit["text"] for hit in hits] == ["a dog barks at the moon"]
+    assert [hits[0]["text"][start:end] for start, end in hits[0]["marked"]] == ["dog", "moon"]
+    assert [(term["term"], term["asked"], term["found"]) for term in hits[0]["terms"]] == [("moon", 2, 1), ("dog", 1, 1)]
+    assert sum(term["adds"] for term in hits[0]["terms"]) == pytest.approx(hits[0]["score"], rel=1e-5)
+    assert "a dog barks" in runner.invoke(app, ["search", str(corpus), "moon", *cache]).stdout
+    assert "no passage" in runner.invoke(app, ["search", str(corpus), "zebra", *cache]).stdout
+
+
+def test_explain_names_the_examples_that_pulled_a_passage_in(files: Path, tmp_path: Path) -> None:
+    given, out = options(files, select__passages="30"), tmp_path / "run"
+    train, corpus = given.pop("data.train"), given.pop("data.corpus")
+    recipe = tmp_path / "recipe.toml"
+    runner.invoke(app, ["init", train, "--corpus", corpus, "--to", str(recipe), *words(given)])
+    out.mkdir()
+    (out / "recipe.toml").write_text(recipe.read_text(encoding="utf-8"), encoding="utf-8")
+    assert runner.invoke(app, ["select", str(out)]).exit_code == 0
+    row = pq.read_table(out / "selected" / "selected.parquet").to_pylist()[0]
+    reasons = json.loads(runner.invoke(app, ["select", str(out), "--explain", row["id"], "--json"]).stdout)
+    texts = [json.loads(line)["text"] for line in Path(train).read_text(encoding="utf-8").splitlines()]
+    assert reasons["hit"]["text"] == row["text"] and reasons["place"] == 0
+    assert [texts.index(asker["text"]) for asker in reasons["askers"]] == row["asked_by"][:5]
+    for asker in reasons["askers"]:
+        assert sum(term["adds"] for term in asker["terms"]) == pytest.approx(asker["score"], rel=1e-5)
+    shown = runner.invoke(app, ["select", str(out), "--explain", row["id"]]).stdout
+    assert "place 1 of the selection" in shown and "rank 1, score" in shown
+    wrong = runner.invoke(app, ["select", str(out), "--explain", "nowhere"])
+    assert "the passage nowhere is not in the selection" in str(wrong.exception)

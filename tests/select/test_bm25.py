@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from tasklm.recipe import Select
 from tasklm.runs import Artefacts
 from tasklm.select import bm25_search, bm25_text
 from tasklm.select.base import SELECTORS, Workplace
+from tasklm.select.bm25_index import FreshIndex
+from tasklm.select.bm25_search import Scoring
 from tasklm.select.terms import terms
 from tasklm.tracking import SILENT
 
@@ -154,3 +157,82 @@ def test_any_small_store(make_store, tmp_path: Path, passages, queries, k, seed)
         k,
         banned,
     )
+
+
+def close_scores(found: list[int], scores: list[list[int]], best: int) -> bm25_search.Candidates:
+    """Candidates with the given sums; passage numbers count from 0 in each row."""
+    with ThreadPoolExecutor(1) as pool:
+        made = bm25_search.Candidates(len(scores), best, 1000, 1, pool)
+        for row, sums in enumerate(scores):
+            made.keys[row, : len(sums)] = [(total << 32) | (0xFFFFFFFF - number) for number, total in enumerate(sums)]
+            made.counts[row] = found[row]
+        made.sort()
+    return made
+
+
+def test_a_last_place_too_close_to_call_is_settled_by_exact_scores():
+    sums = [[900_000, 500_010, 500_000, 499_990, 100_000], [900_000, 700_000, 500_000, 300_000, 100_000]]
+    found = close_scores([5, 5], sums, best=5)
+    queries = bm25_search.Queries(*(np.zeros(0),) * 1, np.array([0, 4, 8]), *(np.zeros(0),) * 5)
+    close = bm25_search.too_close(found, queries, k=2)
+    assert list(zip(close.query.tolist(), close.number.tolist(), strict=True)) == [(0, 1), (0, 2), (0, 3)]
+    bm25_search.settle(found, close, np.array([1.0, 1.0, 2.0]), k=2)  # passage 3 is really the best of the three
+    assert bm25_search.numbers_of(found.keys[0, :2]).tolist() == [0, 3] and found.counts.tolist() == [2, 2]
+    found = close_scores([5, 5], sums, best=5)
+    bm25_search.settle(found, close, np.array([1.0, 1.0, 1.0]), k=2)  # a tie goes to the lower number
+    assert bm25_search.numbers_of(found.keys[0, :2]).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("memory", [1, 40_000, 1 << 30])
+def test_any_memory_gives_the_same(make_store, make_texts, tmp_path, memory):
+    store, queries = make_store(make_texts(400, seed=11)), [terms(text) for text in make_texts(40, seed=12)]
+    index = FreshIndex(store, None, 2)
+    banned = np.zeros(400, bool)
+    whole = bm25_search.search(index, queries, banned, Scoring(1.2, 0.75, 9), Workplace(Artefacts(tmp_path), tmp_path / "a", SILENT))
+    place = Workplace(Artefacts(tmp_path), tmp_path / "b", SILENT, memory, 3)
+    parts = bm25_search.search(index, queries, banned, Scoring(1.2, 0.75, 9), place)
+    for name in ("offsets", "passages", "scores"):
+        np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))
+    assert len(list((tmp_path / "b").glob("search-*/done-*"))) == (40 if memory == 1 else 1 if memory == 1 << 30 else 4)
+
+
+def test_an_interrupted_search_goes_on_after_its_finished_blocks(make_store, make_texts, tmp_path, monkeypatch):
+    monkeypatch.setattr(bm25_text, "BLOCK_PASSAGES", 50)
+    monkeypatch.setattr(bm25_search, "_SAVE_EVERY", -1.0)
+    monkeypatch.setattr(bm25_search, "_BATCH_QUERIES", 10)
+    store, queries = make_store(make_texts(400, seed=13)), [terms(text) for text in make_texts(30, seed=14)]
+    place, scoring, banned = Workplace(Artefacts(tmp_path), tmp_path / "scratch", SILENT), Scoring(1.2, 0.75, 9), np.zeros(400, bool)
+    seen: list[int] = []
+
+    class Dying(FreshIndex):
+        left = 12  # the second batch dies in its fifth block
+
+        def blocks(self, first=0):
+            for block in super().blocks(first):
+                if len(seen) == self.left:
+                    raise KeyboardInterrupt
+                seen.append(block.start)
+                yield block
+
+        def statistics(self, terms):
+            return FreshIndex(store, None, 1).statistics(terms)
+
+    with pytest.raises(KeyboardInterrupt):
+        bm25_search.search(Dying(store, None, 1), queries, banned, scoring, place)
+    assert len(list((tmp_path / "scratch").glob("search-*/open-00001-00004/done.json"))) == 1
+    del seen[:]
+    again = Dying(store, None, 1)
+    again.left = 10**9
+    found = bm25_search.search(again, queries, banned, scoring, place)
+    assert seen[:4] == [200, 250, 300, 350]
+    assert seen.count(0) == len(seen[4:]) // 8  # the third batch, and blocks read again for exact scores
+    fresh = Workplace(Artefacts(tmp_path), tmp_path / "fresh", SILENT)
+    straight = bm25_search.search(FreshIndex(store, None, 1), queries, banned, scoring, fresh)
+    for name in ("offsets", "passages", "scores"):
+        np.testing.assert_array_equal(getattr(straight, name), getattr(found, name))
+
+
+def test_pairs_of_characters_stand_for_words_where_there_are_no_spaces(make_store, tmp_path):
+    assert terms("日本語 is 日 本") == ["日本", "本語", "is", "日", "本"]
+    store = make_store(["本日は晴天", "日本の天気", "日 本"])
+    assert ranked(store, ["日本"], tmp_path, 3).passages.tolist() == [1]

@@ -31,7 +31,7 @@ class Contamination:
     unchecked: int = 0  # task texts under FEWEST_WORDS words
 
 
-class _Runs:
+class HeldOutRuns:
     """Every run of words of the task texts, in a table of hashes that also knows the words themselves."""
 
     def __init__(self, splits: Mapping[str, Sequence[str]], run_words: int) -> None:
@@ -93,7 +93,7 @@ def contaminated(store: PassageStore, splits: Mapping[str, Sequence[str]], run_w
     A text shorter than that, but of 5 words or more, bans the passages that contain it as a whole; one under 5 words is
     not checked. Runs are found by hash and compared word by word, so that no passage is banned by chance.
     """
-    runs = _Runs(splits, run_words)
+    runs = HeldOutRuns(splits, run_words)
     result = Contamination(np.zeros(len(store), dtype=np.bool_), short=runs.short, unchecked=runs.unchecked)
     if not runs.task.size:
         return result

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasklm.corpus.decontaminate import MOST_EXAMPLES, Contamination, _Runs
+from tasklm.corpus.decontaminate import MOST_EXAMPLES, Contamination, HeldOutRuns
 from tasklm.corpus.spark_files import Chunk, CorpusFile, FileEnd, Sizes, files_key, only_chunks, read_chunks
 from tasklm.corpus.spark_session import Spark, spark_errors_are_clear
 from tasklm.errors import DataError, RunError
@@ -268,7 +268,7 @@ def _wanted_passages(chunk: Chunk, wanted: Any) -> Iterator[list[tuple[int, str,
 
 def contaminated_on_spark(store: SparkStore, splits: Mapping[str, Sequence[str]], run_words: int, tracker: Tracker) -> Contamination:
     """Returns what `contaminated` returns for a PassageStore of the same files."""
-    runs = _Runs(splits, run_words)
+    runs = HeldOutRuns(splits, run_words)
     result = Contamination(np.zeros(len(store), np.bool_), short=runs.short, unchecked=runs.unchecked)
     if not runs.task.size:
         return result

@@ -258,7 +258,7 @@ def search(index: Index, queries: Sequence[Sequence[str]], banned: npt.NDArray[n
     statistics = index.statistics(terms)
     allowed = index.passages - int(np.count_nonzero(banned))
     best = min(scoring.k + SPARE, allowed)
-    batches = list(_batches(queries, row_width(best, allowed), place.memory))
+    batches = list(batches_of(queries, row_width(best, allowed), place.memory))
     folder = place.scratch / f"search-{digest([asked, scoring.k, scoring.k1, scoring.b, batches, index.key])}"
     folder.mkdir(parents=True, exist_ok=True)
     clock = time.monotonic()
@@ -270,11 +270,11 @@ def search(index: Index, queries: Sequence[Sequence[str]], banned: npt.NDArray[n
             prepared = prepare(queries[first:last], terms, statistics, place.memory // 8 // (1 << 18))
             found = Candidates(len(prepared), best, allowed, place.threads, pool)
             _search_batch(index, prepared, found, banned, scoring, statistics, folder / f"open-{number:05d}", bar, clock)
-            _finish(folder, number, found, prepared)
-    return _joined(folder, len(batches))
+            write_batch(folder, number, found, prepared)
+    return joined(folder, len(batches))
 
 
-def _batches(queries: Sequence[Sequence[str]], width: int, memory: int) -> Iterator[tuple[int, int]]:
+def batches_of(queries: Sequence[Sequence[str]], width: int, memory: int) -> Iterator[tuple[int, int]]:
     """Yields (first, last + 1) of queries whose candidates fit into a quarter of the memory."""
     most = min(max(1, memory // 4 // (8 * width)), _BATCH_QUERIES)
     first, words = 0, 0
@@ -348,7 +348,7 @@ def _remove(folder: Path) -> None:
     folder.rmdir()
 
 
-def _finish(folder: Path, number: int, found: Candidates, queries: Queries) -> None:
+def write_batch(folder: Path, number: int, found: Candidates, queries: Queries) -> None:
     """Writes the results of a batch."""
     keys = found.rows()
     numbers, scores = numbers_of(keys), (sums_of(keys) / np.repeat(queries.scales, found.counts)).astype(np.float32)
@@ -372,7 +372,7 @@ def _order_ties(numbers: npt.NDArray[np.int64], scores: npt.NDArray[np.float32],
         numbers[row], scores[row] = numbers[row][order], scores[row][order]
 
 
-def _joined(folder: Path, batches: int) -> Ranking:
+def joined(folder: Path, batches: int) -> Ranking:
     """Returns the results of all batches; of more than one, as maps of a file."""
     counts = [np.load(folder / f"counts-{number:05d}.npy") for number in range(batches)]
     offsets = np.concatenate([np.zeros(1, np.int64), *map(np.asarray, counts)]).cumsum()

@@ -38,16 +38,16 @@ from tasklm.select.bm25_search import (
     Queries,
     Scorer,
     Scoring,
-    _batches,
-    _finish,
-    _joined,
+    batches_of,
     exact,
+    joined,
     norms_of,
     prepare,
     query_terms,
     row_width,
     settle,
     too_close,
+    write_batch,
 )
 from tasklm.select.bm25_text import raw_block
 from tasklm.select.checks import require_passages
@@ -68,7 +68,7 @@ def spark_search(
     """Returns each query's k best passages that are not banned, found on the cluster; batches that are done are kept."""
     allowed = require_passages(len(store), banned)
     best = min(scoring.k + SPARE, allowed)
-    batches = list(_batches(queries, row_width(best, allowed), place.memory))
+    batches = list(batches_of(queries, row_width(best, allowed), place.memory))
     terms, words, bounds = query_terms(queries)
     asked = hashlib.blake2b(b"".join(part.tobytes() for part in (terms, words, bounds, banned)), digest_size=12).hexdigest()
     folder = place.scratch / f"search-{digest([store.key, asked, scoring.k, scoring.k1, scoring.b, stemming, batches])}"
@@ -82,11 +82,11 @@ def spark_search(
                 prepared = prepare(queries[first:last], terms, search.statistics, max(1, place.memory // 8 // (1 << 16)))
                 found = Candidates(len(prepared), best, allowed, place.threads, pool)
                 search.fill(found, prepared, allowed)
-                _finish(folder, number, found, prepared)
+                write_batch(folder, number, found, prepared)
             bar.advance(last - first)
         if search is not None:
             search.close()
-    return _joined(folder, len(batches))
+    return joined(folder, len(batches))
 
 
 class _Search:
