@@ -26,7 +26,7 @@ from tasklm.registry import Registry
 from tasklm.runs import Artefacts, full_disk_is_clear
 from tasklm.tracking import Tracker
 
-LEAST_MEMORY = 64 << 20  # bytes with which scoring can work
+LEAST_MEMORY = 256 << 20  # bytes with which scoring can work
 ASKED_KEPT = 20  # task examples remembered per chosen passage
 _ENTRIES_AT_ONCE = 1 << 21  # ranking entries held in temporary arrays by `union`
 _NEVER = np.iinfo(np.int32).max
