@@ -13,9 +13,10 @@ import pytest
 
 from tasklm.corpus.words import words
 from tasklm.errors import DataError
+from tasklm.recipe import Select
 from tasklm.runs import Artefacts
 from tasklm.select import elastic, elastic_index
-from tasklm.select.base import Ranking, Workplace
+from tasklm.select.base import SELECTORS, Ranking, Workplace
 from tasklm.select.elastic import elastic_ranking
 from tasklm.select.terms import terms
 from tasklm.tracking import SILENT, Tracker
@@ -226,3 +227,17 @@ def test_the_double_scores_like_lucene(double, make_store, tmp_path, dials):
 def test_stored_lengths_follow_lucene():
     # from the definition: exact to 39, then steps of 2 up to 55, of 4 up to 87, of 8 …
     assert [stored_length(n) for n in (0, 7, 39, 40, 41, 55, 56, 59, 60, 127)] == [0, 7, 39, 40, 40, 54, 56, 56, 60, 120]
+
+
+@pytest.mark.parametrize("method", ["bm25", "balanced"])
+def test_the_recipe_chooses_the_engine(double, make_store, make_texts, tmp_path, method):
+    store, texts = make_store(with_words(make_texts(120, seed=21))), make_texts(6, seed=22)
+    found = []
+    for engine in ("local", "elastic"):
+        selector = SELECTORS.get(method)(Select(method=method, engine=engine, url=double.url))
+        selector.fit(texts, ["a", "b"] * 3)
+        place = Workplace(Artefacts(tmp_path), tmp_path / engine, SILENT)
+        place.scratch.mkdir()
+        found.append(selector.choose(selector.score(store, np.zeros(len(store), bool), 10, place), 15))
+    np.testing.assert_array_equal(found[0].passages, found[1].passages)
+    assert double.indexes

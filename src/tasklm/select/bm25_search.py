@@ -261,7 +261,6 @@ def search(index: Index, queries: Sequence[Sequence[str]], banned: npt.NDArray[n
     batches = list(batches_of(queries, row_width(best, allowed), place.memory))
     folder = place.scratch / f"search-{digest([asked, scoring.k, scoring.k1, scoring.b, batches, index.key])}"
     folder.mkdir(parents=True, exist_ok=True)
-    clock = time.monotonic()
     with place.tracker.progress("search", total=len(queries) * max(index.count, 1)) as bar, ThreadPoolExecutor(place.threads) as pool:
         for number, (first, last) in enumerate(batches):
             if (folder / f"done-{number:05d}.json").exists():
@@ -269,7 +268,7 @@ def search(index: Index, queries: Sequence[Sequence[str]], banned: npt.NDArray[n
                 continue
             prepared = prepare(queries[first:last], terms, statistics, place.memory // 8 // (1 << 18))
             found = Candidates(len(prepared), best, allowed, place.threads, pool)
-            _search_batch(index, prepared, found, banned, scoring, statistics, folder / f"open-{number:05d}", bar, clock)
+            _search_batch(index, prepared, found, banned, scoring, statistics, folder / f"open-{number:05d}", bar)
             write_batch(folder, number, found, prepared)
     return joined(folder, len(batches))
 
@@ -296,16 +295,16 @@ def _search_batch(
     statistics: Statistics,
     record: Path,
     bar: Bar,
-    clock: float,
 ) -> None:
     done = _restore(record, found)
     bar.advance(done * len(queries))
-    saved, scored, passages, scorer = time.monotonic(), 0, 0, Scorer(queries, found)
+    started = saved = time.monotonic()
+    scored, passages, scorer = 0, 0, Scorer(queries, found)
     for block in index.blocks(done):
         here = np.ascontiguousarray(banned[block.start : block.stop])
         scorer.add(block, here, norms_of(block, statistics, scoring))
         done, scored, passages = done + 1, scored + len(queries), passages + block.stop - block.start
-        seconds = max(time.monotonic() - saved, 1e-9) if not scored else max(time.monotonic() - clock, 1e-9)
+        seconds = max(time.monotonic() - started, 1e-9)
         bar.advance(len(queries), f"{passages / seconds:,.0f} passages/s, {scored / index.count / seconds:,.0f} queries/s")
         if time.monotonic() - saved > _SAVE_EVERY and done < index.count:
             _save(record, found, done)
