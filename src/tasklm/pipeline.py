@@ -25,7 +25,7 @@ from tasklm.recipe import Recipe
 from tasklm.recipe_files import absolute, dump
 from tasklm.registry import nearest
 from tasklm.runs import Artefacts, locked, read_json, write_json, write_text
-from tasklm.selecting import select
+from tasklm.selecting import check_settings, select
 from tasklm.tasks.audit import Finding, refuse
 from tasklm.tracking import EventFile, Tracker
 from tasklm.train.hardware import set_up
@@ -69,6 +69,7 @@ def check(recipe: Recipe, folder: Path, tracker: Tracker) -> list[Finding]:
 def fit(recipe: Recipe, folder: Path, tracker: Tracker, until: str = "report") -> Scores | None:
     """Runs the whole flow (or as far as `until`) and returns the scores; what is done already is skipped."""
     _known_comparisons(recipe)
+    check_settings(recipe.select)
     with locked(folder):
         return _flow(open_run(recipe, folder, tracker), until)
 

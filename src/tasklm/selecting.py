@@ -15,10 +15,18 @@ from tasklm.runs import digest
 from tasklm.select.base import SELECTORS, Chosen, Passages, Ranking, Selector, Workplace, bytes_of, write_selection
 from tasklm.select.bm25_spark import FetchedPassages
 from tasklm.select.near_duplicates import without_near_duplicates
+from tasklm.select.terms import stemmer
 from tasklm.workspace import CorpusData, Run, TaskData
 
 _SPARE_FETCHED = 1.25  # of the passages wanted are brought from a cluster, so that near copies can be left out
 _HOW = ("memory", "index", "master", "spark", "url")  # settings that change how fast, not what is selected
+
+
+def check_settings(settings: Select) -> None:
+    """Raises at once what would otherwise show only after the corpus was read."""
+    SELECTORS.get(settings.method)
+    bytes_of(settings.memory)
+    stemmer(settings.stemming)
 
 
 def fitted(settings: Select, task: TaskData) -> Selector:

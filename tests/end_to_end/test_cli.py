@@ -233,3 +233,18 @@ def test_explain_names_the_examples_that_pulled_a_passage_in(files: Path, tmp_pa
     assert "place 1 of the selection" in shown and "rank 1, score" in shown
     wrong = runner.invoke(app, ["select", str(out), "--explain", "nowhere"])
     assert "the passage nowhere is not in the selection" in str(wrong.exception)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"select__memory": "lots"}, "'lots' is not a size of at least 256 MiB"),
+        ({"select__memory": "3MB"}, "'3MB' is not a size"),
+        ({"select__method": "bm52"}, "bm25"),
+        ({"select__stemming": "klingon"}, "no stemmer for 'klingon'"),
+        ({"select__engine": "spork"}, "spark"),
+    ],
+)
+def test_wrong_settings_of_selection_are_said_before_anything_is_read(files: Path, tmp_path: Path, change, message) -> None:
+    assert message in fit_error(files, tmp_path / "run", **change)
+    assert not (tmp_path / ".cache").exists()
