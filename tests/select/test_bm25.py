@@ -193,7 +193,7 @@ def test_any_memory_gives_the_same(make_store, make_texts, tmp_path, memory):
     parts = bm25_search.search(index, queries, banned, Scoring(1.2, 0.75, 9), place)
     for name in ("offsets", "passages", "scores"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))
-    assert len(list((tmp_path / "b").glob("search-*/done-*"))) == (40 if memory == 1 else 1 if memory == 1 << 30 else 4)
+    assert len(list((tmp_path / "b").glob("search-*/done-*"))) == (40 if memory == 1 else 1 if memory == 1 << 30 else 6)
 
 
 def test_an_interrupted_search_goes_on_after_its_finished_blocks(make_store, make_texts, tmp_path, monkeypatch):

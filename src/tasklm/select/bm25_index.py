@@ -8,6 +8,7 @@ block that another index of the same folder holds already is taken over: a corpu
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import time
@@ -115,12 +116,16 @@ class StoredIndex:
         self._checked: set[int] = set()
 
     def blocks(self, first: int = 0) -> Iterator[Block]:
-        """Yields the blocks; each is compared with its checksums when it is first handed out."""
+        """Yields the blocks; each is compared with its checksums when it is first handed out.
+
+        Once a block was used its pages are given back, so that a large index does not fill the memory of this process.
+        """
         for number in range(first, self.count):
             if number not in self._checked:
                 _verify(self._blocks[number], self.folder / _block_name(number))
                 self._checked.add(number)
             yield self._blocks[number]
+            _let_go(self._blocks[number])
 
     def statistics(self, terms: npt.NDArray[np.uint64]) -> Statistics:
         """Returns what BM25 must know, with the frequencies of these terms."""
@@ -291,6 +296,14 @@ def _open_block(folder: Path) -> Block:
     if not lengths_fit:
         raise damaged(index)
     return Block(record["start"], record["stop"], **arrays)
+
+
+def _let_go(block: Block) -> None:
+    """Tells the system that the mapped pages of a block are not needed for now."""
+    for name in _ARRAYS:
+        mapped = getattr(getattr(block, name).base, "_mmap", None)
+        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _verify(block: Block, folder: Path) -> None:

@@ -274,8 +274,8 @@ def search(index: Index, queries: Sequence[Sequence[str]], banned: npt.NDArray[n
 
 
 def batches_of(queries: Sequence[Sequence[str]], width: int, memory: int) -> Iterator[tuple[int, int]]:
-    """Yields (first, last + 1) of queries whose candidates fit into a quarter of the memory."""
-    most = min(max(1, memory // 4 // (8 * width)), _BATCH_QUERIES)
+    """Yields (first, last + 1) of queries whose candidates fit into a sixth of the memory: writing them down takes more than that again."""
+    most = min(max(1, memory // 6 // (8 * width)), _BATCH_QUERIES)
     first, words = 0, 0
     for number, query in enumerate(queries):
         if number > first and (number - first == most or words + len(query) > _BATCH_WORDS):
