@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from tasklm.corpus.sources import find_files
-from tasklm.corpus.store import PassageStore, build_store, corpus_key
+from tasklm.corpus.store import PassageStore, kept_store
 from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.recipe import Recipe
 from tasklm.recipe_files import load
 from tasklm.runs import Artefacts
-from tasklm.select.base import Ranking, Workplace, bytes_of
+from tasklm.select.base import Ranking, Workplace, bytes_of, usable_cores
 from tasklm.select.bm25 import open_index
 from tasklm.select.bm25_index import StoredIndex
 from tasklm.select.bm25_search import Scoring, search
@@ -81,7 +80,7 @@ def why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reason
     if settings.method not in ("bm25", "balanced"):
         raise RecipeError([f"{folder} selected by {settings.method}, which has no queries to explain a passage by"])
     place, number, score = _in_selection(folder / "selected" / "selected.parquet", name)
-    ranking = Ranking.load(folder / "selected" / "ranking")
+    ranking = Ranking.load(folder / "ranking")
     entries = np.flatnonzero(ranking.passages == number)
     queries = np.searchsorted(ranking.offsets, entries, side="right") - 1
     ranks = entries - ranking.offsets[queries]
@@ -126,11 +125,8 @@ def _opened(where: Path, tracker: Tracker, cache: Path | None) -> tuple[Recipe, 
     if recipe.select.engine == "spark":
         raise RecipeError([f"the corpus of {where} is on Spark; only a corpus on this machine can be looked into"])
     data = recipe.data
-    files = find_files(data.corpus if is_run else [str(where)])
     beside = Path(recipe.hardware.cache) if recipe.hardware.cache else where.parent / ".cache" if is_run else Path("runs/.cache")
     kept = Artefacts(cache or beside)
-    key = corpus_key(files, data.corpus_column, data.passage_words)
-    folder = kept.build(f"corpus-{key}", key, lambda part: build_store(part, files, data.corpus_column, data.passage_words, tracker))
-    store = PassageStore.open(folder)
-    place = Workplace(kept, kept.folder, tracker)
-    return recipe, store, open_index(store, kept, recipe.select.stemming, place.threads, tracker)
+    paths = data.corpus if is_run else [str(where)]
+    store, _, _ = kept_store(paths, data.corpus_column, data.passage_words, kept, tracker)
+    return recipe, store, open_index(store, kept, recipe.select.stemming, usable_cores(), tracker)

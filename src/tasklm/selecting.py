@@ -18,8 +18,8 @@ from tasklm.select.near_duplicates import without_near_duplicates
 from tasklm.select.terms import stemmer
 from tasklm.workspace import CorpusData, Run, TaskData
 
-_SPARE_FETCHED = 1.25  # of the passages wanted are brought from a cluster, so that near copies can be left out
-_HOW = ("memory", "index", "master", "spark", "url")  # settings that change how fast, not what is selected
+_HOW = ("memory", "index", "master", "spark", "url")  # settings that change how fast, not what is found
+_AFTER_SCORING = ("k", "passages", "near_duplicates")  # settings of choosing, and k, which a plan decides
 
 
 def check_settings(settings: Select) -> None:
@@ -39,11 +39,13 @@ def fitted(settings: Select, task: TaskData) -> Selector:
 def select(run: Run, task: TaskData, corpus: CorpusData, plan: Plan) -> tuple[Path, str]:
     """Returns the Parquet file of the selected passages and its key."""
     settings = run.recipe.select
-    key = digest([task.key, corpus.key, plan.k, plan.passages, _what(settings)])
+    k = _k(settings, corpus, plan)
+    ranking_key = digest([task.key, corpus.key, k, _what(settings)])
+    key = digest([ranking_key, plan.passages, settings.near_duplicates])
 
     def build(folder: Path) -> None:
         selector = fitted(settings, task)
-        ranking = _ranking(run, selector, corpus, plan, folder)
+        ranking = _ranking(run, selector, corpus, k, ranking_key)
         chosen, texts = _chosen(run, selector, ranking, corpus, plan, folder)
         if not len(chosen.passages):
             raise DataError(
@@ -61,37 +63,46 @@ def select(run: Run, task: TaskData, corpus: CorpusData, plan: Plan) -> tuple[Pa
 
 
 def _what(settings: Select) -> dict[str, Any]:
-    """Returns the settings that decide what is selected; here and on Spark it is the same."""
-    values = {name: value for name, value in dataclasses.asdict(settings).items() if name not in _HOW}
+    """Returns the settings that decide what scoring finds; here and on Spark it is the same."""
+    values = {name: value for name, value in dataclasses.asdict(settings).items() if name not in _HOW + _AFTER_SCORING}
     return values | {"engine": "elastic" if settings.engine == "elastic" else "exact"}
 
 
-def _ranking(run: Run, selector: Selector, corpus: CorpusData, plan: Plan, folder: Path) -> Ranking:
-    """Returns the stored ranking, scored first unless it is there: another number of passages is then free."""
-    settings = run.recipe.select
-    in_all = len(corpus.store) if settings.near_duplicates or not plan.passages else plan.passages
-    k = plan.k if selector.per_example else in_all
-    ranking, scratch = folder / "ranking", folder / "scratch"
-    if not (ranking / "done").exists():
+def _k(settings: Select, corpus: CorpusData, plan: Plan) -> int:
+    """Returns how many passages are ranked: per example, or in all, where leaving out near copies may need any of them."""
+    if SELECTORS.get(settings.method).per_example:
+        return plan.k
+    return len(corpus.store) if settings.near_duplicates or not plan.passages else plan.passages
+
+
+def _ranking(run: Run, selector: Selector, corpus: CorpusData, k: int, key: str) -> Ranking:
+    """Returns the ranking, an artefact of its own: another number of passages is then chosen without scoring again."""
+
+    def build(folder: Path) -> None:
+        scratch = folder / "scratch"
         scratch.mkdir(exist_ok=True)
-        place = Workplace(run.cache, scratch, run.tracker, bytes_of(settings.memory), run.machine.threads)
-        selector.score(corpus.store, corpus.contamination.banned, k, place).save(ranking)
-        (ranking / "done").touch()
-    shutil.rmtree(scratch, ignore_errors=True)
-    return Ranking.load(ranking)
+        place = Workplace(run.cache, scratch, run.tracker, bytes_of(run.recipe.select.memory), run.machine.threads)
+        selector.score(corpus.store, corpus.contamination.banned, k, place).save(folder)
+        shutil.rmtree(scratch)
+
+    return Ranking.load(run.artefacts.build("ranking", key, build))
 
 
 def _chosen(run: Run, selector: Selector, ranking: Ranking, corpus: CorpusData, plan: Plan, folder: Path) -> tuple[Chosen, Passages]:
     """Returns the chosen passages without near copies, and where their texts are."""
-    threshold = run.recipe.select.near_duplicates
+    threshold, wanted = run.recipe.select.near_duplicates, plan.passages
     if not isinstance(corpus.store, SparkStore):
-        chosen = selector.choose(ranking, None if threshold else plan.passages)
+        chosen = selector.choose(ranking, None if threshold else wanted)
         if threshold:
-            chosen = without_near_duplicates(chosen, corpus.store, threshold, plan.passages, run.tracker)
+            chosen = without_near_duplicates(chosen, corpus.store, threshold, wanted, run.tracker)
         return chosen, corpus.store
-    enough = int(_SPARE_FETCHED * plan.passages) if threshold and plan.passages else plan.passages
-    chosen = selector.choose(ranking, enough)
-    texts = FetchedPassages(corpus.store, chosen.passages, folder)
-    if threshold:
-        chosen = without_near_duplicates(chosen, texts, threshold, plan.passages, run.tracker)
-    return chosen, texts
+    enough = wanted
+    while True:  # texts come from the cluster: no more of them than it takes to have enough without near copies
+        pool = selector.choose(ranking, enough)
+        texts = FetchedPassages(corpus.store, pool.passages, folder)
+        if not threshold:
+            return pool, texts
+        chosen = without_near_duplicates(pool, texts, threshold, wanted, run.tracker)
+        if enough is None or wanted is None or len(chosen.passages) == wanted or len(pool.passages) < enough:
+            return chosen, texts
+        enough = enough + max(wanted // 4, 2 * (wanted - len(chosen.passages)))

@@ -11,11 +11,10 @@ import pyarrow.parquet as pq
 
 from tasklm.budget import Plan
 from tasklm.corpus.decontaminate import Contamination, contaminated
-from tasklm.corpus.sources import find_files
 from tasklm.corpus.spark_files import list_files
 from tasklm.corpus.spark_session import Spark
 from tasklm.corpus.spark_store import SparkStore, build_spark_store, contaminated_on_spark, spark_corpus_key
-from tasklm.corpus.store import PassageStore, build_store, corpus_key
+from tasklm.corpus.store import PassageStore, kept_store
 from tasklm.encoders.sizes import shape_of
 from tasklm.errors import DataError
 from tasklm.planning import stage_plan
@@ -55,7 +54,11 @@ def prepare_corpus(run: Run, task: TaskData) -> CorpusData | None:
     data, tracker = run.recipe.data, run.tracker
     if not data.corpus:
         return None
-    store, key, name = _spark_store(run) if run.recipe.select.engine == "spark" else _local_store(run)
+    store: PassageStore | SparkStore
+    if run.recipe.select.engine == "spark":
+        store, key, name = _spark_store(run)
+    else:
+        store, key, name = kept_store(data.corpus, data.corpus_column, data.passage_words, run.cache, tracker)
     held_out = {split: task.texts(split) for split in ("dev", "test") if task.texts(split)}
     banned_key = digest([key, held_out, data.contamination_words])
 
@@ -70,18 +73,8 @@ def prepare_corpus(run: Run, task: TaskData) -> CorpusData | None:
     return CorpusData(store, found, audit_corpus(store, task.splits, found), digest([key, banned_key]), name)
 
 
-def _local_store(run: Run) -> tuple[PassageStore | SparkStore, str, str]:
-    """Returns the passages of the corpus, their key and the name of their artefact."""
-    data = run.recipe.data
-    files = find_files(data.corpus)
-    key = corpus_key(files, data.corpus_column, data.passage_words)
-    name = f"corpus-{key}"
-    folder = run.cache.build(name, key, lambda part: build_store(part, files, data.corpus_column, data.passage_words, run.tracker))
-    return PassageStore.open(folder), key, name
-
-
-def _spark_store(run: Run) -> tuple[PassageStore | SparkStore, str, str]:
-    """Returns the same of a corpus that stays on a cluster."""
+def _spark_store(run: Run) -> tuple[SparkStore, str, str]:
+    """Returns the passages of a corpus that stays on a cluster, their key and the name of their artefact."""
     data, settings = run.recipe.data, run.recipe.select
     spark = Spark(settings.master, settings.spark)
     files = list_files(data.corpus, spark)

@@ -248,3 +248,20 @@ def test_explain_names_the_examples_that_pulled_a_passage_in(files: Path, tmp_pa
 def test_wrong_settings_of_selection_are_said_before_anything_is_read(files: Path, tmp_path: Path, change, message) -> None:
     assert message in fit_error(files, tmp_path / "run", **change)
     assert not (tmp_path / ".cache").exists()
+
+
+def test_another_number_of_passages_is_chosen_without_scoring_again(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, out = options(files, select__passages="30"), tmp_path / "run"
+    train, corpus = given.pop("data.train"), given.pop("data.corpus")
+    recipe = tmp_path / "recipe.toml"
+    runner.invoke(app, ["init", train, "--corpus", corpus, "--to", str(recipe), *words(given)])
+    out.mkdir()
+    (out / "recipe.toml").write_text(recipe.read_text(encoding="utf-8"), encoding="utf-8")
+    assert runner.invoke(app, ["select", str(out)]).exit_code == 0
+    few = pq.read_table(out / "selected" / "selected.parquet")["id"].to_pylist()
+    monkeypatch.setattr("tasklm.select.bm25.search", None)  # whoever scores now fails
+    again = runner.invoke(app, ["select", str(out), "--select.passages", "45", "--select.near_duplicates", "0.9"])
+    assert again.exit_code == 0, again.exception
+    many = pq.read_table(out / "selected" / "selected.parquet")["id"].to_pylist()
+    assert len(few) == 30 and len(many) == 45 and many[:30] == few
+    assert runner.invoke(app, ["select", str(out), "--select.b", "0.5"]).exit_code == 1

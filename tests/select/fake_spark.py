@@ -17,7 +17,7 @@ class Broadcast:
     """A value that is the same everywhere."""
 
     def __init__(self, value: Any) -> None:
-        self.value = pickle.loads(pickle.dumps(value))
+        self.value = travelled(value)
 
     def unpersist(self) -> None:
         del self.value  # whoever uses it later fails
@@ -86,7 +86,7 @@ class Rdd:
 
 
 def travelled(value: Any) -> Any:
-    """Returns the value as it arrives on another machine."""
+    """Returns the value as it arrives on another machine: Spark pickles what it sends, so what cannot be pickled must fail here."""
     return pickle.loads(pickle.dumps(value, protocol=5))
 
 

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from tasklm.corpus.dedupe import text_key
 from tasklm.corpus.kernels import KeySet
 from tasklm.corpus.passages import counted_passages
-from tasklm.corpus.sources import Document, NoTextColumn, fingerprint, read_documents
+from tasklm.corpus.sources import Document, NoTextColumn, find_files, fingerprint, read_documents
 from tasklm.errors import DataError, RunError
-from tasklm.runs import digest, read_json, write_json
+from tasklm.runs import Artefacts, digest, read_json, write_json
 from tasklm.tracking import Bar, Tracker
 
 FORMAT = 1
@@ -120,6 +120,15 @@ class _Writer:
             column.close(whole=error is None)
         if error is None:
             write_json(self._folder / "sources.json", list(self._sources))
+
+
+def kept_store(paths: Sequence[str], column: str, passage_words: int, cache: Artefacts, tracker: Tracker) -> tuple[PassageStore, str, str]:
+    """Returns the passages of a corpus, built in the cache unless they are there, with their key and their name in it."""
+    files = find_files(paths)
+    key = corpus_key(files, column, passage_words)
+    name = f"corpus-{key}"
+    folder = cache.build(name, key, lambda part: build_store(part, files, column, passage_words, tracker))
+    return PassageStore.open(folder), key, name
 
 
 def build_store(folder: Path, files: Sequence[Path], column: str, passage_words: int, tracker: Tracker) -> None:

@@ -24,8 +24,12 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 def units_off(terms: Any) -> Any:
-    """Returns how far a sum over so many terms can be from the real score, in units: rounding down, + 1, and float32."""
-    return terms + TOP * 2.0**-22
+    """Returns how far a sum over so many terms can be from the real score, in units.
+
+    A term is off by less than one unit for rounding down and adding one, and by five roundings of single precision (norm,
+    denominator, quotient, weight, product), each of 2⁻²⁴; 2⁻²¹ of the highest possible sum is more than these together.
+    """
+    return terms + TOP * 2.0**-21
 
 
 @compiled

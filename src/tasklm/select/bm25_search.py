@@ -2,7 +2,7 @@
 
 The result is the exact top k. Sums of whole numbers find k + SPARE candidates per query (see `bm25_scoring`); where the
 last place is too close to call for them, exact scores in double precision decide, and ties go to the lower number.
-Only where more than SPARE passages crowd around the last place within a ten-millionth of the score are they ties.
+Only where more than SPARE passages crowd around the last place within about a millionth of the score are they ties.
 
 Memory is bounded: queries are taken in batches, blocks one after the other, results wait in files. A finished batch is
 kept, and within a batch the candidates are written down from time to time: an interrupted search goes on from there.
@@ -13,36 +13,37 @@ from __future__ import annotations
 import hashlib
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tasklm.runs import digest, full_disk_is_clear, read_json, write_json
+from tasklm.runs import digest
 from tasklm.select.base import Ranking, Workplace
+from tasklm.select.bm25_candidates import Candidates, joined, numbers_of, restore_open, row_width, save_open, sums_of, write_batch
 from tasklm.select.bm25_index import Block, Index, Statistics, hash_terms
 from tasklm.select.bm25_scoring import (
     RANGE,
     TOP,
     by_range,
     clear_rows,
-    cut_to_best,
     exact_scores,
     fill_rows,
     lay_out,
     score_block,
     units_off,
 )
+from tasklm.select.bm25_text import BLOCK_PASSAGES
 from tasklm.tracking import Bar
 
 SPARE = 16  # candidates beyond k, for the case that sums cannot tell who is last
 _BATCH_QUERIES = 1 << 16
 _BATCH_WORDS = 1 << 23
 _FREQUENT = 0.12  # share of the passages from which on a term has a row of its own
+_ROW_BYTES = 4 * BLOCK_PASSAGES
 _SAVE_EVERY = 30.0  # seconds between records of an unfinished batch
 
 
@@ -80,10 +81,10 @@ def query_terms(queries: Sequence[Sequence[str]]) -> tuple[npt.NDArray[np.uint64
     return terms, by_number[np.frombuffer(flat, np.int64)], bounds
 
 
-def prepare(queries: Sequence[Sequence[str]], terms: npt.NDArray[np.uint64], statistics: Statistics, rows: int) -> Queries:
+def prepare(queries: Sequence[Sequence[str]], terms: npt.NDArray[np.uint64], statistics: Statistics, memory: int) -> Queries:
     """Returns the queries with each term's weight = how often the query has it · log(1 + (N − df + 0.5)/(df + 0.5)).
 
-    `terms` and the frequencies in `statistics` go together and cover the queries; at most `rows` terms get rows.
+    `terms` and the frequencies in `statistics` go together and cover the queries; rows fill an eighth of the memory at most.
     """
     here, words, bounds = query_terms(queries)
     df = statistics.frequencies[np.searchsorted(terms, here)] if len(here) else np.zeros(0, np.int64)
@@ -94,7 +95,7 @@ def prepare(queries: Sequence[Sequence[str]], terms: npt.NDArray[np.uint64], sta
     query_of, term_of, counts = query_of[known], term_of[known], counts[known]
     weights = counts * np.log1p((statistics.passages - df[term_of] + 0.5) / (df[term_of] + 0.5))
     frequent = np.flatnonzero(df > _FREQUENT * statistics.passages)
-    frequent = np.sort(frequent[np.argsort(-df[frequent], kind="stable")][:rows])
+    frequent = np.sort(frequent[np.argsort(-df[frequent], kind="stable")][: memory // 8 // _ROW_BYTES])
     has_row = np.isin(term_of, frequent)
     order = np.lexsort((term_of, weights, ~has_row, query_of))
     query_of, term_of, weights = query_of[order], term_of[order], weights[order]
@@ -103,60 +104,6 @@ def prepare(queries: Sequence[Sequence[str]], terms: npt.NDArray[np.uint64], sta
     offsets = np.searchsorted(query_of, np.arange(len(queries) + 1)).astype(np.int64)
     units = (weights * scales[query_of]).astype(np.float32)
     return Queries(here, offsets, term_of.astype(np.int32), weights, units, scales, frequent)
-
-
-class Candidates:
-    """The best keys of each query so far, and the threads that find them."""
-
-    def __init__(self, queries: int, best: int, allowed: int, threads: int, pool: ThreadPoolExecutor) -> None:
-        self.queries, self.best, self.pool = queries, best, pool
-        self.keys = np.empty((queries, row_width(best, allowed)), np.uint64)
-        self.counts = np.zeros(queries, np.int64)
-        self.floors = np.zeros(queries, np.int64)
-        self.patience = np.full(queries, 0.5, np.float32)  # what it is changes how fast, never what is found
-        self._share = max(1, -(-queries // (4 * threads)))
-
-    def share_out(self, work: Callable[[int, int], None]) -> None:
-        """Does `work(first, last)` for all queries, shared out to the threads; rows are independent of each other."""
-        firsts = range(0, self.queries, self._share)
-        for task in [self.pool.submit(work, first, min(first + self._share, self.queries)) for first in firsts]:
-            task.result()
-
-    def sort(self) -> None:
-        """Puts each query's best keys in front, highest first, and forgets the others."""
-
-        def work(first: int, last: int) -> None:
-            cut_to_best(first, last, self.best, self.keys, self.counts)
-            mine = self.keys[first:last, : self.best]
-            mine.sort(axis=1)
-            mine[:] = mine[:, ::-1].copy()
-
-        self.share_out(work)
-
-    def rows(self) -> npt.NDArray[np.uint64]:
-        """Returns all keys, query after query."""
-        return np.concatenate([row[:count] for row, count in zip(self.keys, self.counts, strict=True)] or [np.empty(0, np.uint64)])
-
-    def put(self, keys: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64], floors: npt.NDArray[np.int64]) -> None:
-        """Takes over what `rows` gave."""
-        self.counts[:], self.floors[:] = counts, floors
-        for row, part in zip(self.keys, np.split(keys, np.cumsum(counts)[:-1]), strict=True):
-            row[: len(part)] = part
-
-
-def row_width(best: int, allowed: int) -> int:
-    """Returns how many keys a query's row holds: beyond `best` is room to collect before the next cut."""
-    return max(best + 1, min(2 * best + 64, allowed + 1))
-
-
-def numbers_of(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Returns the passage numbers in keys."""
-    return 0xFFFFFFFF - (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
-
-
-def sums_of(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Returns the sums in keys."""
-    return (keys >> np.uint64(32)).astype(np.int64)
 
 
 def norms_of(block: Block, statistics: Statistics, scoring: Scoring) -> npt.NDArray[np.float64]:
@@ -196,7 +143,7 @@ class Scorer:
 
 @dataclass
 class Close:
-    """Candidates too close to the last place for whole-number sums: which query, which passage, where in its row."""
+    """Candidates too close to the last place for whole-number sums: which query, which passage."""
 
     query: npt.NDArray[np.int64]
     number: npt.NDArray[np.int64]
@@ -252,25 +199,39 @@ def settle(found: Candidates, close: Close, scores: npt.NDArray[np.float64], k: 
 
 def search(index: Index, queries: Sequence[Sequence[str]], banned: npt.NDArray[np.bool_], scoring: Scoring, place: Workplace) -> Ranking:
     """Returns each query's k best passages that are not banned."""
-    terms, words, bounds = query_terms(queries)
-    asked = hashlib.blake2b(b"".join(part.tobytes() for part in (terms, words, bounds, banned)), digest_size=12).hexdigest()
-    del words, bounds
-    statistics = index.statistics(terms)
     allowed = index.passages - int(np.count_nonzero(banned))
     best = min(scoring.k + SPARE, allowed)
     batches = list(batches_of(queries, row_width(best, allowed), place.memory))
-    folder = place.scratch / f"search-{digest([asked, scoring.k, scoring.k1, scoring.b, batches, index.key])}"
-    folder.mkdir(parents=True, exist_ok=True)
+    terms, folder = terms_and_folder(queries, banned, scoring, batches, index.key, place)
+    statistics = index.statistics(terms)
     with place.tracker.progress("search", total=len(queries) * max(index.count, 1)) as bar, ThreadPoolExecutor(place.threads) as pool:
         for number, (first, last) in enumerate(batches):
             if (folder / f"done-{number:05d}.json").exists():
                 bar.advance((last - first) * index.count)
                 continue
-            prepared = prepare(queries[first:last], terms, statistics, place.memory // 8 // (1 << 18))
+            prepared = prepare(queries[first:last], terms, statistics, place.memory)
             found = Candidates(len(prepared), best, allowed, place.threads, pool)
             _search_batch(index, prepared, found, banned, scoring, statistics, folder / f"open-{number:05d}", bar)
-            write_batch(folder, number, found, prepared)
+            write_batch(folder, number, found, prepared.scales)
     return joined(folder, len(batches))
+
+
+def terms_and_folder(
+    queries: Sequence[Sequence[str]],
+    banned: npt.NDArray[np.bool_],
+    scoring: Scoring,
+    batches: Sequence[tuple[int, int]],
+    corpus: str,
+    place: Workplace,
+) -> tuple[npt.NDArray[np.uint64], Path]:
+    """Returns the distinct terms of all queries and the folder where this very search keeps what is done."""
+    terms, words, bounds = query_terms(queries)
+    hasher = hashlib.blake2b(digest_size=12)
+    for part in (terms, words, bounds, np.ascontiguousarray(banned)):
+        hasher.update(part.data)
+    folder = place.scratch / f"search-{digest([hasher.hexdigest(), scoring.k, scoring.k1, scoring.b, batches, corpus])}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return terms, folder
 
 
 def batches_of(queries: Sequence[Sequence[str]], width: int, memory: int) -> Iterator[tuple[int, int]]:
@@ -296,7 +257,7 @@ def _search_batch(
     record: Path,
     bar: Bar,
 ) -> None:
-    done = _restore(record, found)
+    done = restore_open(record, found)
     bar.advance(done * len(queries))
     started = saved = time.monotonic()
     scored, passages, scorer = 0, 0, Scorer(queries, found)
@@ -307,7 +268,7 @@ def _search_batch(
         seconds = max(time.monotonic() - started, 1e-9)
         bar.advance(len(queries), f"{passages / seconds:,.0f} passages/s, {scored / index.count / seconds:,.0f} queries/s")
         if time.monotonic() - saved > _SAVE_EVERY and done < index.count:
-            _save(record, found, done)
+            save_open(record, found, done)
             saved = time.monotonic()
     found.sort()
     close = too_close(found, queries, scoring.k)
@@ -316,78 +277,3 @@ def _search_batch(
         for block in index.blocks():
             exact(block, close, queries, norms_of(block, statistics, scoring), scores)
     settle(found, close, scores, scoring.k)
-
-
-def _save(record: Path, found: Candidates, done: int) -> None:
-    """Writes down an unfinished batch after `done` blocks; the record of fewer blocks is removed only then."""
-    with full_disk_is_clear(record):
-        folder = record.with_name(f"{record.name}-{done:05d}")
-        folder.mkdir(exist_ok=True)
-        for name, values in (("keys", found.rows()), ("counts", found.counts), ("floors", found.floors)):
-            np.save(folder / f"{name}.npy", values, allow_pickle=False)
-        write_json(folder / "done.json", {"blocks": done})
-    for older in record.parent.glob(f"{record.name}-*"):
-        if older != folder:
-            _remove(older)
-
-
-def _restore(record: Path, found: Candidates) -> int:
-    """Takes over what an interrupted search wrote down; returns the number of blocks that are done."""
-    for folder in sorted(record.parent.glob(f"{record.name}-*"), reverse=True):
-        if (folder / "done.json").exists():
-            found.put(*(np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("keys", "counts", "floors")))
-            return int(read_json(folder / "done.json")["blocks"])
-    return 0
-
-
-def _remove(folder: Path) -> None:
-    (folder / "done.json").unlink(missing_ok=True)
-    for file in folder.iterdir():
-        file.unlink()
-    folder.rmdir()
-
-
-def write_batch(folder: Path, number: int, found: Candidates, queries: Queries) -> None:
-    """Writes the results of a batch."""
-    keys = found.rows()
-    numbers, scores = numbers_of(keys), (sums_of(keys) / np.repeat(queries.scales, found.counts)).astype(np.float32)
-    _order_ties(numbers, scores, found.counts)
-    with full_disk_is_clear(folder):
-        np.save(folder / f"counts-{number:05d}.npy", found.counts, allow_pickle=False)
-        np.save(folder / f"passages-{number:05d}.npy", numbers, allow_pickle=False)
-        np.save(folder / f"scores-{number:05d}.npy", scores, allow_pickle=False)
-        write_json(folder / f"done-{number:05d}.json", {"queries": len(queries)})
-    for older in folder.glob(f"open-{number:05d}-*"):
-        _remove(older)
-
-
-def _order_ties(numbers: npt.NDArray[np.int64], scores: npt.NDArray[np.float32], counts: npt.NDArray[np.int64]) -> None:
-    """Puts passages whose scores are equal once they are single precision in the order of their numbers."""
-    ends = np.cumsum(counts)
-    wrong = np.flatnonzero((scores[1:] == scores[:-1]) & (numbers[1:] < numbers[:-1]))
-    for query in np.unique(np.searchsorted(ends, wrong, side="right")).tolist():
-        row = slice(ends[query] - counts[query], ends[query])
-        order = np.lexsort((numbers[row], -scores[row]))
-        numbers[row], scores[row] = numbers[row][order], scores[row][order]
-
-
-def joined(folder: Path, batches: int) -> Ranking:
-    """Returns the results of all batches; of more than one, as maps of a file."""
-    counts = [np.load(folder / f"counts-{number:05d}.npy") for number in range(batches)]
-    offsets = np.concatenate([np.zeros(1, np.int64), *map(np.asarray, counts)]).cumsum()
-    return Ranking(offsets, _column(folder, "passages", batches, np.int64), _column(folder, "scores", batches, np.float32))
-
-
-def _column(folder: Path, name: str, batches: int, kind: Any) -> npt.NDArray[Any]:
-    parts = [np.load(folder / f"{name}-{number:05d}.npy", mmap_mode="r", allow_pickle=False) for number in range(batches)]
-    total = sum(map(len, parts))
-    if len(parts) <= 1 or not total:
-        return np.asarray(parts[0]) if parts else np.empty(0, kind)
-    with full_disk_is_clear(folder):
-        whole = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", kind, (total,))
-        at = 0
-        for part in parts:
-            whole[at : at + len(part)] = part
-            at += len(part)
-        whole.flush()
-    return np.asarray(whole)

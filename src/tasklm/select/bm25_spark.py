@@ -7,7 +7,6 @@ all tasks are merged. No task has a side effect, so Spark may do any of them aga
 
 from __future__ import annotations
 
-import hashlib
 import operator
 import os
 import time
@@ -27,27 +26,24 @@ import numpy.typing as npt
 from tasklm.corpus.spark_files import Chunk
 from tasklm.corpus.spark_session import spark_errors_are_clear
 from tasklm.corpus.spark_store import SparkStore
-from tasklm.runs import digest, full_disk_is_clear
+from tasklm.runs import full_disk_is_clear
 from tasklm.select.base import Ranking, Workplace
+from tasklm.select.bm25_candidates import Candidates, joined, row_width, write_batch
 from tasklm.select.bm25_index import Block, Statistics, block_statistics, inverted
 from tasklm.select.bm25_scoring import keep_best
 from tasklm.select.bm25_search import (
     SPARE,
-    Candidates,
     Close,
     Queries,
     Scorer,
     Scoring,
     batches_of,
     exact,
-    joined,
     norms_of,
     prepare,
-    query_terms,
-    row_width,
     settle,
+    terms_and_folder,
     too_close,
-    write_batch,
 )
 from tasklm.select.bm25_text import raw_block
 from tasklm.select.checks import require_passages
@@ -69,20 +65,16 @@ def spark_search(
     allowed = require_passages(len(store), banned)
     best = min(scoring.k + SPARE, allowed)
     batches = list(batches_of(queries, row_width(best, allowed), place.memory))
-    terms, words, bounds = query_terms(queries)
-    asked = hashlib.blake2b(b"".join(part.tobytes() for part in (terms, words, bounds, banned)), digest_size=12).hexdigest()
-    folder = place.scratch / f"search-{digest([store.key, asked, scoring.k, scoring.k1, scoring.b, stemming, batches])}"
-    folder.mkdir(parents=True, exist_ok=True)
-    del words, bounds
+    terms, folder = terms_and_folder(queries, banned, scoring, batches, f"{store.key} {stemming}", place)
     with spark_errors_are_clear(), place.tracker.progress("search", total=len(queries)) as bar, ThreadPoolExecutor(place.threads) as pool:
         search: _Search | None = None
         for number, (first, last) in enumerate(batches):
             if not (folder / f"done-{number:05d}.json").exists():
                 search = search or _Search(store, terms, banned, scoring, stemming, place)
-                prepared = prepare(queries[first:last], terms, search.statistics, max(1, place.memory // 8 // (1 << 16)))
+                prepared = prepare(queries[first:last], terms, search.statistics, place.memory)
                 found = Candidates(len(prepared), best, allowed, place.threads, pool)
                 search.fill(found, prepared, allowed)
-                write_batch(folder, number, found, prepared)
+                write_batch(folder, number, found, prepared.scales)
             bar.advance(last - first)
         if search is not None:
             search.close()
