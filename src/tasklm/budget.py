@@ -15,7 +15,7 @@ DEFAULT_MINUTES = 20.0
 TOKENS_PER_PARAMETER = 8
 EPOCHS_OVER_SELECTION = 4  # repeating text up to about 4 times is as good as new text (Muennighoff et al., arXiv 2305.16264)
 TASK_EPOCHS = (
-    10  # passes over the task in stage 1: the papers' settings lie between 10 and 250; fewer left more for text and did best on dev
+    10  # passes over the task in stage 1: the papers' settings lie between 10 and 250
 )
 TOKENS_PER_WORD = 1.4  # subwords per word, for planning before there is a vocabulary
 STAGE2_SHARE = 0.3  # most of the time left after tokenizing that fine-tuning may take
