@@ -14,9 +14,7 @@ DEFAULT_MINUTES = 20.0
 # the dev splits of ACL-ARC, SciERC and ChemProt preferred models of twice the size.
 TOKENS_PER_PARAMETER = 8
 EPOCHS_OVER_SELECTION = 4  # repeating text up to about 4 times is as good as new text (Muennighoff et al., arXiv 2305.16264)
-TASK_EPOCHS = (
-    10  # passes over the task in stage 1: the papers' settings lie between 10 and 250
-)
+TASK_EPOCHS = 10  # passes over the task in stage 1: the papers' settings lie between 10 and 250
 TOKENS_PER_WORD = 1.4  # subwords per word, for planning before there is a vocabulary
 STAGE2_SHARE = 0.3  # most of the time left after tokenizing that fine-tuning may take
 STEPS_WANTED = 3000  # few large steps learn less than many small ones at a small budget
