@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -25,17 +25,25 @@ class TokenBatch:
     ids: Tensor  # (rows, length) int64
     pieces: Tensor  # (rows, length) int64
     positions: Tensor  # (rows, length) int64
-    targets: Tensor | None = None  # (rows, …): the task's targets, for task batches
+    targets: Tensor | None = None  # (examples, …): the task's targets, for task batches
+    segments: Tensor | None = None  # (rows, length) int64: 0 or 1 in pairs of texts; None: all 0
+    bounds: Tensor | None = None  # (pieces + 1,) int32: where pieces begin in the flattened batch, and its end; None: not counted
+    longest: int = 0  # tokens that the longest piece may have, where `bounds` is given
 
     def to(self, device: torch.device) -> TokenBatch:
         """Returns the batch on a device."""
-        ids, pieces, positions = (t.to(device, non_blocking=True) for t in (self.ids, self.pieces, self.positions))
-        return TokenBatch(ids, pieces, positions, None if self.targets is None else self.targets.to(device, non_blocking=True))
+        moved = {
+            field.name: value.to(device, non_blocking=True)
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), Tensor)
+        }
+        return replace(self, **moved)
 
     def split(self, parts: int) -> list[TokenBatch]:
         """Returns the batch as at most `parts` micro-batches of nearly equal size."""
         targets: Sequence[Tensor | None] = [None] * parts if self.targets is None else self.targets.tensor_split(parts)
-        rows = zip(*(t.tensor_split(parts) for t in (self.ids, self.pieces, self.positions)), targets, strict=True)
+        segments: Sequence[Tensor | None] = [None] * parts if self.segments is None else self.segments.tensor_split(parts)
+        rows = zip(*(t.tensor_split(parts) for t in (self.ids, self.pieces, self.positions)), targets, segments, strict=True)
         return [TokenBatch(*row) for row in rows if len(row[0])]
 
 
