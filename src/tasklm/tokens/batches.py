@@ -32,7 +32,7 @@ class TokenBatch:
 
     def to(self, device: torch.device) -> TokenBatch:
         """Returns the batch on a device."""
-        moved = {
+        moved: dict[str, Any] = {
             field.name: value.to(device, non_blocking=True)
             for field in fields(self)
             if isinstance(value := getattr(self, field.name), Tensor)
