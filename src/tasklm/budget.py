@@ -1,4 +1,4 @@
-"""From minutes or FLOPs to numbers: size, K, passages, batch, steps; and exact counts of FLOPs.
+"""From minutes or FLOPs to numbers: size, K, passages, batch, steps. What an encoder costs stands in costs.py.
 
 Each rule stands beside its reason. All of it is arithmetic: speeds are measured elsewhere and handed in.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from tasklm.costs import EncoderCost as EncoderCost
 
 DEFAULT_MINUTES = 20.0
 # Tokens a weight of the layers should see. Hoffmann et al. (arXiv 2203.15556) find 20 for next-word models; at equal time
@@ -19,46 +21,6 @@ TOKENS_PER_WORD = 1.4  # subwords per word, for planning before there is a vocab
 STAGE2_SHARE = 0.3  # most of the time left after tokenizing that fine-tuning may take
 STEPS_WANTED = 3000  # few large steps learn less than many small ones at a small budget
 FINETUNE_STEPS = 1500  # optimiser steps of stage 2 where the number of epochs is auto
-
-
-@dataclass(frozen=True)
-class EncoderCost:
-    """FLOPs and parameters of an encoder that predicts tokens."""
-
-    layers: int
-    width: int
-    feedforward: int
-    vocabulary: int
-    positions: int
-
-    @property
-    def hidden_parameters(self) -> int:
-        """Returns the weights of the layers, embeddings left out."""
-        per_layer = 4 * self.width**2 + 2 * self.width * self.feedforward + 9 * self.width + self.feedforward
-        return self.layers * per_layer
-
-    @property
-    def parameters(self) -> int:
-        """Returns all weights of the encoder."""
-        return self.hidden_parameters + (self.vocabulary + self.positions + 2) * self.width
-
-    def forward_per_token(self, length: int) -> float:
-        """Returns FLOPs of one token through the layers (a multiply and an add are two), attention included."""
-        projections = 2 * 4 * self.width**2
-        attention = 2 * 2 * length * self.width
-        return float(self.layers * (projections + attention + 2 * 2 * self.width * self.feedforward))
-
-    def forward_per_target(self) -> float:
-        """Returns FLOPs of predicting one token: the head's dense layer and the logits."""
-        return float(2 * self.width**2 + 2 * self.width * self.vocabulary)
-
-    def training(self, tokens: int, targets: int, length: int) -> float:
-        """Returns exact training FLOPs: the backward pass costs two forward passes."""
-        return 3.0 * (tokens * self.forward_per_token(length) + targets * self.forward_per_target())
-
-    def six_nd(self, tokens: int) -> float:
-        """Returns 6 × parameters × tokens, the count that TLM reports."""
-        return 6.0 * self.parameters * tokens
 
 
 @dataclass(frozen=True)
