@@ -9,8 +9,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "tasklm"
 ORDER = [
-    {"errors"}, {"registry", "tracking"}, {"recipe", "recipe_files", "budget", "costs", "runs"}, {"corpus"}, {"tasks"}, {"select"}, {"tokens"},
-    {"encoders"}, {"objectives"}, {"train"}, {"evaluate"}, {"analyse"}, {"export"}, {"serve"}, {"demo"},
+    {"errors"}, {"registry", "tracking"}, {"recipe", "recipe_files", "budget", "costs", "runs"}, {"corpus"}, {"tasks"}, {"select"},
+    {"tokens"}, {"encoders"}, {"objectives"}, {"train"}, {"evaluate"}, {"analyse"}, {"export"}, {"serve"}, {"demo"},
     {"workspace"}, {"planning", "results", "starting"}, {"steps", "selecting", "looking"}, {"pipeline"}, {"api"}, {"cli"}, {"__main__"},
 ]  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}

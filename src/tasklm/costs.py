@@ -34,9 +34,11 @@ class Saved:
 #                                                 value × gate, input of Wo         (1i)
 #   sum before the norm, fp32         (1w full)   sum before the next norm, fp32    (1w full)
 EAGER = {"bert": Saved(6, 2, 2), "albert": Saved(6, 2, 2), "modern": Saved(8, 2, 4)}
-# Compiled, cheap element-wise results are computed again in the backward pass in place of being kept. Not yet measured on a GPU.
-COMPILED = {"bert": Saved(6, 2, 1), "albert": Saved(6, 2, 1), "modern": Saved(6, 2, 2)}
+# Compiled: what PyTorch's partitioner keeps on a CPU (backend aot_eager_decomp_partition). It keeps the inputs of all matrix products
+# and computes the GELU of the value again. Not yet measured on a GPU.
+COMPILED = {"bert": Saved(6, 2, 2), "albert": Saved(6, 2, 2), "modern": Saved(8, 2, 3)}
 # Bytes per logit at the peak. Without compilation: log-probabilities, their gradient, and the logits' gradient, all fp32.
+# Compiled, an assumption: logits and their gradient in bf16, and one of the two in fp32 besides.
 EAGER_LOGIT, COMPILED_LOGIT = 12.0, 8.0
 # Bytes × width that a layer keeps beyond EAGER in bf16 on a CPU, where attention stays in fp32 (encoders/attention.py):
 # Q, K, V in fp32 in place of what bf16 keeps of them, and the mixed values in fp32 as well as in bf16.
@@ -243,7 +245,8 @@ def training_bytes(
 ) -> MemoryCost:
     """Returns the memory of a training step of `micro_batch_tokens` tokens in rows of `length`, `targets` of which are predicted.
 
-    `masked`: attention gets a mask, which each layer keeps. A task's head and the words of a task, both small, are left out.
+    `masked`: attention gets a mask, which each layer keeps as numbers. `cpu`: without compilation, attention stays in fp32 there.
+    A task's head, which is small, is left out.
     """
     if optimiser not in ("adamw", "lamb", "muon"):
         raise TrainingError(f"the memory of the optimiser {optimiser!r} is not known. Choose adamw, lamb or muon.")
