@@ -92,6 +92,7 @@ class Model:
     width: int | None = key(None, "hidden width, in place of the size's", low=8)
     heads: int | None = key(None, "attention heads, in place of the size's", low=1)
     feedforward: int | None = key(None, "inner width of the feed-forward layer, in place of the size's", low=8)
+    embedding: int | None = key(None, "embedding width, in place of the encoder's own", low=8)
 
 
 @dataclass(frozen=True)
