@@ -22,6 +22,12 @@ class Shape:
     feedforward: int
     positions: int
     dropout: float = 0.0
+    embedding: int = 0  # width of the token embeddings; 0: that of the layers
+
+    @property
+    def token_width(self) -> int:
+        """Returns the width of the token embeddings; where it is not that of the layers, a matrix maps it onto theirs."""
+        return self.embedding or self.width
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values."""
@@ -32,7 +38,9 @@ class Encoder(Protocol):
     """Tokens in, one vector per token out."""
 
     shape: Shape
-    token: nn.Embedding  # shared with the output layer of objectives that predict tokens
+    token: nn.Embedding  # (vocabulary, token width): shared with the output layer of objectives that predict tokens
+    epsilon: float  # of its LayerNorms, and of a prediction head's that is to be exported with it
+    gelu: str  # which GELU it computes, "none" (exact) or "tanh", and a prediction head likewise
 
     def __call__(self, batch: TokenBatch) -> Tensor:
         """Returns hidden states (rows, length, width)."""

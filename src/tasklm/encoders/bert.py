@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasklm.encoders.attention import attend, piece_mask
+from tasklm.encoders.attention import Layout, attend, layout_of
 from tasklm.encoders.base import ENCODERS, Shape
-from tasklm.encoders.weights import draw_weights, initial_spread
+from tasklm.encoders.embeddings import EPSILON, SummedEmbeddings
+from tasklm.encoders.weights import draw_encoder
 from tasklm.tokens.batches import TokenBatch
-
-EPSILON = 1e-12  # of LayerNorm, as published
 
 
 class BertLayer(nn.Module):
@@ -20,9 +18,9 @@ class BertLayer(nn.Module):
     Dropout acts on what the two add to the residual, not on attention probabilities: those would rule out the fused kernels.
     """
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, gelu: str) -> None:
         super().__init__()
-        self.heads = shape.heads
+        self.heads, self.gelu = shape.heads, gelu
         self.query_key_value = nn.Linear(shape.width, 3 * shape.width)
         self.attention_out = nn.Linear(shape.width, shape.width)
         self.attention_norm = nn.LayerNorm(shape.width, EPSILON)
@@ -31,36 +29,35 @@ class BertLayer(nn.Module):
         self.norm = nn.LayerNorm(shape.width, EPSILON)
         self.dropout = nn.Dropout(shape.dropout)
 
-    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Returns hidden states of the same shape (rows, length, width)."""
         rows, length, width = hidden.shape
         split = self.query_key_value(hidden).view(rows, length, 3, self.heads, width // self.heads)
-        query, key, value = split.permute(2, 0, 3, 1, 4)  # each (rows, heads, length, head width)
-        mixed = attend(query, key, value, mask)
-        mixed = self.attention_out(mixed.transpose(1, 2).reshape(rows, length, width))
-        hidden = self.attention_norm(hidden + self.dropout(mixed))
-        out: Tensor = self.norm(hidden + self.dropout(self.down(functional.gelu(self.up(hidden)))))
+        query, key, value = split.unbind(2)
+        mixed = attend(query, key, value, layout).reshape(rows, length, width)
+        hidden = self.attention_norm(hidden + self.dropout(self.attention_out(mixed)))
+        inner = functional.gelu(self.up(hidden), approximate=self.gelu)
+        out: Tensor = self.norm(hidden + self.dropout(self.down(inner)))
         return out
 
 
 @ENCODERS.register("bert")
-class Bert(nn.Module):
-    """Embeddings and layers; no pooler, the heads read the hidden states."""
+class Bert(SummedEmbeddings):
+    """Embeddings and layers; no pooler, the heads read the hidden states.
+
+    With embeddings of another width than the layers' it is the encoder of ELECTRA (arXiv 2003.10555).
+    """
+
+    epsilon, gelu = EPSILON, "none"
 
     def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.shape = shape
-        self.token = nn.Embedding(shape.vocabulary, shape.width)
-        self.position = nn.Embedding(shape.positions, shape.width)
-        self.norm = nn.LayerNorm(shape.width, EPSILON)
-        self.dropout = nn.Dropout(shape.dropout)
-        self.layers = nn.ModuleList(BertLayer(shape) for _ in range(shape.layers))
-        spread = initial_spread(shape.width)
-        for module in self.modules():
-            draw_weights(module, spread)
+        super().__init__(shape, projected=shape.token_width != shape.width)
+        self.layers = nn.ModuleList(BertLayer(shape, self.gelu) for _ in range(shape.layers))
+        draw_encoder(self, shape)
 
     def forward(self, batch: TokenBatch) -> Tensor:
-        hidden = self.dropout(self.norm(self.token(batch.ids) + self.position(batch.positions)))
-        mask = piece_mask(batch.pieces)
+        """Returns hidden states (rows, length, width)."""
+        hidden, layout = self.embed(batch), layout_of(batch)
         for layer in self.layers:
-            hidden = layer(hidden, mask)
-        return torch.as_tensor(hidden)
+            hidden = layer(hidden, layout)
+        return hidden

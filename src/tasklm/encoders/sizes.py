@@ -1,4 +1,4 @@
-"""One dial for the size. Head width is 64 and the feed-forward layer four times the width, as in BERT."""
+"""One dial for the size. Heads are 64 wide; a size has about as many weights in its layers whichever encoder it is."""
 
 from __future__ import annotations
 
@@ -15,10 +15,28 @@ SIZES = {  # name: layers, width
     "base": (12, 768),  # BERT-base, the size of the papers' small and medium scales
     "large": (24, 1024),  # BERT-large
 }
+ALIGNED = 64  # rows of a matrix: what the matrix units of GPUs take without a slower path
+ALBERT_EMBEDDING = 128  # the published width of its embeddings, at every size
+
+
+def padded_vocabulary(types: int) -> int:
+    """Returns the rows of the token embedding: the subword types, filled up to a multiple of 64."""
+    return -(-types // ALIGNED) * ALIGNED
+
+
+def default_feedforward(encoder: str, width: int) -> int:
+    """Returns the inner width of the feed-forward layer: 4 × width as in BERT, 2/3 of that (to a multiple of 64) with a gate.
+
+    A gated layer has three matrices where BERT's has two, so that both have about 8 × width² weights (arXiv 2002.05202).
+    """
+    return max(ALIGNED, round(8 * width / 3 / ALIGNED) * ALIGNED) if encoder == "modern" else 4 * width
 
 
 def shape_of(settings: Model, size: str, vocabulary: int, positions: int) -> Shape:
-    """Returns the encoder's shape: the size's numbers, with the recipe's own numbers in their place."""
+    """Returns the encoder's shape: the size's numbers, with the recipe's own numbers in their place.
+
+    `vocabulary` is the number of subword types; the shape's is filled up to a multiple of 64.
+    """
     if size not in SIZES:
         raise RecipeError([f"model.size = {size!r}: choose from auto, {', '.join(SIZES)}{nearest(size, list(SIZES))}"])
     layers, width = SIZES[size]
@@ -26,11 +44,13 @@ def shape_of(settings: Model, size: str, vocabulary: int, positions: int) -> Sha
     heads = settings.heads or max(1, width // 64)
     if width % heads:
         raise RecipeError([f"model.width = {width} is not a multiple of model.heads = {heads}"])
+    embedding = settings.embedding or (min(ALBERT_EMBEDDING, width) if settings.encoder == "albert" else width)
     return Shape(
-        vocabulary=vocabulary,
+        vocabulary=padded_vocabulary(vocabulary),
         layers=settings.layers or layers,
         width=width,
         heads=heads,
-        feedforward=settings.feedforward or 4 * width,
+        feedforward=settings.feedforward or default_feedforward(settings.encoder, width),
         positions=positions,
+        embedding=0 if embedding == width else embedding,
     )

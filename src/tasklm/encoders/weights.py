@@ -6,6 +6,8 @@ import math
 
 from torch import nn
 
+from tasklm.encoders.base import Shape
+
 
 def initial_spread(width: int) -> float:
     """Returns the standard deviation of initial weights: BERT's 0.02 at its width of 768, wider in narrower models.
@@ -20,5 +22,22 @@ def draw_weights(module: nn.Module, spread: float) -> None:
     """Draws the weights of one linear or embedding layer from N(0, spread²); biases are 0."""
     if isinstance(module, (nn.Linear, nn.Embedding)):
         nn.init.normal_(module.weight, std=spread)
-    if isinstance(module, nn.Linear):
+    if isinstance(module, nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)
+
+
+def draw_encoder(encoder: nn.Module, shape: Shape) -> None:
+    """Draws all weights of an encoder: by the width of the layers, or of the embeddings where these are summed or mapped."""
+    for name, module in encoder.named_modules():
+        outside = isinstance(module, nn.Embedding) or name == "projection"
+        draw_weights(module, initial_spread(shape.token_width if outside else shape.width))
+
+
+def shrink_outputs(outputs: list[nn.Linear], layers: int) -> None:
+    """Draws the matrices that add to the residual stream with a spread 1/√(2·layers) as wide.
+
+    Pre-norm layers never bring the sum of 2·layers such parts back to size one, so that each has to begin small
+    (Megatron-LM, arXiv 1909.08053, section 4.2; so does ModernBERT-base).
+    """
+    for module in outputs:
+        draw_weights(module, initial_spread(module.out_features) / math.sqrt(2 * layers))

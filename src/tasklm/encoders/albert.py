@@ -1,0 +1,31 @@
+"""ALBERT (arXiv 1909.11942): BERT with narrow token embeddings and one set of weights for all layers."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from tasklm.encoders.attention import layout_of
+from tasklm.encoders.base import ENCODERS, Shape
+from tasklm.encoders.bert import BertLayer
+from tasklm.encoders.embeddings import EPSILON, SummedEmbeddings
+from tasklm.encoders.weights import draw_encoder
+from tasklm.tokens.batches import TokenBatch
+
+
+@ENCODERS.register("albert")
+class Albert(SummedEmbeddings):
+    """Embeddings, their map onto the layers' width (always there, as published) and a layer that is run `shape.layers` times."""
+
+    epsilon, gelu = EPSILON, "tanh"  # the authors' code computes GELU by its tanh form
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape, projected=True)
+        self.layer = BertLayer(shape, self.gelu)
+        draw_encoder(self, shape)
+
+    def forward(self, batch: TokenBatch) -> Tensor:
+        """Returns hidden states (rows, length, width)."""
+        hidden, layout = self.embed(batch), layout_of(batch)
+        for _ in range(self.shape.layers):
+            hidden = self.layer(hidden, layout)
+        return hidden

@@ -1,0 +1,92 @@
+"""ModernBERT (arXiv 2412.13663): pre-norm encoder with rotary positions, gated feed-forward layers and no biases.
+
+Every layer attends to the whole piece. The paper's local layers (a window of 128 tokens) save time on long texts alone.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasklm.encoders.attention import Layout, attend, layout_of
+from tasklm.encoders.base import ENCODERS, Shape
+from tasklm.encoders.weights import draw_encoder, shrink_outputs
+from tasklm.errors import RecipeError
+from tasklm.tokens.batches import TokenBatch
+
+EPSILON = 1e-5  # of LayerNorm, as published
+ROTARY_BASE = 10_000.0  # the paper's up to 1024 tokens; 160,000 comes with its extension of the context to 8192
+
+
+def rotary_angles(positions: Tensor, head_width: int) -> tuple[Tensor, Tensor]:
+    """Returns cosines and sines (rows, length, head width / 2) of RoFormer's rotations (arXiv 2104.09864), in fp32."""
+    halves = torch.arange(0, head_width, 2, device=positions.device, dtype=torch.float32)
+    angles = positions[..., None].float() * (1.0 / ROTARY_BASE ** (halves / head_width))
+    return angles.cos(), angles.sin()
+
+
+def rotate(states: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+    """Returns queries and keys (rows, length, 2, heads, head width) turned by their positions; computed in fp32."""
+    cosine, sine = (part[:, :, None, None] for part in angles)
+    first, second = states.float().chunk(2, dim=-1)
+    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1).to(states.dtype)
+
+
+class ModernLayer(nn.Module):
+    """Self-attention and gated feed-forward, each a LayerNorm'd branch beside the residual stream."""
+
+    def __init__(self, shape: Shape, first: bool) -> None:
+        super().__init__()
+        self.heads = shape.heads
+        self.attention_norm = nn.Identity() if first else nn.LayerNorm(shape.width, EPSILON, bias=False)  # the embeddings come normalised
+        self.query_key_value = nn.Linear(shape.width, 3 * shape.width, bias=False)
+        self.attention_out = nn.Linear(shape.width, shape.width, bias=False)
+        self.norm = nn.LayerNorm(shape.width, EPSILON, bias=False)
+        self.up = nn.Linear(shape.width, 2 * shape.feedforward, bias=False)
+        self.down = nn.Linear(shape.feedforward, shape.width, bias=False)
+        self.dropout = nn.Dropout(shape.dropout)
+
+    def forward(self, hidden: Tensor, layout: Layout, angles: tuple[Tensor, Tensor]) -> Tensor:
+        """Returns hidden states of the same shape (rows, length, width)."""
+        rows, length, width = hidden.shape
+        split = self.query_key_value(self.attention_norm(hidden)).view(rows, length, 3, self.heads, width // self.heads)
+        query, key = rotate(split[:, :, :2], angles).unbind(2)
+        mixed = attend(query, key, split[:, :, 2], layout).reshape(rows, length, width)
+        hidden = hidden + self.dropout(self.attention_out(mixed))
+        inner, gate = self.up(self.norm(hidden)).chunk(2, dim=-1)
+        added: Tensor = self.dropout(self.down(functional.gelu(inner) * gate))
+        return hidden + added
+
+
+@ENCODERS.register("modern")
+class Modern(nn.Module):
+    """Embeddings, layers and a last LayerNorm; pairs of texts have no segments, as published."""
+
+    epsilon, gelu = EPSILON, "none"
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape, self.head_width = shape, shape.width // shape.heads
+        if self.head_width % 2:
+            problem = f"model.width / model.heads = {self.head_width} is odd: rotary positions turn pairs of numbers"
+            raise RecipeError([f"{problem}; choose other numbers, or model.encoder = bert"])
+        self.token = nn.Embedding(shape.vocabulary, shape.token_width)
+        self.norm = nn.LayerNorm(shape.token_width, EPSILON, bias=False)
+        self.dropout = nn.Dropout(shape.dropout)
+        same = shape.token_width == shape.width
+        self.projection = nn.Identity() if same else nn.Linear(shape.token_width, shape.width, bias=False)
+        layers = [ModernLayer(shape, first=number == 0) for number in range(shape.layers)]
+        self.layers = nn.ModuleList(layers)
+        self.last_norm = nn.LayerNorm(shape.width, EPSILON, bias=False)
+        draw_encoder(self, shape)
+        shrink_outputs([part for layer in layers for part in (layer.attention_out, layer.down)], shape.layers)
+
+    def forward(self, batch: TokenBatch) -> Tensor:
+        """Returns hidden states (rows, length, width)."""
+        hidden = self.projection(self.dropout(self.norm(self.token(batch.ids))))
+        layout, angles = layout_of(batch), rotary_angles(batch.positions, self.head_width)
+        for layer in self.layers:
+            hidden = layer(hidden, layout, angles)
+        out: Tensor = self.last_norm(hidden)
+        return out

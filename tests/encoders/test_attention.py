@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+from tasklm.encoders import attention
+from tasklm.encoders.attention import Layout, attend, layout_of
+from tasklm.errors import TrainingError
+from tasklm.tokens.batches import TokenBatch
+from tests.encoders.samples import KINDS, packed, rows_of, stirred, texts
+
+LENGTHS = (6, 7, 11, 1)
+
+
+def without_bounds(batch: TokenBatch) -> TokenBatch:
+    return dataclasses.replace(batch, bounds=None, longest=0)
+
+
+def piece_by_piece(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, same: Tensor, longest: int, _: int) -> Tensor:
+    """Attention by its formula, one piece after another: what the kernel must compute."""
+    assert bounds is same and bounds.dtype == torch.int32 and int(bounds.diff().max()) <= longest and int(bounds[-1]) == len(query)
+    mixed = torch.empty_like(query)
+    for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        scores = torch.einsum("qhd,khd->hqk", query[first:last], key[first:last]) / query.shape[-1] ** 0.5
+        mixed[first:last] = torch.einsum("hqk,khd->qhd", scores.softmax(-1), value[first:last])
+    return mixed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_and_packing_change_no_result(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, several = stirred(kind), texts(*LENGTHS)
+    alone = [encoder(rows_of([text]))[0] for text in several]
+    monkeypatch.setattr(attention, "varlen_attn", piece_by_piece)  # PyTorch's runs on GPUs alone
+    monkeypatch.setattr(attention, "_check_kernel", lambda query: None)
+    padded, pack = rows_of(several), packed(several, padding=7)
+    rows, grid, bounded = encoder(padded), encoder(without_bounds(pack)), encoder(pack)
+    assert rows.shape == (4, 11, 32) and grid.shape == bounded.shape == (1, 32, 32)
+    assert bool(rows.isfinite().all() and grid.isfinite().all() and bounded.isfinite().all())
+    for number, (text, wanted) in enumerate(zip(several, alone, strict=True)):
+        first = sum(LENGTHS[:number])
+        for found in (rows[number, : len(text)], grid[0, first : first + len(text)], bounded[0, first : first + len(text)]):
+            torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_whole_rows_need_no_mask_on_a_cpu() -> None:
+    assert layout_of(rows_of(texts(5, 5))) == Layout(None, None, 5)
+    mask = layout_of(rows_of(texts(5, 3))).mask
+    assert mask is not None and mask.shape == (2, 1, 5, 5)
+    assert not bool(mask[1, 0, :3, 3:].any()) and bool(mask[1, 0, 3:, 3:].all())  # padding looks at padding
+
+
+def test_a_cpu_attends_in_fp32_under_bf16() -> None:
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(2, 5, 4, 8).bfloat16() for _ in range(3))
+    layout = layout_of(rows_of(texts(5, 3)))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = attend(query, key, value, layout)
+    assert mixed.dtype == torch.float32 and torch.equal(mixed, attend(query.float(), key.float(), value.float(), layout))
+
+
+def test_bounds_without_a_kernel_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, pack = stirred("bert"), packed(texts(4, 5), 3)
+    with pytest.raises(TrainingError, match=r"no kernel for cpu.*without bounds"):
+        encoder(pack)
+    monkeypatch.setattr(attention, "varlen_attn", None)
+    with pytest.raises(TrainingError, match=r"has no torch\.nn\.attention\.varlen"):
+        encoder(pack)
+
+
+@pytest.mark.parametrize("kind", ["bert", "modern", "albert"])
+def test_compiles_into_one_graph(kind: str) -> None:
+    encoder, batch = stirred(kind), without_bounds(packed(texts(*LENGTHS), padding=7))
+    whole = rows_of(texts(32))  # needs no mask, which the graph does not look for
+    compiled = torch.compile(encoder, backend="aot_eager", fullgraph=True, dynamic=False)
+    for each in (batch, whole):
+        torch.testing.assert_close(compiled(each), encoder(each), atol=1e-5, rtol=1e-5)
+    compiled(batch).square().sum().backward()
+    found = [parameter.grad for parameter in encoder.parameters()]
+    encoder.zero_grad()
+    encoder(batch).square().sum().backward()
+    for got, parameter in zip(found, encoder.parameters(), strict=True):
+        torch.testing.assert_close(got, parameter.grad, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["bert", "modern", "albert"])
+def test_the_kernels_call_is_one_that_this_pytorch_knows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "_check_kernel", lambda query: None)
+    encoder = stirred(kind).to("meta", torch.bfloat16)  # shapes without numbers: the kernel's own rules, and no GPU
+    batch = packed(texts(*LENGTHS), padding=7).to(torch.device("meta"))
+    hidden = encoder(batch)
+    assert hidden.shape == (1, 32, 32) and hidden.dtype == torch.bfloat16
+    hidden.sum().backward()
+    assert all(parameter.grad is not None for parameter in encoder.parameters())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernel runs on GPUs alone")
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("kind", ["bert", "modern", "albert"])
+def test_padded_packed_and_bounded_agree_on_a_gpu(kind: str, compiled: bool) -> None:
+    device = torch.device("cuda")
+    encoder, several = stirred(kind).to(device), texts(*LENGTHS)
+    call = torch.compile(encoder, backend="aot_eager", fullgraph=True, dynamic=False) if compiled else encoder
+    pack = packed(several, padding=7)
+    real = [number for number, text in enumerate(several) for _ in text]
+    inside = [place for text in several for place in range(len(text))]
+    weights = torch.randn(len(real), 32, device=device)
+    outcomes = []
+    for batch in (rows_of(several), without_bounds(pack), pack):
+        encoder.zero_grad()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            hidden = call(batch.to(device))
+        hidden = (hidden[real, inside] if len(hidden) > 1 else hidden[0, : len(real)]).float()
+        (hidden * weights).mean().backward()
+        outcomes.append((hidden.detach(), torch.cat([p.grad.flatten() for p in encoder.parameters() if p.grad is not None])))
+    exact = torch.cat([encoder(rows_of([text]).to(device))[0] for text in several])  # in fp32
+    for hidden, gradient in outcomes:
+        assert float((hidden - exact).norm() / exact.norm()) < 0.03
+        assert float((gradient - outcomes[0][1]).norm() / outcomes[0][1].norm()) < 0.05
