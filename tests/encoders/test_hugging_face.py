@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasklm.encoders.base import ENCODERS
-from tasklm.encoders.hugging_face import from_hugging_face, head_from_hugging_face, to_hugging_face
+from tasklm.encoders.hugging_face import FAMILIES, from_hugging_face, head_from_hugging_face, to_hugging_face
 from tasklm.errors import DataError
 from tests.encoders.samples import KINDS, rows_of, stir, stirred, texts
 
@@ -69,12 +69,13 @@ def test_transformers_models_are_read(kind: str, transformers: Any) -> None:
     config, _ = to_hugging_face(name, shape, ENCODERS.get(name)(shape).state_dict(), head_of(ENCODERS.get(name)(shape), False).state_dict())
     theirs = transformers.AutoModelForMaskedLM.from_config(transformers.AutoConfig.for_model(**config)).eval()
     stir(theirs)
-    found, same, state = from_hugging_face(theirs.config.to_dict(), theirs.state_dict())
+    written = json.loads(theirs.config.to_json_string())  # what config.json holds
+    found, same, state = from_hugging_face(written, theirs.state_dict())
     assert (found, same) == (name, shape)
     encoder = ENCODERS.get(found)(same).eval()
     encoder.load_state_dict(state)
     head = head_of(encoder, bias="modern" not in kind)
-    head.load_state_dict(head_from_hugging_face(theirs.config.to_dict(), theirs.state_dict()))
+    head.load_state_dict(head_from_hugging_face(written, theirs.state_dict()))
     batch = rows_of(texts(9, 16, 5))
     real = batch.pieces == 1
     wanted = theirs(batch.ids, attention_mask=real.long()).logits[real]
@@ -107,6 +108,13 @@ def test_there_and_back_changes_nothing(kind: str) -> None:
         assert all(torch.equal(back[key], tensor) for key, tensor in encoder.state_dict().items())
     again = head_from_hugging_face(config, state)
     assert again.keys() == head.state_dict().keys() and all(torch.equal(again[key], tensor) for key, tensor in head.state_dict().items())
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_what_a_configuration_leaves_out_is_its_default(kind: str, transformers: Any) -> None:
+    default = transformers.AutoConfig.for_model(kind).to_dict()
+    assert {key: default.get(key, False) for key in FAMILIES[kind].fixed} == FAMILIES[kind].fixed
+    assert set(FAMILIES[kind].numbers.values()) <= set(json.loads(transformers.AutoConfig.for_model(kind).to_json_string()))
 
 
 def test_what_is_computed_otherwise_is_refused() -> None:
