@@ -1,0 +1,43 @@
+"""What is trained in one case: an encoder's shape, rows per step and their length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tasklm.budget import EncoderCost
+from tasklm.encoders.base import Shape
+from tasklm.encoders.sizes import SIZES
+from tasklm.errors import RunError
+
+POSITIONS = 512  # of every encoder here, as BERT has them
+HEAD_WIDTH = 64
+MASK_RATE = 0.15
+
+
+@dataclass(frozen=True)
+class Case:
+    """One shape at one batch."""
+
+    name: str  # as the command line has it: base:256x128
+    shape: Shape
+    rows: int
+    length: int
+
+    def useful_flops(self, tokens: float) -> float:
+        """Returns the FLOPs that training on so many tokens needs when only masked tokens are predicted; alike for every engine."""
+        shape = self.shape
+        cost = EncoderCost(shape.layers, shape.width, shape.feedforward, shape.vocabulary, shape.positions)
+        return cost.training(round(tokens), round(MASK_RATE * tokens), self.length)
+
+
+def parse_case(text: str, vocabulary: int) -> Case:
+    """Returns the case of SIZE:ROWSxLENGTH, where SIZE is a name such as base, or LAYERSxWIDTH."""
+    try:
+        size, batch = text.split(":")
+        layers, width = SIZES[size] if size in SIZES else map(int, size.split("x"))
+        rows, length = map(int, batch.split("x"))
+    except ValueError:
+        raise RunError(f"{text!r} is no shape. Write SIZE:ROWSxLENGTH, such as base:256x128 or 12x256:1024x128.") from None
+    if width % HEAD_WIDTH or not 1 <= length <= POSITIONS or min(layers, width, rows) < 1:
+        raise RunError(f"{text!r}: the width is a multiple of {HEAD_WIDTH}, and rows have 1 to {POSITIONS} tokens.")
+    return Case(text, Shape(vocabulary, layers, width, width // HEAD_WIDTH, 4 * width, POSITIONS), rows, length)
