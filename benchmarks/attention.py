@@ -30,7 +30,7 @@ from tasklm.tokens.batches import TokenBatch
 from training_peers.attention_report import markdown
 from training_peers.batching import WAYS, Examples, batches
 from training_peers.cases import POSITIONS, parse_case
-from training_peers.report import merged
+from training_peers.report import merged, read_results
 from training_peers.timing import computes_in_bf16, device_name, wait_for
 
 _PAGES = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
@@ -41,9 +41,7 @@ def main() -> None:
     """Measures what the command line asks for, joins it with earlier results and prints the page."""
     options = _options()
     options.work.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Any] = {}
-    for file in options.merge:
-        found = merged(found, read_json(file)["devices"])
+    found = read_results(options.merge)
     device = torch.device(options.device)
     for name, lengths in _lengths(options).items():
         examples = Examples.draw(lengths, options.longest, options.examples, options.vocabulary, _SEED)
@@ -72,7 +70,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3, help="rounds over the ways")
     parser.add_argument("--vocabulary", type=int, default=30_522)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cuda or cpu")
-    parser.add_argument("--merge", type=Path, nargs="*", default=[], help="attention.json files whose other results stay on the page")
+    parser.add_argument("--merge", type=Path, nargs="+", default=[], help="attention.json files whose other results stay on the page")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks/attention.md and .json")
     parser.add_argument("--quick", action="store_true", help="a smoke test: a tiny encoder, 32 examples")
     options = parser.parse_args()

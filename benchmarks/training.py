@@ -21,9 +21,9 @@ from typing import Any
 import torch
 
 from tasklm.errors import RunError, TaskLMError
-from tasklm.runs import digest, read_json, write_json, write_text
+from tasklm.runs import digest, write_json, write_text
 from training_peers.cases import Case, parse_case
-from training_peers.report import markdown, merged
+from training_peers.report import markdown, merged, read_results
 from training_peers.running import Failed, run_engine
 from training_peers.text import make_shards, pack_rows
 from training_peers.timing import device_name
@@ -39,9 +39,7 @@ def main() -> None:
     """Measures what the command line asks for, joins it with earlier results and prints the page."""
     options = _options()
     options.work.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Any] = {}
-    for file in options.merge:
-        found = merged(found, read_json(file)["devices"])
+    found = read_results(options.merge)
     tokens = _tokens(options) if options.shapes else None
     for case in options.shapes:
         assert tokens is not None

@@ -129,12 +129,17 @@ def test_the_summary_is_the_one_by_hand(module: Any) -> None:
     assert "trainer" not in found and "ceiling" not in found
 
 
-def test_the_page_says_what_is_missing_and_keeps_devices_apart(module: Any) -> None:
+def test_the_page_says_what_is_missing_and_keeps_devices_apart(module: Any, tmp_path: Path) -> None:
     report = module("report")
     only_fp32 = case({"transformers-fp32": {"runs": [run(100, 1.0)]}})
     old = {"A GPU": {"2x64:8x32": only_fp32, "base:8x32": only_fp32}, "A CPU": {"2x64:8x32": only_fp32}}
     devices = report.merged(old, {"A GPU": {"2x64:8x32": measured()}})
     assert list(devices) == ["A GPU", "A CPU"] and set(devices["A GPU"]) == {"2x64:8x32", "base:8x32"}
+    for number, part in enumerate((old, {"A GPU": {"2x64:8x32": measured()}})):
+        (tmp_path / f"{number}.json").write_text(json.dumps({"devices": part}), encoding="utf-8")
+    assert report.read_results([tmp_path / "0.json", tmp_path / "1.json"]) == devices
+    with pytest.raises(DataError, match="--merge"):
+        report.read_results([tmp_path / "2.json"])
     page = report.markdown(devices)
     gpu, cpu = page.split("## A GPU")[1].split("## A CPU")
     assert "| trainer | not available (ImportError: no accelerate) |" in gpu

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tasklm.runs import read_json, require_file
 from training_peers.cases import MASK_RATE, parse_case
 
 PLAIN = ("transformers", "transformers-eager", "transformers-fp32")  # the fastest of these is what the others are compared with
@@ -45,6 +47,14 @@ def markdown(devices: dict[str, Any]) -> str:
 def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """Returns the results by device and shape; a shape that was measured again replaces the old one."""
     return {device: {**old.get(device, {}), **new.get(device, {})} for device in {**old, **new}}
+
+
+def read_results(files: list[Path]) -> dict[str, Any]:
+    """Returns what earlier runs wrote, joined; of a shape in several files the last one."""
+    found: dict[str, Any] = {}
+    for file in files:
+        found = merged(found, read_json(require_file(file, "Name another file with --merge."))["devices"])
+    return found
 
 
 def summary(name: str, case: dict[str, Any]) -> dict[str, dict[str, Any]]:

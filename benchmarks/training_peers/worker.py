@@ -54,8 +54,8 @@ def main() -> None:
             trial = measure(spec, case, _TRIAL_STEPS, device, Path(scratch))
             steps = max(1, math.ceil(spec["seconds"] / trial["seconds"] * _TRIAL_STEPS))
             gc.collect()  # the trial's model would count as memory of the run
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
+            if device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats(device)
         report = measure(spec, case, steps, device, Path(scratch))
     report["peak_memory"] = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _peak_resident()
     report["steps"] = steps
