@@ -257,7 +257,7 @@ def test_bert_keeps_what_is_predicted(vocabulary: Vocabulary, bf16: bool, dropou
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_bert_with_attention_in_bf16_as_on_a_gpu(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch, masked: bool) -> None:
-    monkeypatch.setattr("tasklm.encoders.bert.attend", lambda q, k, v, mask: functional.scaled_dot_product_attention(q, k, v, mask))
+    monkeypatch.setattr("tasklm.encoders.bert.attend", _attend_in_its_own_type)
     case = Case(vocabulary)
     if masked:
         case.corrupted.batch.pieces[:, LENGTH // 2 :] = 2

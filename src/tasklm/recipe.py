@@ -24,6 +24,10 @@ def key(default: Any, help: str, *, choices: Sequence[str] = (), low: float | No
     return field(default=default, metadata={"help": help, "choices": tuple(choices), "low": low, "high": high})
 
 
+OPTIMISERS = ("adamw", "lamb", "muon")
+SCHEDULES = ("linear", "cosine", "constant")
+
+
 @dataclass(frozen=True)
 class Data:
     train: str = key("", "labelled training file: CSV, TSV, JSONL, Parquet or a folder of text files per label")
@@ -98,18 +102,30 @@ class Model:
 @dataclass(frozen=True)
 class Train:
     objective: str = key("mlm", "self-supervised objective")
-    rho1: int | None = key(None, "external batches per internal batch; 0: task data only; auto: about 40 passes over the task", low=0)
+    rho1: int | None = key(None, "external batches per internal batch; 0: task data only; auto: about 10 passes over the task", low=0)
     rho2: float = key(20.0, "weight of the self-supervised loss on task text, beside the task loss", low=0.0)
     steps: int | None = key(None, "optimiser steps of stage 1; auto: from the budget", low=0)
     batch: int | None = key(None, "sequences per step", low=1)
-    accumulate: int = key(1, "micro-batches per step; the result does not depend on it", low=1)
-    learning_rate: float | None = key(None, "peak learning rate; auto: by width, 1e-3 at 256 (the papers: 1e-4 at 768)", low=0.0, high=1.0)
-    warmup: float = key(0.06, "share of the steps in which the learning rate rises", low=0.0, high=1.0)
+    accumulate: int | None = key(None, "micro-batches per step, on which the result does not depend; auto: by the GPU's memory", low=1)
+    optimiser: str = key("adamw", "rule that moves the weights; muon: for the matrices of the layers, beside adamw", choices=OPTIMISERS)
+    learning_rate: float | None = key(
+        None, "peak learning rate; auto: by width, 2e-3 up to 192 (the papers: 1e-4 at 768)", low=0.0, high=1.0
+    )
+    schedule: str = key("linear", "how the learning rate falls after the warm-up; constant: only at the end", choices=SCHEDULES)
+    warmup: float = key(0.06, "share of the steps in which the learning rate rises", low=0.0, high=0.99)
+    decay: float = key(0.2, "schedule = constant: share of the steps in which the rate falls at the end", low=0.01, high=1.0)
     weight_decay: float = key(0.01, "weight decay of matrices", low=0.0)
     clip: float = key(1.0, "largest gradient norm; 0: no clipping", low=0.0)
     dropout: float = key(0.0, "dropout rate of stage 1; text that is read a few times needs none", low=0.0, high=0.9)
     mask_rate: float = key(0.15, "share of tokens to predict", low=0.01, high=0.9)
+    average: float = key(0.0, "decay of a moving average of the weights, which is then kept in their place; 0: off", low=0.0, high=0.99999)
+    non_finite: str = key(
+        "skip",
+        "a loss that is not a finite number: skip the step, go back to the last checkpoint at half the rate, or stop",
+        choices=("skip", "back", "stop"),
+    )
     checkpoint_seconds: float = key(60.0, "time between checkpoints", low=0.0)
+    keep: int = key(2, "checkpoints kept while training", low=1)
     seed: int = key(1, "seed of initial weights, order, masks and dropout", low=0)
 
 
@@ -118,7 +134,11 @@ class Finetune:
     epochs: int | None = key(None, "passes over the training examples, the best on dev is kept; auto: 3 to 30 by their number", low=1)
     batch: int = key(32, "examples per step", low=1)
     learning_rate: float | None = key(None, "peak learning rate; auto: by width, 3e-4 at 256 (the papers: 2e-5 at 768)", low=0.0, high=1.0)
-    warmup: float = key(0.1, "share of the steps in which the learning rate rises", low=0.0, high=1.0)
+    optimiser: str = key("adamw", "rule that moves the weights", choices=OPTIMISERS)
+    layer_decay: float = key(1.0, "each layer learns at this share of the rate of the layer above it (ELECTRA: 0.8)", low=0.1, high=1.0)
+    schedule: str = key("linear", "how the learning rate falls after the warm-up", choices=SCHEDULES)
+    warmup: float = key(0.1, "share of the steps in which the learning rate rises", low=0.0, high=0.99)
+    average: float = key(0.0, "decay of a moving average of the weights, which is then scored and kept; 0: off", low=0.0, high=0.99999)
     weight_decay: float = key(0.0, "weight decay of matrices", low=0.0)
     clip: float = key(1.0, "largest gradient norm; 0: no clipping", low=0.0)
     dropout: float = key(0.1, "dropout rate of stage 2", low=0.0, high=0.9)
@@ -147,6 +167,8 @@ class Hardware:
     precision: str = key(
         "auto", "arithmetic of matrix products; auto: bf16 where the hardware computes in it", choices=("auto", "fp32", "bf16")
     )
+    compile: str = key("auto", "compile the training steps for this machine; auto: on a GPU with bf16", choices=("auto", "on", "off"))
+    tensorboard: bool = key(False, "also write losses and speed for TensorBoard, into the run folder (needs tasklm[track])")
     cache: str = key("", "folder for corpora and indexes shared by runs; empty: .cache beside the run folder")
 
 

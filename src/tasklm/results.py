@@ -17,10 +17,9 @@ from tasklm.evaluate.confusion import confusion_matrix
 from tasklm.evaluate.scores import Kind, Row, Scores, make_row
 from tasklm.recipe_files import dump, without_password
 from tasklm.runs import digest, read_json, write_json
-from tasklm.tokens.batches import EncodedExamples
+from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.checkpoints import load_weights
-from tasklm.train.joint import cost_of
-from tasklm.train.model import TaskModel, new_encoder, outputs_of, save_model
+from tasklm.train.model import TaskModel, cost_of, new_encoder, outputs_of, save_model
 from tasklm.train.stages import Ingredients
 from tasklm.workspace import CorpusData, Run, TaskData
 
@@ -78,7 +77,7 @@ def model_row(
     stage1 = read_json(run.artefacts.path("stage1") / "summary.json")
     stage2 = [read_json(seed / "summary.json") for seed in seeds]
     tuned = sum(one["tokens"] for one in stage2) / len(stage2)
-    cost = cost_of(parts.shape)
+    cost = cost_of(parts.encoder, parts.shape)
     evaluate = run.recipe.evaluate
     return make_row(
         name,

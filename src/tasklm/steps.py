@@ -23,7 +23,7 @@ from tasklm.select.base import read_selection_texts
 from tasklm.tasks.audit import audit_corpus, audit_splits
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.reading import read_splits
-from tasklm.tokens.batches import EncodedExamples
+from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary, vocabulary_size
 from tasklm.tracking import Bar

@@ -46,19 +46,19 @@ def test_padding_and_packing_change_no_result(kind: str, monkeypatch: pytest.Mon
 
 
 def test_whole_rows_need_no_mask_on_a_cpu() -> None:
-    assert layout_of(rows_of(texts(5, 5))) == Layout(None, None, 5)
-    mask = layout_of(rows_of(texts(5, 3))).mask
+    assert layout_of(rows_of(texts(5, 5)), 8) == Layout()
+    mask = layout_of(rows_of(texts(5, 3)), 8).mask
     assert mask is not None and mask.shape == (2, 1, 5, 5)
     assert not bool(mask[1, 0, :3, 3:].any()) and bool(mask[1, 0, 3:, 3:].all())  # padding looks at padding
 
 
 def test_a_cpu_attends_in_fp32_under_bf16() -> None:
     torch.manual_seed(0)
-    query, key, value = (torch.randn(2, 5, 4, 8).bfloat16() for _ in range(3))
-    layout = layout_of(rows_of(texts(5, 3)))
+    query_key_value = torch.randn(2, 5, 3, 4, 8).bfloat16()
+    layout = layout_of(rows_of(texts(5, 3)), 8)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        mixed = attend(query, key, value, layout)
-    assert mixed.dtype == torch.float32 and torch.equal(mixed, attend(query.float(), key.float(), value.float(), layout))
+        mixed = attend(query_key_value, layout)
+    assert mixed.dtype == torch.float32 and torch.equal(mixed, attend(query_key_value.float(), layout))
 
 
 def test_bounds_without_a_kernel_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

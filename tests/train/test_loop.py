@@ -13,7 +13,7 @@ from tasklm.objectives.mlm import MaskedLanguageModel
 from tasklm.recipe import Hardware, Train
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
-from tasklm.tokens.batches import EncodedExamples
+from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.checkpoints import Checkpoints

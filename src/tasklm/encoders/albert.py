@@ -20,12 +20,12 @@ class Albert(SummedEmbeddings):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape, projected=True)
-        self.layer = BertLayer(shape, self.gelu)
+        self.shared = BertLayer(shape, self.gelu)
         draw_encoder(self, shape)
 
     def forward(self, batch: TokenBatch) -> Tensor:
         """Returns hidden states (rows, length, width)."""
-        hidden, layout = self.embed(batch), layout_of(batch)
+        hidden, layout = self.embed(batch), layout_of(batch, self.shape.width // self.shape.heads)
         for _ in range(self.shape.layers):
-            hidden = self.layer(hidden, layout)
+            hidden = self.shared(hidden, layout)
         return hidden

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from typing import cast
 
@@ -17,43 +18,58 @@ try:
 except ImportError:  # a PyTorch built without it; batches with `bounds` are refused then
     varlen_attn = None  # type: ignore[assignment]
 
+if importlib.util.find_spec("triton") is not None and torch.cuda.is_available():
+    from tasklm.encoders.row_attention import row_attention
+else:  # PyTorch's own kernels do it
+    row_attention = None
+
+HEAD_WIDTHS = (16, 32, 64, 128)  # that row_attention computes …
+LONGEST_ROW = 0 if row_attention is None else 128  # … and tokens of a row: the scores of a head then fit into one program's registers
+
 
 @dataclass
 class Layout:
-    """Which tokens of a batch may look at one another: by a mask, by the bounds of pieces, or (both None) all of a row."""
+    """Which tokens of a batch may look at one another: by pieces, by a mask, by the bounds of pieces, or (all None) all of a row."""
 
-    mask: Tensor | None  # (rows, 1, length, length) bool
-    bounds: Tensor | None  # (pieces + 1,) int32: where pieces begin in the flattened batch, then its end
-    longest: int  # tokens that the longest piece may have
+    pieces: Tensor | None = None  # (rows, length) int64: for rows short enough for the kernels of row_attention
+    mask: Tensor | None = None  # (rows, 1, length, length) bool
+    bounds: Tensor | None = None  # (pieces + 1,) int32: where pieces begin in the flattened batch, then its end
+    longest: int = 0  # tokens that the longest piece may have
 
 
-def layout_of(batch: TokenBatch) -> Layout:
+def layout_of(batch: TokenBatch, head_width: int) -> Layout:
     """Returns the layout that keeps attention inside a piece.
 
     Padding forms a piece of its own, so that no row of the softmax is empty; bounds must cover it as well. Whole rows need
     no mask, which a CPU finds out by looking; on a GPU that would wait for the device, and a compiled graph cannot branch on it.
     """
-    if batch.bounds is not None:
-        return Layout(None, batch.bounds, batch.longest)
     pieces = batch.pieces
+    if batch.bounds is not None:
+        return Layout(bounds=batch.bounds, longest=batch.longest)
+    short = pieces.shape[1] <= LONGEST_ROW and head_width in HEAD_WIDTHS
+    if short and pieces.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
+        return Layout(pieces=pieces)
     if pieces.device.type == "cpu" and not torch.compiler.is_compiling() and bool((pieces == 1).all()):
-        return Layout(None, None, pieces.shape[1])
-    return Layout(pieces[:, None, :, None] == pieces[:, None, None, :], None, pieces.shape[1])
+        return Layout()
+    return Layout(mask=pieces[:, None, :, None] == pieces[:, None, None, :])
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> Tensor:
-    """Returns softmax(QKᵀ/√d)·V inside the pieces of the layout; everything is (rows, length, heads, head width).
+def attend(query_key_value: Tensor, layout: Layout) -> Tensor:
+    """Returns softmax(QKᵀ/√d)·V inside the pieces of the layout: (rows, length, 3, heads, head width) → (rows, length, heads · head width).
 
     On a CPU attention stays in fp32 even when matrix products are in bf16: the backward pass of PyTorch's bf16 kernel
     takes three to four times as long there.
     """
+    if layout.pieces is not None:
+        return cast(Tensor, row_attention(query_key_value.contiguous(), layout.pieces)).flatten(2)
+    query, key, value = query_key_value.unbind(2)
     if layout.bounds is not None:
-        return _attend_in_bounds(query, key, value, layout.bounds, layout.longest)
+        return _attend_in_bounds(query, key, value, layout.bounds, layout.longest).flatten(2)
     if query.device.type == "cpu" and query.dtype != torch.float32:
         with torch.autocast("cpu", enabled=False):
-            return attend(query.float(), key.float(), value.float(), layout)
+            return attend(query_key_value.float(), layout)
     query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-    return functional.scaled_dot_product_attention(query, key, value, attn_mask=layout.mask).transpose(1, 2)
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=layout.mask).transpose(1, 2).flatten(2)
 
 
 def _attend_in_bounds(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -33,12 +34,11 @@ class BertLayer(nn.Module):
         """Returns hidden states of the same shape (rows, length, width)."""
         rows, length, width = hidden.shape
         split = self.query_key_value(hidden).view(rows, length, 3, self.heads, width // self.heads)
-        query, key, value = split.unbind(2)
-        mixed = attend(query, key, value, layout).reshape(rows, length, width)
-        hidden = self.attention_norm(hidden + self.dropout(self.attention_out(mixed)))
+        added = self.dropout(self.attention_out(attend(split, layout)))
+        hidden = self.attention_norm(hidden + added).to(added.dtype)  # in bf16 where products are: norms give fp32
         inner = functional.gelu(self.up(hidden), approximate=self.gelu)
-        out: Tensor = self.norm(hidden + self.dropout(self.down(inner)))
-        return out
+        added = self.dropout(self.down(inner))
+        return torch.as_tensor(self.norm(hidden + added), dtype=added.dtype)
 
 
 @ENCODERS.register("bert")
@@ -57,7 +57,7 @@ class Bert(SummedEmbeddings):
 
     def forward(self, batch: TokenBatch) -> Tensor:
         """Returns hidden states (rows, length, width)."""
-        hidden, layout = self.embed(batch), layout_of(batch)
+        hidden, layout = self.embed(batch), layout_of(batch, self.shape.width // self.shape.heads)
         for layer in self.layers:
             hidden = layer(hidden, layout)
         return hidden

@@ -172,7 +172,7 @@ def _modules(family: Family, shape: Shape) -> dict[str, tuple[str, ...]]:
             if family.encoder == "modern" and number == 0 and ours == "attention_norm":
                 continue  # the first layer reads the normalised embeddings
             place = family.layers.format(number)
-            found[f"layer.{ours}" if shared else f"layers.{number}.{ours}"] = tuple(f"{place}.{module}" for module in theirs)
+            found[f"shared.{ours}" if shared else f"layers.{number}.{ours}"] = tuple(f"{place}.{module}" for module in theirs)
     return found
 
 

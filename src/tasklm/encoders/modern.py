@@ -51,9 +51,8 @@ class ModernLayer(nn.Module):
         """Returns hidden states of the same shape (rows, length, width)."""
         rows, length, width = hidden.shape
         split = self.query_key_value(self.attention_norm(hidden)).view(rows, length, 3, self.heads, width // self.heads)
-        query, key = rotate(split[:, :, :2], angles).unbind(2)
-        mixed = attend(query, key, split[:, :, 2], layout).reshape(rows, length, width)
-        hidden = hidden + self.dropout(self.attention_out(mixed))
+        turned = torch.cat((rotate(split[:, :, :2], angles), split[:, :, 2:]), dim=2)
+        hidden = hidden + self.dropout(self.attention_out(attend(turned, layout)))
         inner, gate = self.up(self.norm(hidden)).chunk(2, dim=-1)
         added: Tensor = self.dropout(self.down(functional.gelu(inner) * gate))
         return hidden + added
@@ -85,7 +84,7 @@ class Modern(nn.Module):
     def forward(self, batch: TokenBatch) -> Tensor:
         """Returns hidden states (rows, length, width)."""
         hidden = self.projection(self.dropout(self.norm(self.token(batch.ids))))
-        layout, angles = layout_of(batch), rotary_angles(batch.positions, self.head_width)
+        layout, angles = layout_of(batch, self.head_width), rotary_angles(batch.positions, self.head_width)
         for layer in self.layers:
             hidden = layer(hidden, layout, angles)
         out: Tensor = self.last_norm(hidden)

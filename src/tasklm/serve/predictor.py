@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.recipe import Hardware
-from tasklm.tokens.batches import EncodedExamples
+from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.hardware import set_up
 from tasklm.train.model import load_model, outputs_of
 

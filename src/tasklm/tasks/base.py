@@ -37,11 +37,14 @@ class Task(Protocol):
         ...
 
     def head(self, width: int, dropout: float) -> nn.Module:
-        """Returns a fresh head from hidden states (batch, tokens, width) to outputs (batch, …)."""
+        """Returns a fresh head: (hidden states (rows, length, width), columns of first tokens or None) → outputs (rows, …).
+
+        `firsts` (rows, places) says where the examples of packed rows begin; the outputs are then (rows, places, …).
+        """
         ...
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Returns the loss summed over the examples."""
+        """Returns the loss summed over the examples; places of packed rows that hold no example have the target −100."""
         ...
 
     def decode(self, outputs: Tensor) -> np.ndarray:

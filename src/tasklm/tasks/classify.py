@@ -28,8 +28,11 @@ class ClassHead(nn.Module):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        first = self.dropout(hidden[:, 0])  # (batch, width)
+    def forward(self, hidden: Tensor, firsts: Tensor | None = None) -> Tensor:
+        """Returns logits (rows, classes), or (rows, places, classes) of packed rows."""
+        rows = torch.arange(len(hidden), device=hidden.device)
+        first = hidden[:, 0] if firsts is None else hidden[rows[:, None], firsts]
+        first = self.dropout(first)
         logits: Tensor = self.out(self.dropout(functional.gelu(self.dense(first))))
         return logits
 
@@ -70,7 +73,7 @@ class Classify:
         return ClassHead(width, len(self.labels), dropout)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return functional.cross_entropy(outputs.float(), targets, reduction="sum")
+        return functional.cross_entropy(outputs.float().flatten(0, -2), targets.flatten(), reduction="sum")
 
     def decode(self, outputs: Tensor) -> np.ndarray:
         return np.asarray(outputs.argmax(-1).cpu().numpy())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import Vocabulary
 
 WINDOW = 1 << 18  # passages packed at a time: bounds the plan's memory to about 20 MB
-BUCKET = 16  # batches whose examples are sorted by length together, so that little padding is computed
+SHORTEST_PIECE = 3  # [CLS], a token, [SEP]
 
 
 @dataclass
@@ -25,26 +25,39 @@ class TokenBatch:
     ids: Tensor  # (rows, length) int64
     pieces: Tensor  # (rows, length) int64
     positions: Tensor  # (rows, length) int64
-    targets: Tensor | None = None  # (examples, …): the task's targets, for task batches
+    targets: Tensor | None = None  # (rows, …), or (rows, places, …) where `firsts` is given: the task's targets, for task batches
     segments: Tensor | None = None  # (rows, length) int64: 0 or 1 in pairs of texts; None: all 0
+    firsts: Tensor | None = None  # (rows, places) int64: columns where examples begin; None: one example a row, at column 0
     bounds: Tensor | None = None  # (pieces + 1,) int32: where pieces begin in the flattened batch, and its end; None: not counted
     longest: int = 0  # tokens that the longest piece may have, where `bounds` is given
 
     def to(self, device: torch.device) -> TokenBatch:
         """Returns the batch on a device."""
-        moved: dict[str, Any] = {
-            field.name: value.to(device, non_blocking=True)
-            for field in fields(self)
-            if isinstance(value := getattr(self, field.name), Tensor)
-        }
-        return replace(self, **moved)
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
-    def split(self, parts: int) -> list[TokenBatch]:
-        """Returns the batch as at most `parts` micro-batches of nearly equal size."""
-        targets: Sequence[Tensor | None] = [None] * parts if self.targets is None else self.targets.tensor_split(parts)
-        segments: Sequence[Tensor | None] = [None] * parts if self.segments is None else self.segments.tensor_split(parts)
-        rows = zip(*(t.tensor_split(parts) for t in (self.ids, self.pieces, self.positions)), targets, segments, strict=True)
-        return [TokenBatch(*row) for row in rows if len(row[0])]
+    def pinned(self) -> TokenBatch:
+        """Returns the batch in memory that a GPU reads by itself, so that nobody waits for the copy."""
+        return self._each(lambda tensor: tensor.pin_memory())
+
+    def part(self, number: int, parts: int) -> TokenBatch:
+        """Returns one of `parts` micro-batches of nearly equal size; some are empty where there are fewer rows."""
+        return self._each(lambda tensor: tensor.tensor_split(parts)[number])
+
+    def with_bounds(self) -> TokenBatch:
+        """Returns the batch with the bounds of its pieces, in an array whose size depends on the batch's shape alone."""
+        pieces = self.pieces.numpy()
+        rows, length = pieces.shape
+        begins = np.ones((rows, length), bool)
+        begins[:, 1:] = pieces[:, 1:] != pieces[:, :-1]  # padding is a piece of its own
+        found = np.flatnonzero(begins)
+        bounds = np.full(max(rows * (length // SHORTEST_PIECE + 2), len(found)) + 1, rows * length, np.int32)
+        bounds[: len(found)] = found
+        return replace(self, bounds=torch.from_numpy(bounds), longest=length)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> TokenBatch:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        changed: dict[str, Any] = {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
+        return replace(self, **changed)
 
 
 def shuffled(count: int, *seed: int) -> np.ndarray:
@@ -98,85 +111,3 @@ class PackedStream:
             self._plan = plan_rows(self.shards.offsets, order, self.length)
             self._rows = shuffled(len(self._plan), self.seed, self.epoch, self.window)
         return self._plan
-
-
-class EncodedExamples:
-    """Task examples as tokens ([CLS] text [SEP], cut to `length`) with their targets."""
-
-    def __init__(self, texts: Sequence[Sequence[str]], vocabulary: Vocabulary, length: int, targets: Tensor | None) -> None:
-        self.vocabulary, self.targets = vocabulary, targets
-        self.rows = [_join(vocabulary, parts, length) for parts in texts]
-        self.lengths = np.array([len(row) for row in self.rows], np.int64)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def batch(self, numbers: np.ndarray) -> TokenBatch:
-        """Returns some examples, padded to the longest of them (rounded up to a multiple of 8)."""
-        longest = -(-int(self.lengths[numbers].max()) // 8) * 8
-        ids = np.full((len(numbers), longest), self.vocabulary.pad, np.int64)
-        for i, number in enumerate(numbers):
-            ids[i, : self.lengths[number]] = self.rows[number]
-        inside = np.arange(longest) < self.lengths[numbers][:, None]
-        positions = np.where(inside, np.arange(longest), 0)
-        targets = None if self.targets is None else self.targets[torch.from_numpy(np.asarray(numbers))]
-        return TokenBatch(torch.from_numpy(ids), torch.from_numpy(inside.astype(np.int64)), torch.from_numpy(positions), targets)
-
-    def in_order(self, batch: int) -> Iterator[tuple[np.ndarray, TokenBatch]]:
-        """Yields every example once, sorted by length, with the numbers of the examples."""
-        order = np.argsort(self.lengths, kind="stable")
-        for start in range(0, len(order), batch):
-            yield order[start : start + batch], self.batch(order[start : start + batch])
-
-
-def _join(vocabulary: Vocabulary, parts: Sequence[str], length: int) -> list[int]:
-    """Returns [CLS] a [SEP] b [SEP] … cut to `length`; the longest part is cut first."""
-    encoded = vocabulary.encode(parts)
-    while sum(map(len, encoded)) > length - 1 - len(encoded):
-        longest = max(encoded, key=len)
-        excess = sum(map(len, encoded)) - (length - 1 - len(encoded))
-        del longest[max(1, len(longest) - excess) :]
-    row = [vocabulary.cls]
-    for numbers in encoded:
-        row += [*numbers, vocabulary.sep]
-    return row
-
-
-class ExampleStream:
-    """Endless batches of task examples; every epoch has each example once, the last batch may be smaller."""
-
-    def __init__(self, examples: EncodedExamples, batch: int, seed: int) -> None:
-        self.examples, self.batch, self.seed = examples, batch, seed
-        self.epoch, self.index = 0, 0
-        self._batches: list[np.ndarray] = []
-
-    def __len__(self) -> int:
-        return -(-len(self.examples) // self.batch)
-
-    def state(self) -> dict[str, Any]:
-        """Returns the position of the next batch."""
-        return {"epoch": self.epoch, "index": self.index}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Goes to a position that `state` gave."""
-        self.epoch, self.index = state["epoch"], state["index"]
-        self._batches = []
-
-    def next(self) -> TokenBatch:
-        """Returns the next batch."""
-        if not self._batches:
-            self._batches = self._epoch()
-        batch = self.examples.batch(self._batches[self.index])
-        self.index += 1
-        if self.index == len(self._batches):
-            self.epoch, self.index, self._batches = self.epoch + 1, 0, []
-        return batch
-
-    def _epoch(self) -> list[np.ndarray]:
-        order = shuffled(len(self.examples), self.seed, self.epoch)
-        batches = []
-        for start in range(0, len(order), self.batch * BUCKET):
-            bucket = order[start : start + self.batch * BUCKET]
-            bucket = bucket[np.argsort(self.examples.lengths[bucket], kind="stable")]
-            batches += [bucket[i : i + self.batch] for i in range(0, len(bucket), self.batch)]
-        return [batches[i] for i in shuffled(len(batches), self.seed, self.epoch, 1)]

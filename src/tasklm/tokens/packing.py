@@ -33,7 +33,7 @@ def plan_rows(offsets: np.ndarray, order: np.ndarray, length: int) -> Plan:
     return Plan(starts, lengths, row_offsets)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _plan(offsets, order, length, shortest):  # type: ignore[no-untyped-def]
     most = 0
     for passage in order:
@@ -57,18 +57,41 @@ def _plan(offsets, order, length, shortest):  # type: ignore[no-untyped-def]
 
 def fill_rows(plan: Plan, rows: np.ndarray, tokens: np.ndarray, length: int, cls: int, sep: int, pad: int) -> tuple[np.ndarray, ...]:
     """Returns (ids, pieces, positions) of some rows, each (rows, length); piece 0 is padding."""
-    ids = np.full((len(rows), length), pad, np.int64)
-    pieces = np.zeros((len(rows), length), np.int64)
-    positions = np.zeros((len(rows), length), np.int64)
-    for i, row in enumerate(rows):
-        column = 0
-        for number, piece in enumerate(range(plan.row_offsets[row], plan.row_offsets[row + 1]), start=1):
-            start, size = plan.starts[piece], plan.lengths[piece]
-            end = column + size + 2
-            ids[i, column] = cls
-            ids[i, column + 1 : end - 1] = tokens[start : start + size]
-            ids[i, end - 1] = sep
-            pieces[i, column:end] = number
-            positions[i, column:end] = np.arange(size + 2)
-            column = end
+    grid = (len(rows), length)
+    ids, pieces, positions = np.full(grid, pad, np.int64), np.zeros(grid, np.int64), np.zeros(grid, np.int64)
+    _fill(plan.starts, plan.lengths, plan.row_offsets, rows, tokens, cls, sep, ids, pieces, positions)
     return ids, pieces, positions
+
+
+@njit(cache=True, nogil=True)
+def _fill(starts, lengths, row_offsets, rows, tokens, cls, sep, ids, pieces, positions):  # type: ignore[no-untyped-def]
+    for i in range(len(rows)):
+        column = 0
+        first = row_offsets[rows[i]]
+        for piece in range(first, row_offsets[rows[i] + 1]):
+            start, size = starts[piece], lengths[piece]
+            ids[i, column] = cls
+            for j in range(size):
+                ids[i, column + 1 + j] = tokens[start + j]
+            ids[i, column + 1 + size] = sep
+            for j in range(size + 2):
+                pieces[i, column + j] = piece - first + 1
+                positions[i, column + j] = j
+            column += size + 2
+
+
+@njit(cache=True, nogil=True)
+def first_fit(lengths, length, most):  # type: ignore[no-untyped-def]
+    """Returns the row of each piece: longest first, each into the first row that has room, at most `most` in a row."""
+    order = np.argsort(-lengths, kind="mergesort")
+    filled, held, where = np.zeros(len(lengths), np.int64), np.zeros(len(lengths), np.int64), np.zeros(len(lengths), np.int64)
+    used = 0
+    for piece in order:
+        row = 0
+        while row < used and (filled[row] + lengths[piece] > length or held[row] >= most):
+            row += 1
+        used = max(used, row + 1)
+        filled[row] += lengths[piece]
+        held[row] += 1
+        where[piece] = row
+    return where

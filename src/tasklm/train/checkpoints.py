@@ -10,13 +10,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from tasklm.runs import full_disk_is_clear, read_json, write_json
-
-KEEP = 2
 
 
 def save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -41,32 +38,30 @@ def load_weights(path: Path) -> dict[str, Tensor]:
 class Checkpoints:
     """The last checkpoints of one training, in one folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, keep: int = 2) -> None:
+        self.folder, self.keep = folder, keep
 
-    def save(self, step: int, model: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-        """Writes a checkpoint for having done `step` steps, and drops those before the last two."""
+    def save(self, step: int, tensors: dict[str, dict[str, Tensor]], state: dict[str, Any]) -> None:
+        """Writes a checkpoint for having done `step` steps, one file per group of tensors, and drops the oldest above `keep`."""
         temporary, final = self.folder / "checkpoint.tmp", self.folder / f"checkpoint-{step:09d}"
         with full_disk_is_clear(temporary):
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
-            save_weights(temporary / "model.safetensors", model.state_dict())
-            save_weights(temporary / "optimiser.safetensors", _optimiser_tensors(optimiser))
-            write_json(temporary / "state.json", {**state, "step": step})
+            for name, group in tensors.items():
+                save_weights(temporary / f"{name}.safetensors", group)
+            write_json(temporary / "state.json", state)
             shutil.rmtree(final, ignore_errors=True)
             temporary.replace(final)
-        for old in self._all()[:-KEEP]:
+        for old in self._all()[: -self.keep]:
             shutil.rmtree(old)
 
-    def restore(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Any] | None:
-        """Loads the last checkpoint and returns its state, or returns None when there is none."""
+    def last(self) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]] | None:
+        """Returns the groups of tensors and the state of the last checkpoint, or None when there is none."""
         found = self._all()
         if not found:
             return None
-        model.load_state_dict(load_weights(found[-1] / "model.safetensors"))
-        _load_optimiser(optimiser, load_weights(found[-1] / "optimiser.safetensors"))
-        state: dict[str, Any] = read_json(found[-1] / "state.json")
-        return state
+        tensors = {path.stem: load_weights(path) for path in found[-1].glob("*.safetensors")}
+        return tensors, read_json(found[-1] / "state.json")
 
     def clear(self) -> None:
         """Deletes all checkpoints, when the training they belong to is complete."""
@@ -75,16 +70,3 @@ class Checkpoints:
 
     def _all(self) -> list[Path]:
         return sorted(self.folder.glob("checkpoint-*"))
-
-
-def _optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    state = optimiser.state_dict()["state"]
-    return {f"{number}.{name}": torch.as_tensor(value) for number, values in state.items() for name, value in values.items()}
-
-
-def _load_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        number, _, part = name.partition(".")
-        state.setdefault(int(number), {})[part] = tensor
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})

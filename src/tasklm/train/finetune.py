@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from tasklm.costs import EncoderCost
 from tasklm.tasks.base import Task
-from tasklm.tokens.batches import ExampleStream
+from tasklm.tokens.batches import TokenBatch
+from tasklm.tokens.examples import ExampleStream
+from tasklm.tokens.masking import NONE
 from tasklm.train.checkpoints import save_weights
 from tasklm.train.hardware import Machine
-from tasklm.train.joint import cost_of
-from tasklm.train.loop import Work
+from tasklm.train.joint import JointBatch
+from tasklm.train.loop import Step
 from tasklm.train.model import TaskModel
 
 
@@ -21,24 +25,41 @@ class FinetuneStage:
     """Trains on the task's batches and scores dev after every epoch."""
 
     def __init__(
-        self, module: TaskModel, task: Task, stream: ExampleStream, evaluate: Callable[[], float], best: Path | None, machine: Machine
+        self,
+        module: TaskModel,
+        task: Task,
+        stream: ExampleStream,
+        evaluate: Callable[[], float],
+        best: Path | None,
+        machine: Machine,
+        cost: EncoderCost,
+        graphs: bool = False,
     ) -> None:
         self.module, self.task, self.stream, self.evaluate = module, task, stream, evaluate
         self.best_path, self.machine = best, machine
         self.best_score, self.best_step = float("-inf"), 0
-        self.cost = cost_of(module.encoder.shape)  # type: ignore[arg-type]
+        self.cost, self.graphs = cost, graphs
 
-    def work(self, step: int) -> list[Work]:
+    def prepare(self, step: int) -> Step:
         """Returns the one batch of a step."""
         batch = self.stream.next()
+        assert batch.targets is not None
+        rows, length = batch.ids.shape
+        examples = int((batch.targets != NONE).sum())
+        flops = self.cost.training(rows * length, 0, length, answers=rows, outputs=len(self.task.labels))
+        work = JointBatch(None, batch, self.machine.counts_pieces(length))
+        return Step(work, self._compute, {"task": examples}, {"task": 1.0}, rows * length, flops, self.position())
 
-        def compute() -> dict[str, Tensor]:
-            rows = batch.to(self.machine.device)
-            assert rows.targets is not None
-            return {"task": self.task.loss(self.module(rows), rows.targets)}
+    def _compute(self, batch: JointBatch) -> dict[str, Tensor]:
+        return {"task": self._loss(batch.task)}
 
-        flops = self.cost.training(batch.ids.numel(), 0, batch.ids.shape[1])
-        return [Work({"task": len(batch.ids)}, {"task": 1.0}, compute, batch.ids.numel(), flops)]
+    @functools.cached_property
+    def _loss(self) -> Any:
+        return self.machine.compiled(self._task_loss, self.graphs)
+
+    def _task_loss(self, batch: TokenBatch) -> Tensor:
+        assert batch.targets is not None
+        return self.task.loss(self.module(batch), batch.targets)
 
     def after_step(self, step: int) -> dict[str, float]:
         """Returns the dev score at the end of an epoch; the best weights so far are kept on disk."""
@@ -47,15 +68,22 @@ class FinetuneStage:
         score = self.evaluate()
         if score > self.best_score:
             self.best_score, self.best_step = score, step
-            if self.best_path is not None:
+            if self.best_path is not None and self.machine.ranks.first:
                 save_weights(self.best_path, self.module.state_dict())
         return {"dev": score}
 
+    def position(self) -> dict[str, Any]:
+        """Returns the position in the data."""
+        return self.stream.state()
+
+    def go_to(self, position: dict[str, Any]) -> None:
+        """Goes to the position of a checkpoint."""
+        self.stream.restore(position)
+
     def state(self) -> dict[str, Any]:
-        """Returns the position in the data and the best so far."""
-        return {"stream": self.stream.state(), "best_score": self.best_score, "best_step": self.best_step}
+        """Returns the best so far."""
+        return {"best_score": self.best_score, "best_step": self.best_step}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over the state of a checkpoint."""
-        self.stream.restore(state["stream"])
         self.best_score, self.best_step = state["best_score"], state["best_step"]

@@ -5,14 +5,20 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
+from tasklm.encoders.attention import LONGEST_ROW
 from tasklm.errors import RecipeError
 from tasklm.recipe import Hardware
+from tasklm.train.parallel import ALONE, Ranks, join
+
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
 @dataclass(frozen=True)
@@ -22,15 +28,51 @@ class Machine:
     device: torch.device
     bf16: bool
     threads: int
+    compiles: bool = False
+    ranks: Ranks = ALONE
 
     def arithmetic(self) -> AbstractContextManager[None]:
         """Returns the context in which forward passes run: bf16 matrix products where the hardware has them."""
         return torch.autocast(self.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext()
 
+    def counts_pieces(self, length: int) -> bool:
+        """Returns whether batches of this length carry the bounds of their pieces: for PyTorch's attention over long rows on a GPU."""
+        return self.device.type == "cuda" and self.bf16 and length > LONGEST_ROW
+
+    def compiled(self, function: Function, graphs: bool) -> Function:
+        """Returns the function compiled for one shape of its inputs, where this machine compiles.
+
+        `graphs`: its launches on a GPU are recorded and replayed, for work so small that the GPU waits for them.
+        """
+        if not self.compiles:
+            return function
+        mode = "reduce-overhead" if graphs and self.device.type == "cuda" else None
+        return torch.compile(function, fullgraph=True, dynamic=False, mode=mode)  # type: ignore[return-value]
+
+    def synchronize(self) -> None:
+        """Returns when the device has done all that was asked of it."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def free_bytes(self) -> float | None:
+        """Returns the memory of the device that nobody uses, or None where it is not counted."""
+        if self.device.type != "cuda":
+            return None
+        free, _ = torch.cuda.mem_get_info(self.device)
+        return float(free + torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device))
+
+    def peak_bytes(self) -> int:
+        """Returns the most memory of the device that was in use since the last call, 0 where it is not counted."""
+        if self.device.type != "cuda":
+            return 0
+        peak = torch.cuda.max_memory_allocated(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+        return peak
+
 
 def set_up(settings: Hardware) -> Machine:
     """Returns the machine that the settings ask for, with the number of threads set."""
-    threads = settings.threads or len(os.sched_getaffinity(0))
+    threads = settings.threads or max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)  # denormal numbers make matrix products up to ten times slower
     _keep_freed_memory()
@@ -39,7 +81,10 @@ def set_up(settings: Hardware) -> Machine:
         bf16 = torch.cuda.is_bf16_supported() if device.type == "cuda" else device.type == "cpu" and cpu_computes_in_bf16()
     else:
         bf16 = settings.precision == "bf16"
-    return Machine(device, bf16, threads)
+    compiles = settings.compile == "on" or (settings.compile == "auto" and device.type == "cuda" and bf16)
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    return Machine(device, bf16, threads, compiles, join(device))
 
 
 def _keep_freed_memory() -> None:
@@ -56,9 +101,11 @@ def _keep_freed_memory() -> None:
 
 def _device(name: str) -> torch.device:
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise RecipeError([f"hardware.device = {name!r} cannot be used here: {str(error).splitlines()[0]}"]) from None

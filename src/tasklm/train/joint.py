@@ -6,31 +6,75 @@ data, and so on. The internal loss is divided by ρ2 + 1, which keeps its scale 
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tasklm.budget import EncoderCost
-from tasklm.encoders.base import Shape
+from tasklm.costs import EncoderCost
 from tasklm.objectives.base import Corrupted
 from tasklm.tasks.base import Task
-from tasklm.tokens.batches import ExampleStream, PackedStream, TokenBatch
+from tasklm.tokens.batches import PackedStream, TokenBatch
+from tasklm.tokens.examples import ExampleStream
+from tasklm.tokens.masking import NONE
 from tasklm.train.hardware import Machine
-from tasklm.train.loop import Work, step_seed
+from tasklm.train.loop import Step, step_seed
 
 
-def cost_of(shape: Shape) -> EncoderCost:
-    """Returns the cost of an encoder of this shape."""
-    return EncoderCost(shape.layers, shape.width, shape.feedforward, shape.vocabulary, shape.positions)
+@dataclass
+class JointBatch:
+    """Corrupted text, task examples, or both (of the same examples)."""
+
+    text: Corrupted | None
+    task: TokenBatch | None
+    counted: bool = False  # whether parts carry the bounds of their pieces
+
+    def __len__(self) -> int:
+        batch = self.task if self.text is None else self.text.batch
+        assert batch is not None
+        return len(batch.ids)
+
+    def part(self, number: int, parts: int) -> JointBatch:
+        """Returns one of `parts` micro-batches."""
+        text = None if self.text is None else self.text.part(number, parts)
+        task = None if self.task is None else self.task.part(number, parts)
+        if self.counted:
+            text = None if text is None else Corrupted(text.batch.with_bounds(), text.picked, text.answers)
+            task = None if task is None else task.with_bounds()
+        return JointBatch(text, task)
+
+    def to(self, device: torch.device) -> JointBatch:
+        """Returns it on a device."""
+        return JointBatch(None if self.text is None else self.text.to(device), None if self.task is None else self.task.to(device))
+
+    def pinned(self) -> JointBatch:
+        """Returns it in memory that a GPU reads by itself."""
+        text = None if self.text is None else self.text.pinned()
+        return JointBatch(text, None if self.task is None else self.task.pinned(), self.counted)
 
 
 class JointModel(nn.Module):
     """Everything that stage 1 trains."""
 
-    def __init__(self, encoder: nn.Module, objective: nn.Module, head: nn.Module) -> None:
+    def __init__(self, encoder: nn.Module, objective: nn.Module, head: nn.Module, task: Task) -> None:
         super().__init__()
-        self.encoder, self.objective, self.head = encoder, objective, head
+        self.encoder, self.objective, self.head, self.task = encoder, objective, head, task
+
+    def language_loss(self, text: Corrupted) -> Tensor:
+        """Returns the objective's loss on a batch of text, summed over its targets."""
+        loss: Tensor = self.objective(self.encoder, text)
+        return loss
+
+    def task_loss(self, task: TokenBatch) -> Tensor:
+        """Returns the task's loss, summed over the examples."""
+        assert task.targets is not None
+        return self.task.loss(self.head(self.encoder(task), task.firsts), task.targets)
+
+    def internal_losses(self, task: TokenBatch, text: Corrupted) -> tuple[Tensor, Tensor]:
+        """Returns both losses on the same examples."""
+        return self.task_loss(task), self.language_loss(text)
 
 
 class JointStage:
@@ -39,62 +83,89 @@ class JointStage:
     def __init__(
         self,
         module: JointModel,
-        task: Task,
         internal: ExampleStream,
         external: PackedStream | None,
         rho1: int,
         rho2: float,
-        accumulate: int,
         seed: int,
         machine: Machine,
+        cost: EncoderCost,
+        graphs: bool = False,
     ) -> None:
-        self.module, self.task, self.internal, self.external = module, task, internal, external
-        self.rho1, self.rho2, self.accumulate, self.seed, self.machine = rho1 if external else 0, rho2, accumulate, seed, machine
-        self.cost = cost_of(module.encoder.shape)  # type: ignore[arg-type]
+        self.module, self.internal, self.external = module, internal, external
+        self.rho1, self.rho2, self.seed, self.machine = rho1 if external else 0, rho2, seed, machine
+        self.cost, self.graphs = cost, graphs
+        self.outputs = len(module.task.labels)
 
-    def work(self, step: int) -> list[Work]:
-        """Returns the micro-batches of a step: internal on every (ρ1 + 1)-th step, external on the others."""
-        generator = torch.Generator().manual_seed(step_seed(self.seed + 1, step))
+    def prepare(self, step: int) -> Step:
+        """Returns the work of a step: internal on every (ρ1 + 1)-th step, external on the others."""
+        seed = step_seed(self.seed + 1, step)
         if step % (self.rho1 + 1) == 0 or self.external is None:
-            return self._internal(self.internal.next(), generator)
-        corrupted = self.module.objective.corrupt(self.external.next(), generator)  # type: ignore[operator]
-        return [self._language_work(part, 1.0) for part in corrupted.split(self.accumulate)]
+            return self._internal(self.internal.next(), seed)
+        text = self.module.objective.corrupt(self.external.next(), seed)  # type: ignore[operator]
+        batch, targets = JointBatch(text, None, self._counted(text.batch)), {"lm": text.targets()}
+        return Step(batch, self._compute_external, targets, {"lm": 1.0}, text.batch.ids.numel(), self._flops(text, None), self.position())
+
+    def _internal(self, task: TokenBatch, seed: int) -> Step:
+        assert task.targets is not None
+        text = self.module.objective.corrupt(task, seed) if self.rho2 else None  # type: ignore[operator]
+        targets, weights = {"task": int((task.targets != NONE).sum())}, {"task": 1.0 / (self.rho2 + 1.0)}
+        if text is not None:
+            targets["lm on task"], weights["lm on task"] = text.targets(), self.rho2 / (self.rho2 + 1.0)
+        tokens = task.ids.numel() * (2 if text is not None else 1)
+        batch = JointBatch(text, task, self._counted(task))
+        return Step(batch, self._compute_internal, targets, weights, tokens, self._flops(text, task), self.position())
+
+    def _counted(self, batch: TokenBatch) -> bool:
+        return self.machine.counts_pieces(batch.ids.shape[1])
+
+    def _flops(self, text: Corrupted | None, task: TokenBatch | None) -> float:
+        flops = 0.0
+        if text is not None:
+            flops += self.cost.training(text.batch.ids.numel(), text.targets(), text.batch.ids.shape[1])
+        if task is not None:
+            flops += self.cost.training(task.ids.numel(), 0, task.ids.shape[1], answers=len(task.ids), outputs=self.outputs)
+        return flops
+
+    def _compute_external(self, batch: JointBatch) -> dict[str, Tensor]:
+        return {"lm": self._language(batch.text)}
+
+    def _compute_internal(self, batch: JointBatch) -> dict[str, Tensor]:
+        assert batch.task is not None
+        if batch.text is None:
+            return {"task": self._task(batch.task)}
+        task, language = self._both(batch.task, batch.text)
+        return {"task": task, "lm on task": language}
+
+    @functools.cached_property
+    def _language(self) -> Any:
+        return self.machine.compiled(self.module.language_loss, self.graphs)
+
+    @functools.cached_property
+    def _task(self) -> Any:
+        return self.machine.compiled(self.module.task_loss, self.graphs)
+
+    @functools.cached_property
+    def _both(self) -> Any:
+        return self.machine.compiled(self.module.internal_losses, self.graphs)
 
     def after_step(self, step: int) -> dict[str, float]:
         """Returns nothing: stage 1 is not chosen by dev, it runs to its end."""
         return {}
 
-    def state(self) -> dict[str, Any]:
+    def position(self) -> dict[str, Any]:
         """Returns the positions in the data."""
         return {"internal": self.internal.state(), "external": self.external.state() if self.external else None}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def go_to(self, position: dict[str, Any]) -> None:
         """Goes to the positions of a checkpoint."""
-        self.internal.restore(state["internal"])
+        self.internal.restore(position["internal"])
         if self.external is not None:
-            self.external.restore(state["external"])
+            self.external.restore(position["external"])
 
-    def _language_work(self, part: Corrupted, weight: float, name: str = "lm") -> Work:
-        def compute() -> dict[str, Tensor]:
-            return {name: self.module.objective(self.module.encoder, part.to(self.machine.device))}
+    def state(self) -> dict[str, Any]:
+        """Returns nothing: weights and position are all."""
+        return {}
 
-        tokens = part.batch.ids.numel()
-        flops = self.cost.training(tokens, part.targets, part.batch.ids.shape[1])
-        return Work({name: part.targets}, {name: weight}, compute, tokens, flops)
-
-    def _internal(self, batch: TokenBatch, generator: torch.Generator) -> list[Work]:
-        works = [self._task_work(part, 1.0 / (self.rho2 + 1.0)) for part in batch.split(self.accumulate)]
-        if self.rho2:
-            corrupted = self.module.objective.corrupt(batch, generator)  # type: ignore[operator]
-            weight = self.rho2 / (self.rho2 + 1.0)
-            works += [self._language_work(part, weight, "lm on task") for part in corrupted.split(self.accumulate)]
-        return works
-
-    def _task_work(self, part: TokenBatch, weight: float) -> Work:
-        def compute() -> dict[str, Tensor]:
-            batch = part.to(self.machine.device)
-            assert batch.targets is not None
-            return {"task": self.task.loss(self.module.head(self.module.encoder(batch)), batch.targets)}
-
-        flops = self.cost.training(part.ids.numel(), 0, part.ids.shape[1])
-        return Work({"task": len(part.ids)}, {"task": weight}, compute, part.ids.numel(), flops)
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over nothing."""

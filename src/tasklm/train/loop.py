@@ -1,37 +1,66 @@
 """The one training loop, for every stage.
 
-It asks the stage for the work of a step, sums the losses over micro-batches with the right denominators, steps the
-optimiser, writes checkpoints and yields a record per step. What is learnt, and when dev is scored, is the stage's.
+It asks the stage for the work of a step, a few steps ahead and in another thread, sums the losses over micro-batches and
+processes with the right denominators, steps the optimiser, writes checkpoints and yields a record per step. What is
+learnt, and when dev is scored, is the stage's. On a GPU it waits for the device only every LOOK_EVERY steps.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from tasklm.errors import TrainingError
+from tasklm.train.ahead import Ahead
+from tasklm.train.averages import WeightAverage
 from tasklm.train.checkpoints import Checkpoints
 from tasklm.train.hardware import Machine
-from tasklm.train.schedules import WarmupLinear
+from tasklm.train.optimisers import Optimiser
+from tasklm.train.schedules import Schedule, steps_that_fit
 
-LOOK_EVERY = 0.02  # share of the steps after which the clock is compared with the time allowed
-OVERRUN = 1.08  # a forecast this far above the time allowed shortens the schedule
+LOOKS = 0.02  # share of the steps after which the clock and the skipped steps are looked at …
+LOOK_EVERY = 50  # … and at least every so many steps
+LONGER = 1.5  # a machine faster than measured does at most so many times the steps first planned
+MOST_SKIPPED = 0.05  # share of the steps that may be skipped because a loss was not finite
+LOWEST = 1 / 64  # of the learning rate, after going back again and again
+
+
+class Batch(Protocol):
+    """The tensors of a step."""
+
+    def part(self, number: int, parts: int) -> Batch:
+        """Returns one of `parts` micro-batches."""
+        ...
+
+    def to(self, device: torch.device) -> Batch:
+        """Returns it on a device."""
+        ...
+
+    def pinned(self) -> Batch:
+        """Returns it in memory that a GPU reads by itself."""
+        ...
+
+    def __len__(self) -> int:
+        """Returns the number of rows."""
+        ...
 
 
 @dataclass
-class Work:
-    """One micro-batch: how many targets each named loss has, its weight, and how to compute the sums."""
+class Step:
+    """What one optimiser step computes, prepared on the CPU."""
 
-    targets: dict[str, int]
-    weights: dict[str, float]
-    compute: Callable[[], dict[str, Tensor]]
-    tokens: int  # tokens that the encoder reads, padding included
+    batch: Any  # a Batch: the whole of it, however many processes share it
+    compute: Callable[[Any], dict[str, Tensor]]  # micro-batch on the device → sums of the named losses
+    targets: dict[str, int]  # of the whole batch, by loss
+    weights: dict[str, float]  # of the losses
+    tokens: int  # that the encoder reads, padding included
     flops: float  # exact FLOPs of the forward and the backward pass
+    position: dict[str, Any]  # in the data, after this step
 
 
 class Stage(Protocol):
@@ -42,8 +71,16 @@ class Stage(Protocol):
         """Returns all that is trained."""
         ...
 
-    def work(self, step: int) -> list[Work]:
-        """Returns the micro-batches of a step."""
+    def prepare(self, step: int) -> Step:
+        """Returns the work of the next step; called in order, from another thread, ahead of the training."""
+        ...
+
+    def position(self) -> dict[str, Any]:
+        """Returns the position of the next step in the data."""
+        ...
+
+    def go_to(self, position: dict[str, Any]) -> None:
+        """Goes to a position in the data."""
         ...
 
     def after_step(self, step: int) -> dict[str, float]:
@@ -51,7 +88,7 @@ class Stage(Protocol):
         ...
 
     def state(self) -> dict[str, Any]:
-        """Returns the position in the data and whatever else a checkpoint must hold."""
+        """Returns what a checkpoint must hold beside weights and position."""
         ...
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -65,23 +102,40 @@ class Record:
 
     step: int
     steps: int
-    learning_rate: float
+    learning_rate: float  # as a share of the peak
     losses: dict[str, Tensor]
     scores: dict[str, float]
     tokens: int  # since the start of training
     flops: float  # since the start of training
     seconds: float  # since the start of training, interruptions left out
+    messages: list[str]
 
 
 @dataclass
 class Settings:
     """How to train."""
 
-    learning_rate: float
     clip: float
     seed: int
     checkpoint_seconds: float
+    accumulate: int = 1  # micro-batches that each process makes of its share
+    non_finite: str = "skip"  # or "back" or "stop"
     seconds_allowed: float | None = None
+
+
+@dataclass
+class Progress:
+    """How far training is: all of it is in a checkpoint."""
+
+    step: int = 0
+    tokens: int = 0
+    flops: float = 0.0
+    seconds: float = 0.0
+    skipped: int = 0
+    lowered: float = 1.0  # factor on the learning rate, after going back
+    planned: int = 0  # steps first planned
+    mark: tuple[int, float] | None = None  # step and seconds from which the pace is taken: after the first look
+    messages: list[str] = field(default_factory=list)
 
 
 def step_seed(seed: int, step: int) -> int:
@@ -89,88 +143,201 @@ def step_seed(seed: int, step: int) -> int:
     return (seed * 1_000_003 + step) % (2**63)
 
 
-def train(
-    stage: Stage,
-    optimiser: torch.optim.Optimizer,
-    schedule: WarmupLinear,
-    settings: Settings,
-    checkpoints: Checkpoints | None,
-    machine: Machine,
-) -> Iterator[Record]:
-    """Yields a record per step until the schedule ends; continues from the last checkpoint."""
-    step, tokens, flops, seconds_before = 0, 0, 0.0, 0.0
-    if checkpoints is not None and (state := checkpoints.restore(stage.module, optimiser)) is not None:
-        step, tokens, flops, seconds_before = state["step"], state["tokens"], state["flops"], state["seconds"]
-        schedule.restore(state["schedule"])
-        stage.restore(state["stage"])
-    stage.module.train()
-    started = saved = time.monotonic()
-    while step < schedule.steps:
-        torch.manual_seed(step_seed(settings.seed, step))
-        rate = settings.learning_rate * schedule.share(step)
-        works = stage.work(step)
-        losses = _step(works, stage.module, optimiser, rate, settings.clip, machine, step)
-        step += 1
-        tokens += sum(work.tokens for work in works)
-        flops += sum(work.flops for work in works)
-        scores = stage.after_step(step)
-        now = time.monotonic()
-        seconds = seconds_before + now - started
-        yield Record(step, schedule.steps, rate, losses, scores, tokens, flops, seconds)
-        if settings.seconds_allowed is not None:
-            _keep_to_time(schedule, step, seconds, settings.seconds_allowed)
-        if checkpoints is not None and now - saved >= settings.checkpoint_seconds and step < schedule.steps:
-            position = {
-                "tokens": tokens,
-                "flops": flops,
-                "seconds": seconds,
-                "schedule": schedule.state(),
-                "stage": stage.state(),
-            }
-            checkpoints.save(step, stage.module, optimiser, position)
-            saved = time.monotonic()
+class Loop:
+    """Trains a stage to the end of its schedule."""
 
+    def __init__(
+        self,
+        stage: Stage,
+        optimiser: Optimiser,
+        schedule: Schedule,
+        settings: Settings,
+        checkpoints: Checkpoints | None,
+        machine: Machine,
+        average: WeightAverage | None = None,
+    ) -> None:
+        self.stage, self.optimiser, self.schedule, self.settings = stage, optimiser, schedule, settings
+        self.checkpoints, self.machine, self.average = checkpoints, machine, average
+        self.accumulate = settings.accumulate
+        self.at = Progress(planned=schedule.steps)
+        self._parameters = [parameter for parameter in stage.module.parameters() if parameter.requires_grad]
+        self._skipped = torch.zeros((), device=machine.device)  # on the device: reading it waits
+        self._went_back = False
 
-def _step(
-    works: list[Work], module: nn.Module, optimiser: torch.optim.Optimizer, rate: float, clip: float, machine: Machine, step: int
-) -> dict[str, Tensor]:
-    """Does one optimiser step; returns the mean losses."""
-    totals: dict[str, int] = {}
-    for work in works:
-        for name, count in work.targets.items():
-            totals[name] = totals.get(name, 0) + count
-    means: dict[str, Tensor] = {}
-    for work in works:
-        with machine.arithmetic():
-            sums = work.compute()
-        parts = {name: total / max(1, totals[name]) for name, total in sums.items()}
-        torch.stack([work.weights[name] * part for name, part in parts.items()]).sum().backward()  # type: ignore[no-untyped-call]
-        for name, part in parts.items():
-            means[name] = means.get(name, torch.zeros_like(part)).detach() + part.detach()
-    _refuse_non_finite(means, step)
-    if clip:
-        nn.utils.clip_grad_norm_(module.parameters(), clip)
-    for group in optimiser.param_groups:
-        group["lr"] = rate
-    optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
-    return means
+    def run(self) -> Iterator[Record]:
+        """Yields a record per step until the schedule ends; continues from the last checkpoint."""
+        if not self._restore() and self.settings.non_finite == "back":
+            self._save(self.stage.position())  # somewhere to go back to
+        self.stage.module.train()
+        started, before, saved = time.monotonic(), self.at.seconds, time.monotonic()
+        while self.at.step < self.schedule.steps:
+            ahead = Ahead(self._prepare, self.at.step, self.schedule.steps)
+            try:
+                for prepared in ahead:
+                    record = self._step(prepared)
+                    self.at.seconds = before + time.monotonic() - started
+                    record.seconds = self.at.seconds
+                    yield record
+                    self._look(started, before)
+                    if self._went_back or self.at.step >= self.schedule.steps:
+                        break
+                    if time.monotonic() - saved >= self.settings.checkpoint_seconds:
+                        self._save(prepared.position)
+                        saved = time.monotonic()
+            finally:
+                ahead.close()
+            if self._went_back:
+                self._went_back, started, before = False, time.monotonic(), self.at.seconds
 
+    def _prepare(self, step: int) -> Step:
+        prepared = self.stage.prepare(step)
+        if self.machine.device.type == "cuda":
+            prepared.batch = prepared.batch.pinned()
+        return prepared
 
-def _refuse_non_finite(losses: dict[str, Tensor], step: int) -> None:
-    bad = [name for name, loss in losses.items() if not bool(loss.isfinite())]
-    if bad:
-        raise TrainingError(
-            f"the loss '{bad[0]}' is not a finite number at step {step + 1}. Lower the learning rate "
-            "(--train.learning_rate or --finetune.learning_rate) or use --hardware.precision fp32; the last checkpoint is kept."
+    def _step(self, prepared: Step) -> Record:
+        torch.manual_seed(step_seed(self.settings.seed, self.at.step))
+        while (losses := self._gradients(prepared)) is None:
+            pass
+        ranks = self.machine.ranks
+        ranks.sum_gradients(self._parameters)
+        means = ranks.sum(torch.stack(list(losses.values())))
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        norm = nn.utils.get_total_norm(gradients)
+        if self.settings.clip:
+            nn.utils.clip_grads_with_norm_(self._parameters, self.settings.clip, norm)
+        skip = (~(norm.isfinite() & means.isfinite().all())).float()
+        share = self.at.lowered * self.schedule.share(self.at.step)
+        self.optimiser.step(share, skip)
+        if self.average is not None:
+            self.average.update(skip)
+        self.optimiser.zero_grad()
+        self._skipped += skip
+        self.at.step += 1
+        self.at.tokens += prepared.tokens
+        self.at.flops += prepared.flops
+        scores = self._scores()
+        said, self.at.messages = self.at.messages, []
+        named = dict(zip(losses, means, strict=True))
+        return Record(self.at.step, self.schedule.steps, share, named, scores, self.at.tokens, self.at.flops, 0.0, said)
+
+    def _scores(self) -> dict[str, float]:
+        if self.average is None:
+            return self.stage.after_step(self.at.step)
+        with self.average.applied():
+            return self.stage.after_step(self.at.step)
+
+    def _gradients(self, prepared: Step) -> dict[str, Tensor] | None:
+        """Returns the mean losses, their gradients being in the weights; or None where memory ran out: micro-batches are then smaller."""
+        ranks = self.machine.ranks
+        parts = ranks.count * self.accumulate
+        means = {name: torch.zeros((), device=self.machine.device) for name in prepared.targets}
+        if self.machine.compiles:
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        try:
+            for number in range(ranks.rank * self.accumulate, (ranks.rank + 1) * self.accumulate):
+                part = prepared.batch.part(number, parts)
+                if not len(part):
+                    continue
+                with self.machine.arithmetic():
+                    sums = prepared.compute(part.to(self.machine.device))
+                shares = {name: total / max(1, prepared.targets[name]) for name, total in sums.items()}
+                torch.stack([prepared.weights[name] * share for name, share in shares.items()]).sum().backward()  # type: ignore[no-untyped-call]
+                for name, share in shares.items():
+                    means[name] += share.detach()
+        except torch.OutOfMemoryError:
+            self._smaller(len(prepared.batch))
+            return None
+        return means
+
+    def _smaller(self, rows: int) -> None:
+        """Halves the micro-batches; raises where they are of one row already."""
+        self.optimiser.zero_grad()
+        if self.accumulate * self.machine.ranks.count >= rows:
+            raise TrainingError(
+                "the device's memory does not hold the training of one sequence. Use a smaller model (--model.size) or shorter "
+                "sequences (--tokens.length); the last checkpoint is kept."
+            )
+        self.accumulate *= 2
+        torch.cuda.empty_cache()
+        self.at.messages.append(
+            f"the device's memory was full at step {self.at.step + 1}: micro-batches are halved, the result is the same"
         )
 
+    def _look(self, started: float, before: float) -> None:
+        """Now and then reads the clock and how many steps were skipped; on a CPU the latter costs nothing and is read every step."""
+        step, steps = self.at.step, self.schedule.steps
+        due = step % max(1, min(round(LOOKS * steps), LOOK_EVERY)) == 0 or step == steps
+        if not due and self.machine.device.type != "cpu":
+            return
+        skipped = int(self._skipped)  # waits for the device
+        if skipped > self.at.skipped:
+            self._judge_skipped(skipped)
+        if due and self.settings.seconds_allowed is not None and step < steps and not self._went_back:
+            self.at.seconds = before + time.monotonic() - started
+            self._keep_to_time(self.settings.seconds_allowed)
 
-def _keep_to_time(schedule: WarmupLinear, step: int, seconds: float, allowed: float) -> None:
-    """Shortens the schedule when the forecast overruns the time allowed, so that training still ends on time."""
-    look = max(1, round(LOOK_EVERY * schedule.steps))
-    if step < 2 * look or step % look or step >= schedule.steps:
-        return
-    pace = seconds / step
-    if pace * schedule.steps > OVERRUN * allowed:
-        schedule.shorten(step, max(step + 1, int(allowed / pace)))
+    def _keep_to_time(self, allowed: float) -> None:
+        """Replans the schedule when the forecast misses the time allowed, so that training ends on time."""
+        at = self.at
+        if at.mark is None:
+            at.mark = at.step, at.seconds  # what comes before, such as compilation, says nothing about the pace
+            return
+        steps = steps_that_fit(at.step, self.schedule.steps, at.seconds, allowed, since=at.mark, most=int(LONGER * at.planned))
+        if steps is not None:
+            self.schedule.replan(at.step, steps)
+
+    def _judge_skipped(self, skipped: int) -> None:
+        """Follows the policy for losses that are not finite numbers; the weights have not taken them in."""
+        at, policy = self.at, self.settings.non_finite
+        what = f"a loss or gradient was not a finite number at or before step {at.step}"
+        remedy = "Lower the learning rate (--train.learning_rate or --finetune.learning_rate) or use --hardware.precision fp32"
+        if policy == "stop":
+            raise TrainingError(f"{what}. {remedy}; the weights and the last checkpoint are as before it.")
+        if policy == "back" and self.checkpoints is not None:
+            lowered, seconds = at.lowered / 2, at.seconds
+            if lowered < LOWEST or not self._restore():
+                raise TrainingError(f"{what}, also at a rate {1 / at.lowered:.0f} times lower. {remedy}.")
+            self.at.lowered, self.at.seconds, self._went_back = lowered, seconds, True
+            self.at.messages.append(f"{what}: back to step {self.at.step}, with half the learning rate")
+            return
+        if skipped > max(10, MOST_SKIPPED * self.schedule.steps):
+            raise TrainingError(f"{what}, for the {skipped}th time. {remedy}; the last checkpoint is kept.")
+        at.messages.append(f"{what}: that step was skipped ({skipped} so far)")
+        at.skipped = skipped
+
+    def _save(self, position: dict[str, Any]) -> None:
+        if self.checkpoints is None or not self.machine.ranks.first:
+            return
+        self.at.skipped = int(self._skipped)
+        progress = {name: value for name, value in vars(self.at).items() if name != "messages"}
+        state = {
+            "progress": progress,
+            "schedule": self.schedule.state(),
+            "position": position,
+            "stage": self.stage.state(),
+            "accumulate": self.accumulate,
+        }
+        tensors = {"model": self.stage.module.state_dict(), "optimiser": self.optimiser.tensors()}
+        if self.average is not None:
+            tensors["average"] = self.average.tensors()
+        self.checkpoints.save(self.at.step, tensors, state)
+
+    def _restore(self) -> bool:
+        """Takes over the last checkpoint; returns whether there is one."""
+        found = self.checkpoints.last() if self.checkpoints is not None else None
+        if found is None:
+            return False
+        tensors, state = found
+        self.stage.module.load_state_dict(tensors["model"])
+        self.optimiser.load(tensors["optimiser"])
+        if self.average is not None:
+            self.average.load(tensors["average"])
+        self.schedule.restore(state["schedule"])
+        self.stage.go_to(state["position"])
+        self.stage.restore(state["stage"])
+        self.accumulate = max(self.accumulate, state["accumulate"]) if self.machine.device.type == "cuda" else self.accumulate
+        self.at = Progress(**state["progress"])
+        self.at.mark = tuple(self.at.mark) if self.at.mark else None  # type: ignore[assignment]
+        self._skipped.fill_(self.at.skipped)
+        return True

@@ -9,16 +9,25 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tasklm.costs import EncoderCost
 from tasklm.encoders.base import ENCODERS, Encoder, Shape
 from tasklm.errors import RunError
 from tasklm.runs import read_json, write_json
 from tasklm.tasks.base import TASKS, Task
-from tasklm.tokens.batches import EncodedExamples, TokenBatch
+from tasklm.tokens.batches import TokenBatch
+from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.checkpoints import load_weights, save_weights
 from tasklm.train.hardware import Machine
 
-FORMAT = 1
+FORMAT = 2
+
+
+def cost_of(encoder: str, shape: Shape) -> EncoderCost:
+    """Returns the cost of an encoder of this architecture and shape."""
+    return EncoderCost(
+        shape.layers, shape.width, shape.feedforward, shape.vocabulary, shape.positions, encoder, shape.embedding, shape.heads
+    )
 
 
 class TaskModel(nn.Module):
@@ -30,7 +39,7 @@ class TaskModel(nn.Module):
 
     def forward(self, batch: TokenBatch) -> Tensor:
         """Returns the head's outputs."""
-        outputs: Tensor = self.head(self.encoder(batch))
+        outputs: Tensor = self.head(self.encoder(batch), batch.firsts)
         return outputs
 
 

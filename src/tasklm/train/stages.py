@@ -10,25 +10,31 @@ from typing import Any
 import torch
 
 from tasklm.budget import stage1_rate, stage2_rate
+from tasklm.costs import micro_batch_for, training_bytes
 from tasklm.encoders.base import Shape
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe import Finetune, Train
-from tasklm.runs import read_json, write_json
+from tasklm.runs import write_json
 from tasklm.tasks.base import Task
-from tasklm.tokens.batches import EncodedExamples, ExampleStream, PackedStream
+from tasklm.tokens.batches import PackedStream
+from tasklm.tokens.examples import EncodedExamples, ExampleStream
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.tracking import Tracker
+from tasklm.train.averages import WeightAverage
 from tasklm.train.checkpoints import Checkpoints, load_weights, save_weights
+from tasklm.train.curves import Curve, Speed, speed_text
 from tasklm.train.finetune import FinetuneStage
 from tasklm.train.hardware import Machine
 from tasklm.train.joint import JointModel, JointStage
-from tasklm.train.loop import Record, Settings, Stage, step_seed, train
-from tasklm.train.model import TaskModel, new_encoder, outputs_of
-from tasklm.train.optimisers import adamw
-from tasklm.train.schedules import WarmupLinear
+from tasklm.train.loop import Loop, Record, Settings, Stage, step_seed
+from tasklm.train.model import TaskModel, cost_of, new_encoder, outputs_of
+from tasklm.train.optimisers import Rule, make_optimiser
+from tasklm.train.schedules import Schedule
+from tasklm.train.showing import shown_rows
+from tasklm.train.speed import matmul_ceiling
 
-POINTS = 200  # points of a learning curve
+GRAPH_FLOPS = 5e12  # a GPU waits for the launches of smaller steps: these are recorded and replayed then
 
 
 @dataclass
@@ -60,25 +66,61 @@ def joint_stage(parts: Ingredients, settings: Train, rho1: int, batch: int) -> J
     """Returns stage 1 with freshly drawn weights."""
     torch.manual_seed(step_seed(settings.seed, 0))
     encoder = new_encoder(parts.encoder, dataclasses.replace(parts.shape, dropout=settings.dropout))
-    objective = OBJECTIVES.get(settings.objective)(parts.shape, parts.vocabulary, settings.mask_rate)
+    objective = OBJECTIVES.get(settings.objective)(parts.encoder, parts.shape, parts.vocabulary, settings.mask_rate)
     head = parts.task.head(parts.shape.width, settings.dropout)
-    module = JointModel(encoder, objective, head).to(parts.machine.device)
-    internal = ExampleStream(parts.train, batch, settings.seed)
+    module = JointModel(encoder, objective, head, parts.task).to(parts.machine.device)
+    internal = ExampleStream(parts.train, batch, settings.seed, packed=parts.machine.compiles)
     external = None
     if parts.external is not None and rho1:
         external = PackedStream(parts.external, parts.vocabulary, parts.length, batch, settings.seed)
-    return JointStage(module, parts.task, internal, external, rho1, settings.rho2, settings.accumulate, settings.seed, parts.machine)
+    cost = cost_of(parts.encoder, parts.shape)
+    graphs = accumulation(parts, settings, batch) == 1 and cost.training(batch * parts.length, 0, parts.length) < GRAPH_FLOPS
+    return JointStage(module, internal, external, rho1, settings.rho2, settings.seed, parts.machine, cost, graphs)
+
+
+def accumulation(parts: Ingredients, settings: Train | Finetune, batch: int) -> int:
+    """Returns into how many micro-batches each process cuts its share: as the recipe says, or as memory asks for."""
+    asked = settings.accumulate if isinstance(settings, Train) else None
+    free = parts.machine.free_bytes()
+    if asked is not None or free is None:
+        return asked or 1
+    cost, machine, length = cost_of(parts.encoder, parts.shape), parts.machine, parts.length
+    rate = settings.mask_rate if isinstance(settings, Train) else 0.0
+
+    def bytes_of(rows: int) -> float:
+        """An internal batch runs the encoder twice: on the task, and on the same text with masks."""
+        tokens = rows * length
+        how = {"bf16": machine.bf16, "compiled": machine.compiles, "dropout": settings.dropout > 0}
+        memory = training_bytes(cost, tokens, round(rate * tokens), length, optimiser=settings.optimiser, **how)
+        return memory.total + (memory.activations if rate else 0.0)
+
+    return micro_batch_for(-(-batch // machine.ranks.count), bytes_of, free)
 
 
 def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Plan, tracker: Tracker) -> None:
     """Trains jointly; leaves model.safetensors (all of it), curve.json and summary.json in the folder."""
     stage = joint_stage(parts, settings, plan.rho1, plan.batch)
+    _show(stage, parts, tracker)
     peak = settings.learning_rate or stage1_rate(parts.shape.width)
-    optimiser = adamw(stage.module, peak, settings.weight_decay)
-    how = Settings(peak, settings.clip, settings.seed, settings.checkpoint_seconds, plan.seconds_allowed)
-    schedule = WarmupLinear(plan.steps, settings.warmup)
-    summary = _follow("stage 1", stage, optimiser, schedule, how, folder, parts, tracker)
-    save_weights(folder / "model.safetensors", stage.module.state_dict())
+    rule = Rule(settings.optimiser, peak, settings.weight_decay)
+    how = Settings(
+        settings.clip,
+        settings.seed,
+        settings.checkpoint_seconds,
+        accumulation(parts, settings, plan.batch),
+        settings.non_finite,
+        plan.seconds_allowed,
+    )
+    schedule = Schedule(settings.schedule, plan.steps, settings.warmup, settings.decay)
+    average = WeightAverage(stage.module, settings.average) if settings.average else None
+    summary = _follow("stage 1", stage, rule, schedule, how, average, Checkpoints(folder, settings.keep), parts, tracker)
+    if not parts.machine.ranks.first:
+        return
+    if average is None:
+        save_weights(folder / "model.safetensors", stage.module.state_dict())
+    else:
+        with average.applied():
+            save_weights(folder / "model.safetensors", stage.module.state_dict())
     write_json(folder / "summary.json", {**summary, "rho1": stage.rho1, "batch": plan.batch, "learning_rate": peak})
     Checkpoints(folder).clear()
 
@@ -94,7 +136,10 @@ def finetune_stage(parts: Ingredients, settings: Finetune, seed: int, metric: st
     def evaluate() -> float:
         return parts.task.score(metric, gold, parts.task.decode(outputs_of(model, parts.dev, parts.machine)))
 
-    return FinetuneStage(model, parts.task, ExampleStream(parts.train, settings.batch, seed), evaluate, best, parts.machine)
+    stream = ExampleStream(parts.train, settings.batch, seed, packed=parts.machine.compiles)
+    cost = cost_of(parts.encoder, parts.shape)
+    graphs = cost.training(stream.rows * parts.length, 0, parts.length) < GRAPH_FLOPS
+    return FinetuneStage(model, parts.task, stream, evaluate, best, parts.machine, cost, graphs)
 
 
 def run_stage2(
@@ -115,37 +160,55 @@ def run_stage2(
     prefix = "encoder."
     stage.module.encoder.load_state_dict({name[len(prefix) :]: value for name, value in weights.items() if name.startswith(prefix)})
     peak = settings.learning_rate or stage2_rate(parts.shape.width)
-    optimiser = adamw(stage.module, peak, settings.weight_decay)
-    how = Settings(peak, settings.clip, seed_of_draws, checkpoint_seconds)
-    schedule = WarmupLinear(epochs * len(stage.stream), settings.warmup)
-    summary = _follow(f"stage 2, seed {seed}", stage, optimiser, schedule, how, folder, parts, tracker)
+    rule = Rule(settings.optimiser, peak, settings.weight_decay, settings.layer_decay)
+    how = Settings(settings.clip, seed_of_draws, checkpoint_seconds, accumulation(parts, settings, settings.batch))
+    schedule = Schedule(settings.schedule, epochs * len(stage.stream), settings.warmup)
+    average = WeightAverage(stage.module, settings.average) if settings.average else None
+    summary = _follow(f"stage 2, seed {seed}", stage, rule, schedule, how, average, Checkpoints(folder), parts, tracker)
+    if not parts.machine.ranks.first:
+        return
     best = {"dev": stage.best_score, "best_epoch": stage.best_step // len(stage.stream), "epochs": epochs, "learning_rate": peak}
     write_json(folder / "summary.json", {**summary, **best, "metric": metric})
     Checkpoints(folder).clear()
 
 
+def _show(stage: JointStage, parts: Ingredients, tracker: Tracker) -> None:
+    """Says what the model will see: one row of text as it is packed, and with its masks."""
+    before = stage.position()
+    whole = (stage.external or stage.internal).next()
+    stage.go_to(before)
+    for line in shown_rows(parts.vocabulary, whole, stage.module.objective.corrupt(whole, step_seed(1, 1))):  # type: ignore[operator]
+        tracker.say(line)
+
+
 def _follow(
     title: str,
     stage: Stage,
-    optimiser: torch.optim.Optimizer,
-    schedule: WarmupLinear,
+    rule: Rule,
+    schedule: Schedule,
     how: Settings,
-    folder: Path,
+    average: WeightAverage | None,
+    checkpoints: Checkpoints,
     parts: Ingredients,
     tracker: Tracker,
 ) -> dict[str, Any]:
     """Runs the loop to its end with a progress bar and a learning curve; returns totals."""
-    curve = Curve(folder / "curve.json")
+    machine = parts.machine
+    curve = Curve(checkpoints.folder / "curve.json" if machine.ranks.first else None, rule.rate)
+    speed = Speed(machine, matmul_ceiling(machine))
     record: Record | None = None
     asked = schedule.steps
+    loop = Loop(stage, make_optimiser(stage.module, rule), schedule, how, checkpoints, machine, average)
     with tracker.progress(title, schedule.steps) as bar:
-        for record in train(stage, optimiser, schedule, how, Checkpoints(folder), parts.machine):
+        for record in loop.run():
+            for message in record.messages:
+                tracker.say(f"{title}: {message}")
             if point := curve.take(record):
-                rate = record.tokens / max(record.seconds, 1e-9)
-                tracker.event("step", stage=title, tokens_per_second=round(rate), **point)
+                rates = speed.since_last(record)
+                tracker.event("step", stage=title, **rates, **point)
                 losses = "  ".join(f"{name} {value:.3f}" for name, value in point.items() if name not in ("step", "rate"))
                 bar.total(record.steps)
-                bar.at(record.step, f"{losses}  {rate / 1000:.1f}k tokens/s")
+                bar.at(record.step, f"{losses}  rate {point['rate']:.1e}  {speed_text(rates)}")
     if record is None:  # no step was asked for: the last one is always done again after an interruption
         return {"steps": 0, "tokens": 0, "flops": 0.0, "seconds": 0.0, "steps_planned": asked}
     return {
@@ -154,27 +217,6 @@ def _follow(
         "flops": record.flops,
         "seconds": round(record.seconds, 3),
         "steps_planned": asked,
+        "skipped_steps": loop.at.skipped,
+        "micro_batches": loop.accumulate,
     }
-
-
-class Curve:
-    """At most about POINTS averaged points of the losses, and every dev score."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.points: list[dict[str, float]] = read_json(path) if path.exists() else []
-        self._sums: dict[str, list[Any]] = {}
-
-    def take(self, record: Record) -> dict[str, float] | None:
-        """Returns a new point when one is due."""
-        for name, loss in record.losses.items():
-            self._sums.setdefault(name, []).append(loss)
-        due = record.step % max(1, record.steps // POINTS) == 0 or record.step == record.steps
-        if not due and not record.scores:
-            return None
-        means = {name: round(float(torch.stack(values).mean()), 5) for name, values in self._sums.items()}
-        point = {"step": record.step, "rate": record.learning_rate, **means, **record.scores}
-        self._sums = {}
-        self.points = [old for old in self.points if old["step"] < record.step] + [point]
-        write_json(self.path, self.points)
-        return point

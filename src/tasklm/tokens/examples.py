@@ -1,0 +1,148 @@
+"""Task examples as tokens, and their batches: padded rows sorted by length, or packed rows of one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasklm.tokens.batches import TokenBatch, shuffled
+from tasklm.tokens.masking import NONE
+from tasklm.tokens.packing import first_fit
+from tasklm.tokens.tokenizer import Vocabulary
+
+BUCKET = 16  # batches whose examples are dealt out together, by their lengths
+MOST = 16  # examples that share a packed row
+
+
+class EncodedExamples:
+    """Task examples as tokens ([CLS] text [SEP], cut to `length`) with their targets."""
+
+    def __init__(self, texts: Sequence[Sequence[str]], vocabulary: Vocabulary, length: int, targets: Tensor | None) -> None:
+        self.vocabulary, self.targets, self.length = vocabulary, targets, length
+        self.rows = [_join(vocabulary, parts, length) for parts in texts]
+        self.lengths = np.array([len(row) for row in self.rows], np.int64)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def padded(self, numbers: np.ndarray) -> TokenBatch:
+        """Returns some examples, one a row, padded to the longest of them (rounded up to a multiple of 8)."""
+        longest = -(-int(self.lengths[numbers].max()) // 8) * 8
+        ids = np.full((len(numbers), longest), self.vocabulary.pad, np.int64)
+        for i, number in enumerate(numbers):
+            ids[i, : self.lengths[number]] = self.rows[number]
+        inside = np.arange(longest) < self.lengths[numbers][:, None]
+        positions = np.where(inside, np.arange(longest), 0)
+        targets = None if self.targets is None else self.targets[torch.from_numpy(np.asarray(numbers))]
+        return TokenBatch(torch.from_numpy(ids), torch.from_numpy(inside.astype(np.int64)), torch.from_numpy(positions), targets)
+
+    def packed(self, numbers: np.ndarray, rows: int) -> TokenBatch:
+        """Returns some examples laid end to end in `rows` rows (more if they do not fit), each a piece of its own."""
+        where = first_fit(self.lengths[numbers], self.length, MOST)
+        rows = max(rows, int(where.max()) + 1)
+        grid, places = (rows, self.length), (rows, MOST)
+        ids, pieces, positions = np.full(grid, self.vocabulary.pad, np.int64), np.zeros(grid, np.int64), np.zeros(grid, np.int64)
+        firsts, held, filled = np.zeros(places, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        source = np.full(places, -1, np.int64)
+        for number, row in zip(numbers, where, strict=True):
+            start, size = filled[row], self.lengths[number]
+            ids[row, start : start + size] = self.rows[number]
+            positions[row, start : start + size] = np.arange(size)
+            firsts[row, held[row]], source[row, held[row]] = start, number
+            filled[row] += size
+            held[row] += 1
+            pieces[row, start : start + size] = held[row]
+        targets = None
+        if self.targets is not None:
+            targets = self.targets[torch.from_numpy(np.maximum(source, 0))]
+            targets[torch.from_numpy(source < 0)] = NONE
+        ids_, pieces_, positions_, firsts_ = (torch.from_numpy(array) for array in (ids, pieces, positions, firsts))
+        return TokenBatch(ids_, pieces_, positions_, targets, firsts=firsts_)
+
+    def in_order(self, batch: int) -> Iterator[tuple[np.ndarray, TokenBatch]]:
+        """Yields every example once, padded, sorted by length, with the numbers of the examples."""
+        order = np.argsort(self.lengths, kind="stable")
+        for start in range(0, len(order), batch):
+            yield order[start : start + batch], self.padded(order[start : start + batch])
+
+
+def _join(vocabulary: Vocabulary, parts: Sequence[str], length: int) -> list[int]:
+    """Returns [CLS] a [SEP] b [SEP] … cut to `length`; the longest part is cut first."""
+    encoded = vocabulary.encode(parts)
+    while sum(map(len, encoded)) > length - 1 - len(encoded):
+        longest = max(encoded, key=len)
+        excess = sum(map(len, encoded)) - (length - 1 - len(encoded))
+        del longest[max(1, len(longest) - excess) :]
+    row = [vocabulary.cls]
+    for numbers in encoded:
+        row += [*numbers, vocabulary.sep]
+    return row
+
+
+class ExampleStream:
+    """Endless batches of task examples; every epoch has each example once, the last batch may be smaller.
+
+    Padded batches hold examples of about one length, so that little padding is computed. Packed batches hold examples of
+    all lengths, dealt out so that every batch has about as many tokens: all then have the one shape that a compiled
+    model needs.
+    """
+
+    def __init__(self, examples: EncodedExamples, batch: int, seed: int, packed: bool = False) -> None:
+        self.examples, self.batch, self.seed, self.packed = examples, batch, seed, packed
+        self.epoch, self.index = 0, 0
+        self._batches: list[np.ndarray] = []
+        self.rows = self._rows_needed() if packed else batch
+
+    def __len__(self) -> int:
+        return -(-len(self.examples) // self.batch)
+
+    def state(self) -> dict[str, Any]:
+        """Returns the position of the next batch."""
+        return {"epoch": self.epoch, "index": self.index}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes to a position that `state` gave."""
+        self.epoch, self.index = state["epoch"], state["index"]
+        self._batches = []
+
+    def next(self) -> TokenBatch:
+        """Returns the next batch."""
+        if not self._batches:
+            self._batches = self._epoch()
+        numbers = self._batches[self.index]
+        self.index += 1
+        if self.index == len(self._batches):
+            self.epoch, self.index, self._batches = self.epoch + 1, 0, []
+        return self.examples.packed(numbers, self.rows) if self.packed else self.examples.padded(numbers)
+
+    def _epoch(self) -> list[np.ndarray]:
+        order = shuffled(len(self.examples), self.seed, self.epoch)
+        batches = []
+        for start in range(0, len(order), self.batch * BUCKET):
+            bucket = order[start : start + self.batch * BUCKET]
+            bucket = bucket[np.argsort(self.examples.lengths[bucket], kind="stable")]
+            if self.packed:
+                batches += self._dealt(bucket, start)
+            else:
+                batches += [bucket[i : i + self.batch] for i in range(0, len(bucket), self.batch)]
+        return [batches[i] for i in shuffled(len(batches), self.seed, self.epoch, 1)]
+
+    def _dealt(self, bucket: np.ndarray, start: int) -> list[np.ndarray]:
+        """Returns batches that each take one example of every run of neighbours in length."""
+        count = -(-len(bucket) // self.batch)
+        hands: list[list[int]] = [[] for _ in range(count)]
+        for first in range(0, len(bucket), count):
+            run = bucket[first : first + count]
+            for hand, place in enumerate(shuffled(len(run), self.seed, self.epoch, 2, start + first)):
+                hands[hand].append(int(run[place]))
+        return [np.array(hand, np.int64) for hand in hands if hand]
+
+    def _rows_needed(self) -> int:
+        """Returns rows enough for the batches of the first epoch and a sixteenth more."""
+        lengths = self.examples.lengths
+        needed = max(int(first_fit(lengths[batch], self.examples.length, MOST).max()) + 1 for batch in self._epoch())
+        return needed + needed // 16

@@ -1,0 +1,68 @@
+"""Which tokens are hidden, and what is shown in their place: drawn on the CPU, the same for every device and split."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+NONE = -100  # answer of a place that asks nothing: PyTorch's losses leave it out
+
+
+def mask_rows(
+    ids: np.ndarray, special: np.ndarray, rate: float, mask: int, types: int, seed: int, first: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns (shown, picked, answers): ids with `rate` of each row's tokens hidden as in BERT (80 % [MASK], 10 % random, 10 % kept).
+
+    `picked` and `answers` are (rows, places): columns in ascending order and the tokens that stood there; a row of fewer
+    targets ends in column 0 with the answer NONE. Special tokens are never picked, and one token of a row at least is.
+    A row's draws depend on the seed and on its number alone (`first` is the number of the first), never on the other rows.
+    """
+    places = max(1, round(rate * ids.shape[1]))
+    shown = ids.copy()
+    picked = np.zeros((len(ids), places), np.int64)
+    answers = np.full((len(ids), places), NONE, np.int64)
+    _mask(ids, special, rate, mask, types, np.uint64(seed % 2**64), first, shown, picked, answers)
+    return shown, picked, answers
+
+
+@njit(cache=True, nogil=True)
+def _mix(state):  # type: ignore[no-untyped-def]
+    """Returns 64 random bits of a counter: the output function of SplitMix64 (Steele et al., OOPSLA 2014)."""
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)
+def _below(state, limit):  # type: ignore[no-untyped-def]
+    """Returns a random whole number below `limit`, which is far below 2^32."""
+    return np.int64(((_mix(state) >> np.uint64(32)) * np.uint64(limit)) >> np.uint64(32))
+
+
+@njit(cache=True, nogil=True)
+def _mask(ids, special, rate, mask, types, seed, first, shown, picked, answers):  # type: ignore[no-untyped-def]
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    usable = np.empty(ids.shape[1], np.int64)
+    for row in range(len(ids)):
+        state = _mix(seed + golden * np.uint64(first + row + 1))
+        count = 0
+        for column in range(ids.shape[1]):
+            if not special[ids[row, column]]:
+                usable[count] = column
+                count += 1
+        wanted = min(count, max(1, int(rate * count + 0.5)), picked.shape[1])
+        for i in range(wanted):  # a shuffle that stops after the first `wanted`
+            state += golden
+            j = i + _below(state, count - i)
+            usable[i], usable[j] = usable[j], usable[i]
+        chosen = np.sort(usable[:wanted])
+        for i in range(wanted):
+            column = chosen[i]
+            picked[row, i], answers[row, i] = column, ids[row, column]
+            state += golden
+            draw = _below(state, 10)
+            if draw < 8:
+                shown[row, column] = mask
+            elif draw == 8:
+                state += golden
+                shown[row, column] = _below(state, types)

@@ -1,0 +1,64 @@
+"""What is kept and shown of a training: a learning curve, and a line with losses, speed and memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tasklm.runs import read_json, write_json
+from tasklm.train.hardware import Machine
+from tasklm.train.loop import Record
+
+POINTS = 200  # points of a learning curve
+
+
+class Curve:
+    """At most about POINTS averaged points of the losses, and every dev score."""
+
+    def __init__(self, path: Path | None, peak_rate: float) -> None:
+        self.path, self.peak_rate = path, peak_rate
+        self.points: list[dict[str, float]] = read_json(path) if path is not None and path.exists() else []
+        self._sums: dict[str, list[Any]] = {}
+
+    def take(self, record: Record) -> dict[str, float] | None:
+        """Returns a new point when one is due; only then does anybody wait for the device."""
+        for name, loss in record.losses.items():
+            self._sums.setdefault(name, []).append(loss)
+        due = record.step % max(1, record.steps // POINTS) == 0 or record.step == record.steps
+        if not due and not record.scores:
+            return None
+        means = {name: round(float(torch.stack(values).mean()), 5) for name, values in self._sums.items()}
+        point = {"step": record.step, "rate": self.peak_rate * record.learning_rate, **means, **record.scores}
+        self._sums = {}
+        self.points = [old for old in self.points if old["step"] < record.step] + [point]
+        if self.path is not None:
+            write_json(self.path, self.points)
+        return point
+
+
+class Speed:
+    """Tokens and FLOPs per second since the last point, beside the ceiling of the device."""
+
+    def __init__(self, machine: Machine, ceiling: float) -> None:
+        self.machine, self.ceiling = machine, ceiling * machine.ranks.count
+        self._tokens, self._flops, self._seconds = 0, 0.0, 0.0
+
+    def since_last(self, record: Record) -> dict[str, float]:
+        """Returns tokens_per_second, tflops, their share of the ceiling and (on a GPU) memory in GB."""
+        seconds = max(record.seconds - self._seconds, 1e-9)
+        tokens, flops = (record.tokens - self._tokens) / seconds, (record.flops - self._flops) / seconds
+        self._tokens, self._flops, self._seconds = record.tokens, record.flops, record.seconds
+        found = {"tokens_per_second": round(tokens), "tflops": round(flops / 1e12, 3), "of_ceiling": round(flops / self.ceiling, 3)}
+        if peak := self.machine.peak_bytes():
+            found["memory_gb"] = round(peak / 1e9, 2)
+        return found
+
+
+def speed_text(speed: dict[str, float]) -> str:
+    """Returns the speed for a person."""
+    text = (
+        f"{speed['tokens_per_second'] / 1000:.1f}k tokens/s  {speed['tflops']:.2f} TFLOP/s ({speed['of_ceiling']:.0%} of a matrix product)"
+    )
+    return text + (f"  {speed['memory_gb']:.1f} GB" if "memory_gb" in speed else "")

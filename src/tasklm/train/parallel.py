@@ -1,0 +1,115 @@
+"""Several processes that train one model, as `torchrun` starts them: each computes its share of every batch.
+
+Every process prepares the same whole batch and takes its own rows; gradients are summed. The losses are divided by the
+targets of the whole batch, so that the result is that of one process. Everything that is not training happens once,
+in the first process, and the others wait for it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tasklm.errors import TrainingError
+
+PATIENCE = datetime.timedelta(days=7)  # how long the others wait while the first selects and tokenizes
+BUCKET = 1 << 25  # bytes of gradients that travel together
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those that train together; the default is one alone."""
+
+    rank: int = 0
+    count: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Returns whether this process does what happens once."""
+        return self.rank == 0
+
+    def wait(self) -> None:
+        """Returns when all processes have come here."""
+        if self.count > 1:
+            with _clear():
+                dist.barrier(group=_control())
+
+    def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Sums the gradients over the processes, in buckets that travel while the next one is filled."""
+        if self.count == 1:
+            return
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        with _clear():
+            travelling = [(bucket, flat, dist.all_reduce(flat, async_op=True)) for bucket, flat in _buckets(gradients)]
+            for bucket, flat, work in travelling:
+                work.wait()
+                sizes = [gradient.numel() for gradient in bucket]
+                summed = torch.split(flat, sizes)
+                torch._foreach_copy_(bucket, [part.view_as(gradient) for part, gradient in zip(summed, bucket, strict=True)])
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Returns the sum of a tensor over the processes."""
+        if self.count > 1:
+            with _clear():
+                dist.all_reduce(values)
+        return values
+
+
+ALONE = Ranks()
+
+
+class _clear:
+    """Turns the errors of a broken connection into a message that says the way out."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, RuntimeError):
+            raise TrainingError(
+                "another process of this training has ended; its own message says why. Run the same command again, with as many "
+                "processes as you like: it continues from the last checkpoint."
+            ) from error
+
+
+def _buckets(gradients: list[Tensor]) -> Iterable[tuple[list[Tensor], Tensor]]:
+    bucket: list[Tensor] = []
+    filled = 0
+    for gradient in gradients:
+        bucket.append(gradient)
+        filled += gradient.numel() * gradient.element_size()
+        if filled >= BUCKET:
+            yield bucket, torch.cat([part.flatten() for part in bucket])
+            bucket, filled = [], 0
+    if bucket:
+        yield bucket, torch.cat([part.flatten() for part in bucket])
+
+
+_groups: dict[str, dist.ProcessGroup] = {}
+
+
+def _control() -> dist.ProcessGroup | None:
+    """Returns the group for waiting: on the CPU, where a long wait costs nothing."""
+    if "control" not in _groups:
+        _groups["control"] = dist.new_group(backend="gloo", timeout=PATIENCE)
+    return _groups["control"]
+
+
+def started_by_torchrun() -> bool:
+    """Returns whether this is one of several processes that `torchrun` started."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def join(device: torch.device) -> Ranks:
+    """Returns this process's place, after connecting with the others that `torchrun` started."""
+    if not started_by_torchrun():
+        return ALONE
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    return Ranks(dist.get_rank(), dist.get_world_size())
