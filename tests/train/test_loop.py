@@ -1,27 +1,28 @@
 from __future__ import annotations
 
 import copy
-from itertools import pairwise
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tasklm.encoders.base import Shape
 from tasklm.errors import TrainingError
-from tasklm.objectives.mlm import MaskedLanguageModel
 from tasklm.recipe import Hardware, Train
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary
+from tasklm.train.averages import WeightAverage
 from tasklm.train.checkpoints import Checkpoints
-from tasklm.train.hardware import set_up
-from tasklm.train.joint import JointStage
-from tasklm.train.loop import Settings, train
-from tasklm.train.optimisers import adamw
-from tasklm.train.schedules import WarmupLinear
+from tasklm.train.hardware import Machine, set_up
+from tasklm.train.joint import JointBatch, JointStage
+from tasklm.train.loop import Loop, Record, Settings
+from tasklm.train.optimisers import Rule, make_optimiser
+from tasklm.train.schedules import Schedule
 from tasklm.train.stages import Ingredients, joint_stage
 from tests.conftest import labelled, sentences
 
@@ -44,40 +45,64 @@ def stage_of(parts: Ingredients, **changes: object) -> JointStage:
     return joint_stage(parts, settings, rho1=2, batch=8)
 
 
-def run(stage: JointStage, folder: Path, steps: int, stop: int | None = None, checkpoint_seconds: float = 0.0) -> list[dict[str, float]]:
-    optimiser = adamw(stage.module, 1e-3, 0.01)
-    how = Settings(1e-3, 1.0, 7, checkpoint_seconds)
-    losses = []
-    for record in train(stage, optimiser, WarmupLinear(steps, 0.1), how, Checkpoints(folder), MACHINE):
-        losses.append({name: float(value) for name, value in record.losses.items()})
+def loop_of(stage: JointStage, folder: Path | None, steps: int, average: WeightAverage | None = None, **changes: object) -> Loop:
+    how = Settings(**{"clip": 1.0, "seed": 7, "checkpoint_seconds": 0.0, **changes})  # type: ignore[arg-type]
+    optimiser = make_optimiser(stage.module, Rule("adamw", 1e-3, 0.01))
+    checkpoints = None if folder is None else Checkpoints(folder)
+    return Loop(stage, optimiser, Schedule("linear", steps, 0.1), how, checkpoints, MACHINE, average)
+
+
+def run(stage: JointStage, folder: Path | None, steps: int, stop: int | None = None, **changes: object) -> list[Record]:
+    records = []
+    loop = loop_of(stage, folder, steps, **changes).run()
+    for record in loop:
+        records.append(record)
         if record.step == stop:
             break
-    return losses
+    loop.close()  # type: ignore[attr-defined]
+    return records
 
 
-def test_internal_and_external_batches_interleave(parts: Ingredients, tmp_path: Path) -> None:
-    losses = run(stage_of(parts), tmp_path, 7)
+def same_weights(first: JointStage, second: JointStage) -> bool:
+    other = second.module.state_dict()
+    return all(torch.equal(other[name], weight) for name, weight in first.module.state_dict().items())
+
+
+def spoil(stage: JointStage, steps: set[int]) -> None:
+    """Makes the losses of some steps NaN, each once."""
+    compute = stage._compute_external
+    seen = {"calls": 0}
+
+    def spoilt(batch: object) -> dict[str, torch.Tensor]:
+        seen["calls"] += 1
+        losses = compute(batch)  # type: ignore[arg-type]
+        return {name: loss * float("nan") if seen["calls"] in steps else loss for name, loss in losses.items()}
+
+    stage._compute_external = spoilt  # type: ignore[method-assign,assignment]
+
+
+def test_internal_and_external_batches_interleave(parts: Ingredients) -> None:
+    records = run(stage_of(parts), None, 7)
     internal = {"task", "lm on task"}
-    assert [set(names) for names in losses] == [internal, {"lm"}, {"lm"}, internal, {"lm"}, {"lm"}, internal]
+    assert [set(record.losses) for record in records] == [internal, {"lm"}, {"lm"}, internal, {"lm"}, {"lm"}, internal]
 
 
 def test_internal_loss_is_the_papers_formula(parts: Ingredients) -> None:
     stage = stage_of(parts, rho2=3.0)
     batch = copy.deepcopy(stage.internal).next()
-    works = stage.work(0)
-    sums = {name: value for work in works for name, value in work.compute().items()}
-    counts = {name: count for work in works for name, count in work.targets.items()}
-    total = sum(work.weights[name] * sums[name] / counts[name] for work in works for name in work.targets)
+    step = stage.prepare(0)
+    sums = step.compute(step.batch)
+    total = sum(step.weights[name] * sums[name] / step.targets[name] for name in step.targets)
     logits = stage.module.head(stage.module.encoder(batch))
     task = torch.nn.functional.cross_entropy(logits, batch.targets)
-    language = sums["lm on task"] / counts["lm on task"]
+    language = sums["lm on task"] / step.targets["lm on task"]
     torch.testing.assert_close(total, (3.0 * language + task) / (3.0 + 1.0))
 
 
-def test_accumulation_changes_no_weight(parts: Ingredients, tmp_path: Path) -> None:
-    whole, split = stage_of(parts), stage_of(parts, accumulate=3)
-    run(whole, tmp_path / "a", 6)
-    run(split, tmp_path / "b", 6)
+def test_accumulation_changes_no_weight(parts: Ingredients) -> None:
+    whole, split = stage_of(parts), stage_of(parts)
+    run(whole, None, 6)
+    run(split, None, 6, accumulate=3)
     for name, weight in whole.module.state_dict().items():
         torch.testing.assert_close(split.module.state_dict()[name], weight, atol=2e-5, rtol=1e-4, msg=name)
 
@@ -89,53 +114,149 @@ def test_resume_gives_identical_weights(parts: Ingredients, tmp_path: Path, stop
     run(stage_of(parts), tmp_path / "cut", 12, stop=stop)
     resumed = stage_of(parts)
     assert len(run(resumed, tmp_path / "cut", 12)) == 12 - (stop - 1)  # the generator stops before it saves step `stop`
-    for name, weight in straight.module.state_dict().items():
-        assert torch.equal(resumed.module.state_dict()[name], weight), name
+    assert same_weights(straight, resumed)
 
 
-def test_a_loss_that_is_not_finite_stops_before_the_step(parts: Ingredients, tmp_path: Path) -> None:
+def test_resume_with_an_average_gives_the_same_average(parts: Ingredients, tmp_path: Path) -> None:
+    averages = []
+    for name, stops in (("straight", [None]), ("cut", [5, None])):
+        for stop in stops:
+            stage = stage_of(parts)
+            average = WeightAverage(stage.module, 0.9)
+            run(stage, tmp_path / name, 9, stop=stop, average=average)
+        averages.append({key: value.clone() for key, value in average.tensors().items()})
+    assert all(torch.equal(averages[1][name], value) for name, value in averages[0].items())
+    weight = stage.module.encoder.token.weight
+    assert not torch.equal(averages[0]["encoder.token.weight/average"], weight)
+
+
+def test_the_last_checkpoints_are_kept(parts: Ingredients, tmp_path: Path) -> None:
+    run(stage_of(parts), tmp_path, 8)
+    assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == ["checkpoint-000000006", "checkpoint-000000007"]
+
+
+def test_a_step_that_is_not_finite_is_skipped_and_said(parts: Ingredients) -> None:
+    stage, untouched = stage_of(parts), stage_of(parts)
+    spoil(stage, {1})
+    records = run(stage, None, 2)  # an internal step, then the spoilt external one
+    run(untouched, None, 2, stop=1)
+    assert same_weights(stage, untouched)
+    assert not bool(records[1].losses["lm"].isfinite())
+    spoil(again := stage_of(parts), {1})
+    records = run(again, None, 6)
+    said = [message for record in records for message in record.messages]
+    assert said == ["a loss or gradient was not a finite number at or before step 2: that step was skipped (1 so far)"]
+    assert all(bool(weight.isfinite().all()) for weight in again.module.state_dict().values())
+
+
+def test_too_many_skipped_steps_stop_the_training(parts: Ingredients) -> None:
     stage = stage_of(parts)
-    with torch.no_grad():
-        stage.module.head.out.bias.fill_(float("nan"))  # type: ignore[union-attr]
-    before = {name: weight.clone() for name, weight in stage.module.state_dict().items()}
-    with pytest.raises(TrainingError, match=r"not a finite number at step 1.*learning rate"):
-        run(stage, tmp_path, 3)
-    assert all(torch.equal(stage.module.state_dict()[name], weight) for name, weight in before.items() if "head" not in name)
+    spoil(stage, set(range(1, 100)))
+    with pytest.raises(TrainingError, match=r"for the 11th time.*learning rate"):
+        run(stage, None, 40)
 
 
-def test_the_schedule_rises_falls_and_can_be_shortened_without_a_jump() -> None:
-    schedule = WarmupLinear(100, 0.1)
-    assert schedule.share(0) == pytest.approx(0.1) and schedule.share(9) == pytest.approx(1.0)
-    assert schedule.share(55) == pytest.approx(0.5) and schedule.share(99) == pytest.approx(1 / 90)
-    before = schedule.share(40)
-    schedule.shorten(40, 60)
-    assert schedule.share(40) == pytest.approx(before) and schedule.share(50) == pytest.approx(before / 2)
-    assert schedule.share(60) == 0.0
+def test_a_loss_that_is_not_finite_stops_before_the_step_where_asked(parts: Ingredients, tmp_path: Path) -> None:
+    stage, untouched = stage_of(parts), stage_of(parts)
+    spoil(stage, {1})
+    with pytest.raises(TrainingError, match=r"not a finite number at or before step 2.*learning rate"):
+        run(stage, tmp_path, 3, non_finite="stop")
+    run(untouched, None, 3, stop=1)
+    assert same_weights(stage, untouched)
 
 
-def test_a_schedule_shortened_in_its_rise_still_reaches_the_peak() -> None:
-    schedule = WarmupLinear(1000, 0.1)
-    schedule.shorten(20, 500)
-    shares = [schedule.share(step) for step in range(500)]
-    assert max(shares) == 1.0 and shares[20] == pytest.approx(0.21) and shares[499] < 0.01
-    assert max(abs(a - b) for a, b in pairwise(shares)) < 0.02
-    schedule = WarmupLinear(1000, 0.5)
-    schedule.shorten(20, 100)
-    assert max(schedule.share(step) for step in range(100)) == 1.0
-
-
-def test_training_ends_on_time_when_the_machine_is_slow(parts: Ingredients, tmp_path: Path) -> None:
+def test_going_back_restores_the_checkpoint_and_halves_the_rate(parts: Ingredients, tmp_path: Path) -> None:
     stage = stage_of(parts)
-    how = Settings(1e-3, 1.0, 7, 1e9, seconds_allowed=0.001)
-    schedule = WarmupLinear(200, 0.1)
-    records = list(train(stage, adamw(stage.module, 1e-3, 0.0), schedule, how, Checkpoints(tmp_path), MACHINE))
-    assert records[-1].step < 200 and records[-1].step == schedule.steps
+    spoil(stage, {2})
+    records = run(stage, tmp_path, 6, non_finite="back")
+    assert [record.step for record in records] == [1, 2, 3, 3, 4, 5, 6]
+    shares = Schedule("linear", 6, 0.1)
+    assert records[2].learning_rate == pytest.approx(shares.share(2)) and records[3].learning_rate == pytest.approx(shares.share(2) / 2)
+    assert "back to step 2, with half the learning rate" in records[3].messages[0]
 
 
-def test_decay_spares_biases_and_norms(parts: Ingredients) -> None:
+def test_going_back_has_somewhere_to_go_from_the_first_step(parts: Ingredients, tmp_path: Path) -> None:
     stage = stage_of(parts)
-    optimiser = adamw(stage.module, 1e-3, 0.01)
-    undecayed = {id(p) for group in optimiser.param_groups if group["weight_decay"] == 0 for p in group["params"]}
-    for name, parameter in stage.module.named_parameters():
-        assert (id(parameter) in undecayed) == (parameter.ndim < 2), name
-    assert isinstance(stage.module.objective, MaskedLanguageModel)
+    spoil(stage, {1})
+    records = run(stage, tmp_path, 3, non_finite="back", checkpoint_seconds=1e9)
+    assert [record.step for record in records] == [1, 2, 1, 2, 3]
+
+
+def test_full_memory_halves_the_micro_batches_and_changes_nothing(parts: Ingredients) -> None:
+    stage, whole = stage_of(parts), stage_of(parts)
+    compute = stage._compute_external
+
+    def hungry(batch: JointBatch) -> dict[str, torch.Tensor]:
+        if len(batch) > 3:
+            raise torch.OutOfMemoryError("out of memory")
+        return compute(batch)
+
+    stage._compute_external = hungry  # type: ignore[method-assign]
+    records = run(stage, None, 4)
+    run(whole, None, 4)
+    for name, weight in whole.module.state_dict().items():
+        torch.testing.assert_close(stage.module.state_dict()[name], weight, atol=2e-5, rtol=1e-4, msg=name)
+    assert len([message for record in records for message in record.messages if "memory was full" in message]) == 2
+
+
+def test_memory_that_does_not_hold_one_row_is_an_error(parts: Ingredients) -> None:
+    stage = stage_of(parts)
+
+    def hungry(batch: JointBatch) -> dict[str, torch.Tensor]:
+        raise torch.OutOfMemoryError("out of memory")
+
+    stage._compute_external = hungry  # type: ignore[method-assign]
+    with pytest.raises(TrainingError, match=r"one sequence.*model.size"):
+        run(stage, None, 4)
+
+
+def test_training_ends_on_time_when_the_machine_is_slow(parts: Ingredients) -> None:
+    stage = stage_of(parts)
+    loop = loop_of(stage, None, 200, seconds_allowed=0.001)
+    records = list(loop.run())
+    assert records[-1].step < 200 and records[-1].step == loop.schedule.steps
+
+
+def test_training_goes_on_when_the_machine_is_fast(parts: Ingredients) -> None:
+    stage = stage_of(parts)
+    records = list(loop_of(stage, None, 20, seconds_allowed=1e6).run())
+    assert records[-1].step == 30  # half as many again, no more
+    assert [record.step for record in records] == list(range(1, 31))
+
+
+def test_an_error_in_preparing_a_batch_is_raised(parts: Ingredients) -> None:
+    stage = stage_of(parts)
+
+    def broken(step: int) -> None:
+        raise ValueError("the disk is gone")
+
+    stage.prepare = broken  # type: ignore[method-assign,assignment]
+    with pytest.raises(ValueError, match="the disk is gone"):
+        run(stage, None, 3)
+
+
+def test_static_shapes_compile_once_per_kind_of_step(parts: Ingredients) -> None:
+    graphs: list[object] = []
+
+    def counting(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
+        graphs.append(graph)
+        return graph.forward
+
+    class Counting(Machine):
+        def compiled(self, function: Any, graphs: bool) -> Any:
+            return torch.compile(function, fullgraph=True, dynamic=False, backend=counting)
+
+    class Plain(Machine):
+        def compiled(self, function: Any, graphs: bool) -> Any:
+            return function
+
+    torch._dynamo.reset()
+    losses = []
+    for kind in (Counting, Plain):
+        machine = kind(MACHINE.device, False, 1, compiles=True)
+        stage = joint_stage(dataclasses.replace(parts, machine=machine), Train(rho2=3.0), rho1=2, batch=8)
+        optimiser = make_optimiser(stage.module, Rule("adamw", 1e-3, 0.0))
+        loop = Loop(stage, optimiser, Schedule("linear", 24, 0.1), Settings(1.0, 7, 1e9), None, machine)
+        losses.append([loss for record in loop.run() for loss in record.losses.values()])
+    assert len(graphs) == 2  # internal and external steps, over more than one epoch of either
+    torch.testing.assert_close(losses[0], losses[1], atol=1e-4, rtol=1e-4)

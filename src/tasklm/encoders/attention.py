@@ -19,7 +19,7 @@ except ImportError:  # a PyTorch built without it; batches with `bounds` are ref
     varlen_attn = None  # type: ignore[assignment]
 
 if importlib.util.find_spec("triton") is not None and torch.cuda.is_available():
-    from tasklm.encoders.row_attention import row_attention
+    from tasklm.encoders.kernels.row_attention import row_attention
 else:  # PyTorch's own kernels do it
     row_attention = None
 

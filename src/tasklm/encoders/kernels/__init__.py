@@ -1,0 +1,1 @@
+"""Kernels for GPUs; imported only where there is one."""
