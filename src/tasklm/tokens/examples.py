@@ -15,7 +15,8 @@ from tasklm.tokens.packing import first_fit
 from tasklm.tokens.tokenizer import Vocabulary
 
 BUCKET = 16  # batches whose examples are dealt out together, by their lengths
-MOST = 16  # examples that share a packed row
+MOST = 24  # examples that share a packed row
+PACKED = 2  # length of a packed row, in longest examples: in rows of one, examples of just over half a row would waste the rest
 
 
 class EncodedExamples:
@@ -42,9 +43,9 @@ class EncodedExamples:
 
     def packed(self, numbers: np.ndarray, rows: int) -> TokenBatch:
         """Returns some examples laid end to end in `rows` rows (more if they do not fit), each a piece of its own."""
-        where = first_fit(self.lengths[numbers], self.length, MOST)
+        where = first_fit(self.lengths[numbers], PACKED * self.length, MOST)
         rows = max(rows, int(where.max()) + 1)
-        grid, places = (rows, self.length), (rows, MOST)
+        grid, places = (rows, PACKED * self.length), (rows, MOST)
         ids, pieces, positions = np.full(grid, self.vocabulary.pad, np.int64), np.zeros(grid, np.int64), np.zeros(grid, np.int64)
         firsts, held, filled = np.zeros(places, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64)
         source = np.full(places, -1, np.int64)
@@ -144,5 +145,5 @@ class ExampleStream:
     def _rows_needed(self) -> int:
         """Returns rows enough for the batches of the first epoch and a sixteenth more."""
         lengths = self.examples.lengths
-        needed = max(int(first_fit(lengths[batch], self.examples.length, MOST).max()) + 1 for batch in self._epoch())
+        needed = max(int(first_fit(lengths[batch], PACKED * self.examples.length, MOST).max()) + 1 for batch in self._epoch())
         return needed + needed // 16

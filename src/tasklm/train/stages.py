@@ -138,7 +138,7 @@ def finetune_stage(parts: Ingredients, settings: Finetune, seed: int, metric: st
 
     stream = ExampleStream(parts.train, settings.batch, seed, packed=parts.machine.compiles)
     cost = cost_of(parts.encoder, parts.shape)
-    graphs = cost.training(stream.rows * parts.length, 0, parts.length) < GRAPH_FLOPS
+    graphs = cost.training(settings.batch * parts.length, 0, parts.length) < GRAPH_FLOPS
     return FinetuneStage(model, parts.task, stream, evaluate, best, parts.machine, cost, graphs)
 
 
