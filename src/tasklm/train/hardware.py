@@ -101,7 +101,9 @@ def _keep_freed_memory() -> None:
 
 def _device(name: str) -> torch.device:
     if name == "auto":
-        name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda":  # of several processes each has its own
+        name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     try:
         device = torch.device(name)
         if device.type == "cuda":

@@ -196,14 +196,14 @@ def row_attention_gradient(query_key_value: Tensor, pieces: Tensor, sums: Tensor
     return result
 
 
-def _keep(context: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
     query_key_value, pieces = inputs
     out, sums = output
-    context.save_for_backward(query_key_value, pieces, sums, out)
+    ctx.save_for_backward(query_key_value, pieces, sums, out)
 
 
-def _differentiate(context: Any, gradient: Tensor, of_sums: Tensor | None) -> tuple[Tensor, None]:
-    query_key_value, pieces, sums, out = context.saved_tensors
+def _differentiate(ctx: Any, gradient: Tensor, of_sums: Tensor | None) -> tuple[Tensor, None]:
+    query_key_value, pieces, sums, out = ctx.saved_tensors
     return row_attention_gradient(query_key_value, pieces, sums, out, gradient.contiguous()), None
 
 
