@@ -28,7 +28,7 @@ from training_peers.running import Failed, run_engine
 from training_peers.text import make_shards, pack_rows
 from training_peers.timing import device_name
 
-ENGINES = ("ours", "transformers", "transformers-eager", "transformers-fp32", "trainer", "ceiling")
+ENGINES = ("ours", "transformers", "transformers-eager", "transformers-fp32", "transformers-dropout", "trainer", "ceiling")
 _ROOT = Path(__file__).resolve().parent.parent
 _PAGES = _ROOT / "docs" / "benchmarks"
 _MADE_UP_TOKENS = 4_000_000

@@ -22,8 +22,8 @@ RATE, DECAY = 1e-4, 0.01
 _NOT_DECAYED = ("bias", "LayerNorm.weight")
 
 
-def new_model(shape: Shape, attention: str) -> BertForMaskedLM:
-    """Returns BERT with a prediction head, from random weights; without dropout, as ours trains stage 1."""
+def new_model(shape: Shape, attention: str, dropout: float = 0.0) -> BertForMaskedLM:
+    """Returns BERT with a prediction head, from random weights."""
     config = BertConfig(
         vocab_size=shape.vocabulary,
         hidden_size=shape.width,
@@ -31,8 +31,8 @@ def new_model(shape: Shape, attention: str) -> BertForMaskedLM:
         num_attention_heads=shape.heads,
         intermediate_size=shape.feedforward,
         max_position_embeddings=shape.positions,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
         pad_token_id=SPECIALS.index(PAD),
     )
     return BertForMaskedLM._from_config(config, attn_implementation=attention)
@@ -47,12 +47,22 @@ def collator(vocabulary: int) -> DataCollatorForLanguageModeling:
 
 
 def measure(
-    shape: Shape, rows: int, file: Path, steps: int, warmup: int, device: torch.device, *, attention: str, bf16: bool, workers: int
+    shape: Shape,
+    rows: int,
+    file: Path,
+    steps: int,
+    warmup: int,
+    device: torch.device,
+    *,
+    attention: str,
+    bf16: bool,
+    workers: int,
+    dropout: float = 0.0,
 ) -> dict[str, Any]:
     """Returns the time of `steps` steps after `warmup` steps."""
     torch.manual_seed(1)
     bf16 = bf16 and computes_in_bf16(device)
-    model = new_model(shape, attention).to(device).train()
+    model = new_model(shape, attention, dropout).to(device).train()
     optimiser = torch.optim.AdamW(_groups(model), lr=RATE)
     schedule = get_scheduler("linear", optimiser, num_warmup_steps=0, num_training_steps=warmup + steps)
     data = PackedRows(file, (warmup + steps) * rows)

@@ -9,7 +9,12 @@ from typing import Any
 from tasklm.runs import read_json, require_file
 from training_peers.cases import MASK_RATE, parse_case
 
-PLAIN = ("transformers", "transformers-eager", "transformers-fp32")  # the fastest of these is what the others are compared with
+PLAIN = (
+    "transformers",
+    "transformers-eager",
+    "transformers-fp32",
+    "transformers-dropout",
+)  # the fastest of these is what the others are compared with
 
 _ABOUT = f"""\
 # Training beside other code
@@ -25,8 +30,9 @@ drawn afresh for every step.
   2111.04130) and the library's collator have it. Ours packs while it trains and keeps attention inside each piece: more work.
 - **Engines**: `transformers` is BertForMaskedLM in a plain loop as the public code of TLM has it (DataLoader,
   DataCollatorForLanguageModeling, AdamW, linear schedule), with the attention that a user gets (sdpa); `-eager` and `-fp32` are the
-  same with eager attention and in fp32. The fastest of the three is the **reference**. `trainer` is transformers.Trainer with the
-  flags that its documentation recommends for speed. All train without dropout, as ours does in stage 1. Beside a GPU the peers get
+  same with eager attention and in fp32, and `-dropout` with BERT's dropout of 0.1, as TLM trains; the others have none, as ours has
+  none in stage 1. The fastest of these is the **reference**. `trainer` is transformers.Trainer with the
+  flags that its documentation recommends for speed. It trains without dropout. Beside a GPU the peers get
   DataLoader workers, which the public code of TLM does without.
 - **Useful TFLOP/s**: what the step needs when only the masked tokens are predicted, counted exactly and alike for every engine
   (`tasklm.budget.EncoderCost`), not what an engine spends. **Ceiling**: the best of several blocks of one large square matrix product.

@@ -38,7 +38,8 @@ def measure(spec: dict[str, Any], case: Case, steps: int, device: torch.device, 
 
     attention = "eager" if engine == "transformers-eager" else "sdpa"
     bf16 = engine != "transformers-fp32"
-    return plain.measure(shape, case.rows, Path(spec["rows"]), steps, warmup, device, attention=attention, bf16=bf16, workers=workers)
+    how = {"attention": attention, "bf16": bf16, "workers": workers, "dropout": 0.1 if engine == "transformers-dropout" else 0.0}
+    return plain.measure(shape, case.rows, Path(spec["rows"]), steps, warmup, device, **how)
 
 
 def main() -> None:

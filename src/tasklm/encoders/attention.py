@@ -61,7 +61,7 @@ def attend(query_key_value: Tensor, layout: Layout) -> Tensor:
     takes three to four times as long there.
     """
     if layout.pieces is not None:
-        return cast(Tensor, row_attention(query_key_value.contiguous(), layout.pieces)[0]).flatten(2)
+        return cast(Tensor, row_attention(query_key_value.contiguous(), layout.pieces)).flatten(2)
     query, key, value = query_key_value.unbind(2)
     if layout.bounds is not None:
         return _attend_in_bounds(query, key, value, layout.bounds, layout.longest).flatten(2)

@@ -16,7 +16,7 @@ from tasklm.tokens.tokenizer import Vocabulary
 
 BUCKET = 16  # batches whose examples are dealt out together, by their lengths
 MOST = 24  # examples that share a packed row
-PACKED = 2  # length of a packed row, in longest examples: in rows of one, examples of just over half a row would waste the rest
+LONG_ROW = 1.1  # cost of a token in a packed row of twice the longest example, beside one in a row of once it
 
 
 class EncodedExamples:
@@ -41,11 +41,11 @@ class EncodedExamples:
         targets = None if self.targets is None else self.targets[torch.from_numpy(np.asarray(numbers))]
         return TokenBatch(torch.from_numpy(ids), torch.from_numpy(inside.astype(np.int64)), torch.from_numpy(positions), targets)
 
-    def packed(self, numbers: np.ndarray, rows: int) -> TokenBatch:
-        """Returns some examples laid end to end in `rows` rows (more if they do not fit), each a piece of its own."""
-        where = first_fit(self.lengths[numbers], PACKED * self.length, MOST)
+    def packed(self, numbers: np.ndarray, rows: int, length: int) -> TokenBatch:
+        """Returns some examples laid end to end in `rows` rows of `length` (more if they do not fit), each a piece of its own."""
+        where = first_fit(self.lengths[numbers], length, MOST)
         rows = max(rows, int(where.max()) + 1)
-        grid, places = (rows, PACKED * self.length), (rows, MOST)
+        grid, places = (rows, length), (rows, MOST)
         ids, pieces, positions = np.full(grid, self.vocabulary.pad, np.int64), np.zeros(grid, np.int64), np.zeros(grid, np.int64)
         firsts, held, filled = np.zeros(places, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64)
         source = np.full(places, -1, np.int64)
@@ -96,7 +96,7 @@ class ExampleStream:
         self.examples, self.batch, self.seed, self.packed = examples, batch, seed, packed
         self.epoch, self.index = 0, 0
         self._batches: list[np.ndarray] = []
-        self.rows = self._rows_needed() if packed else batch
+        self.rows, self.length = self._packed_shape() if packed else (batch, examples.length)
 
     def __len__(self) -> int:
         return -(-len(self.examples) // self.batch)
@@ -118,7 +118,7 @@ class ExampleStream:
         self.index += 1
         if self.index == len(self._batches):
             self.epoch, self.index, self._batches = self.epoch + 1, 0, []
-        return self.examples.packed(numbers, self.rows) if self.packed else self.examples.padded(numbers)
+        return self.examples.packed(numbers, self.rows, self.length) if self.packed else self.examples.padded(numbers)
 
     def _epoch(self) -> list[np.ndarray]:
         order = shuffled(len(self.examples), self.seed, self.epoch)
@@ -142,8 +142,16 @@ class ExampleStream:
                 hands[hand].append(int(run[place]))
         return [np.array(hand, np.int64) for hand in hands if hand]
 
-    def _rows_needed(self) -> int:
-        """Returns rows enough for the batches of the first epoch and a sixteenth more."""
-        lengths = self.examples.lengths
-        needed = max(int(first_fit(lengths[batch], PACKED * self.examples.length, MOST).max()) + 1 for batch in self._epoch())
-        return needed + needed // 16
+    def _packed_shape(self) -> tuple[int, int]:
+        """Returns rows enough for the batches of the first epoch, and a few more, and their length.
+
+        In rows as long as the longest example, examples of just over half a row waste the rest; rows of twice the length
+        cost attention a little more.
+        """
+        shapes = []
+        for times, price in ((1, 1.0), (2, LONG_ROW)):
+            length = times * self.examples.length
+            needed = max(int(first_fit(self.examples.lengths[batch], length, MOST).max()) + 1 for batch in self._epoch())
+            needed += needed // 32
+            shapes.append((price * needed * length, needed, length))
+        return min(shapes)[1:]

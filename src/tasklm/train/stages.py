@@ -34,7 +34,7 @@ from tasklm.train.schedules import Schedule
 from tasklm.train.showing import shown_rows
 from tasklm.train.speed import matmul_ceiling
 
-GRAPH_FLOPS = 5e12  # a GPU waits for the launches of smaller steps: these are recorded and replayed then
+GRAPH_FLOPS = 5e13  # a GPU waits now and then for the launches of smaller steps: these are recorded and replayed then
 
 
 @dataclass
