@@ -24,8 +24,7 @@ class Saved:
 # Values kept per token and layer, PyTorch without compilation; in brackets, how many times the width (w) or the inner width (i).
 #   bert, albert                                  modern
 #   input of Q, K, V                  (1w)        normed input of Q, K, V           (1w)
-#   Q, K, V in one tensor             (3w)        Q, K, V in one tensor, held by V  (3w)
-#                                                 Q and K after rotation            (2w)
+#   Q, K, V in one tensor             (3w)        Q and K after rotation, and V     (3w)
 #   mixed values, input of out        (1w)        mixed values, input of out        (1w)
 #   sum before the norm, fp32         (1w full)   sum before the next norm, fp32    (1w full)
 #   input of up                       (1w)        normed input of Wi                (1w)
@@ -33,16 +32,16 @@ class Saved:
 #   input of down                     (1i)        GELU of the value                 (1i)
 #                                                 value × gate, input of Wo         (1i)
 #   sum before the norm, fp32         (1w full)   sum before the next norm, fp32    (1w full)
-EAGER = {"bert": Saved(6, 2, 2), "albert": Saved(6, 2, 2), "modern": Saved(8, 2, 4)}
-# Compiled: what PyTorch's partitioner keeps on a CPU (backend aot_eager_decomp_partition). It keeps the inputs of all matrix products
-# and computes the GELU of the value again. Not yet measured on a GPU.
-COMPILED = {"bert": Saved(6, 2, 2), "albert": Saved(6, 2, 2), "modern": Saved(8, 2, 3)}
+EAGER = {"bert": Saved(6, 2, 2), "albert": Saved(6, 2, 2), "modern": Saved(6, 2, 4)}
+# Compiled: what PyTorch's partitioner keeps on a CPU where norms compute in fp32, as on a GPU. It keeps the inputs of all matrix
+# products, the sums of bert before their cast to fp32 (modern's are a stream in fp32), and computes the GELU of the value again.
+COMPILED = {"bert": Saved(8, 0, 2), "albert": Saved(8, 0, 2), "modern": Saved(6, 2, 3)}
 # Bytes per logit at the peak. Without compilation: log-probabilities, their gradient, and the logits' gradient, all fp32.
 # Compiled, an assumption: logits and their gradient in bf16, and one of the two in fp32 besides.
 EAGER_LOGIT, COMPILED_LOGIT = 12.0, 8.0
-# Bytes × width that a layer keeps beyond EAGER in bf16 on a CPU, where attention stays in fp32 (encoders/attention.py):
-# Q, K, V in fp32 in place of what bf16 keeps of them, and the mixed values in fp32 as well as in bf16.
-FLOAT_ATTENTION = {"bert": 10.0, "albert": 10.0, "modern": 6.0}
+# Bytes × width that a layer keeps beyond EAGER in bf16 on a CPU, where attention stays in fp32 (encoders/attention.py): Q, K, V in
+# fp32 in place of bf16, 6, and the mixed values in fp32 as well as in bf16, 4; less 4 in bert, whose norms there take sums in bf16.
+BF16_ON_A_CPU = {"bert": 6.0, "albert": 6.0, "modern": 10.0}
 NORM_BYTES = 8  # per token and norm: mean and inverse deviation, fp32
 MEMORY_SHARE = 0.9  # of the free memory that a step may plan to use; the rest is for fragments and what no formula counts
 
@@ -276,7 +275,7 @@ def _layer_bytes(cost: EncoderCost, length: int, value: int, *, compiled: bool, 
     kept = (value * saved.width + 4 * saved.full) * cost.width + value * saved.inner * cost.feedforward
     kept += 2 * NORM_BYTES + 4 * cost.attention_heads  # and the logarithm of each softmax's sum
     if cpu and value == 2:
-        kept += FLOAT_ATTENTION[cost.kind] * cost.width
+        kept += BF16_ON_A_CPU[cost.kind] * cost.width
     if dropout:  # a byte per value on a GPU; a CPU keeps the factors themselves
         kept += 2 * (value if cpu else 1) * cost.width
     if masked:
@@ -285,11 +284,15 @@ def _layer_bytes(cost: EncoderCost, length: int, value: int, *, compiled: bool, 
 
 
 def _embedding_bytes(cost: EncoderCost, value: int, dropout: bool, cpu: bool) -> float:
-    """Returns what the embeddings keep of one token: their sum before the norm, its numbers, and the projection's input."""
-    wide = cost.embedding_width
-    kept = 4 * wide + NORM_BYTES + 8 * (1 if cost.architecture.rotary else 3)
+    """Returns what the embeddings keep of one token: their sum before the norm, its numbers, the projection's input, and rotations."""
+    wide, rotary = cost.embedding_width, cost.architecture.rotary
+    kept = 4 * wide + NORM_BYTES + 8 * (1 if rotary else 3)
+    if rotary:  # cosines and sines, of half a head each
+        kept += 4 * cost.width // cost.attention_heads
     if cost.projection:
         kept += value * wide
+    elif cpu and value == 2 and not rotary:  # the first sum of bert's layers is in fp32 there, as the embeddings are
+        kept += 2 * wide
     return kept + (wide * (4 if cpu else 1) if dropout else 0)
 
 

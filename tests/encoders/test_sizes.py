@@ -61,6 +61,6 @@ def test_weights_start_with_the_spread_of_their_width(name: str) -> None:
     torch.manual_seed(0)
     encoder = ENCODERS.get(name)(Shape(2000, 2, 192, 3, 256, 128, embedding=48))
     assert initial_spread(768) == 0.02 and initial_spread(192) == 0.04 and initial_spread(48) == 0.08
-    layer = encoder.layer if name == "albert" else encoder.layers[1]
+    layer = encoder.shared if name == "albert" else encoder.layers[1]
     spreads = [float(module.weight.detach().std()) for module in (encoder.token, encoder.projection, layer.query_key_value, layer.up)]
     assert spreads == pytest.approx([0.08, 0.08, 0.04, 0.04], rel=0.05)

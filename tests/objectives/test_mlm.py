@@ -4,11 +4,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tasklm.encoders.base import Shape
-from tasklm.encoders.bert import Bert
+from tasklm.encoders.base import ENCODERS, Encoder, Shape
+from tasklm.objectives.base import Corrupted
 from tasklm.objectives.mlm import MaskedLanguageModel
 from tasklm.tokens.batches import TokenBatch
+from tasklm.tokens.masking import NONE
 from tasklm.tokens.tokenizer import Vocabulary
+
+Parts = tuple[Encoder, MaskedLanguageModel]
 
 
 def rows(vocabulary: Vocabulary, count: int, length: int) -> TokenBatch:
@@ -17,49 +20,106 @@ def rows(vocabulary: Vocabulary, count: int, length: int) -> TokenBatch:
     return TokenBatch(ids, torch.ones_like(ids), torch.arange(length).expand_as(ids).clone())
 
 
-@pytest.fixture
-def parts(vocabulary: Vocabulary) -> tuple[Bert, MaskedLanguageModel]:
+@pytest.fixture(params=["bert", "albert", "modern"])
+def parts(request: pytest.FixtureRequest, vocabulary: Vocabulary) -> Parts:
     torch.manual_seed(0)
-    shape = Shape(len(vocabulary), 2, 32, 4, 64, 64, dropout=0.0)
-    return Bert(shape), MaskedLanguageModel(shape, vocabulary, 0.15)
+    shape = Shape(len(vocabulary) + 12, 2, 32, 4, 64, 64, embedding=16 if request.param == "albert" else 0)
+    return ENCODERS.get(request.param)(shape), MaskedLanguageModel(request.param, shape, vocabulary, 0.15)
 
 
-def test_rates_are_berts(parts: tuple[Bert, MaskedLanguageModel], vocabulary: Vocabulary) -> None:
+@pytest.fixture
+def objective(vocabulary: Vocabulary) -> MaskedLanguageModel:
+    return MaskedLanguageModel("bert", Shape(len(vocabulary) + 12, 2, 32, 4, 64, 64), vocabulary, 0.15)
+
+
+def asked_of(corrupted: Corrupted) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Returns rows, columns and answers of all targets."""
+    row, place = (corrupted.answers != NONE).nonzero(as_tuple=True)
+    return row, corrupted.picked[row, place], corrupted.answers[row, place]
+
+
+def test_rates_are_berts(objective: MaskedLanguageModel, vocabulary: Vocabulary) -> None:
     batch = rows(vocabulary, 400, 64)
-    corrupted = parts[1].corrupt(batch, torch.Generator().manual_seed(0))
-    usable = 400 * 62
-    assert corrupted.targets == round(0.15 * usable)
-    shown = corrupted.batch.ids.flatten()[corrupted.picked]
+    corrupted = objective.corrupt(batch, 0)
+    row, column, answers = asked_of(corrupted)
+    assert corrupted.targets() == len(answers) == 400 * round(0.15 * 62)
+    shown = corrupted.batch.ids[row, column]
     assert abs(float((shown == vocabulary.mask).float().mean()) - 0.8) < 0.02
-    assert abs(float((shown == corrupted.answers).float().mean()) - 0.1) < 0.02
-    assert torch.equal(corrupted.answers, batch.ids.flatten()[corrupted.picked])
-    untouched = torch.ones(400 * 64, dtype=torch.bool)
-    untouched[corrupted.picked] = False
-    assert torch.equal(corrupted.batch.ids.flatten()[untouched], batch.ids.flatten()[untouched])
-    assert not bool(torch.isin(corrupted.answers, torch.tensor(vocabulary.specials)).any())
+    assert abs(float((shown == answers).float().mean()) - 0.1) < 0.02
+    assert int(shown.max()) < len(vocabulary)  # none of the rows that only fill up the embedding
+    assert torch.equal(answers, batch.ids[row, column])
+    untouched = torch.ones(400, 64, dtype=torch.bool)
+    untouched[row, column] = False
+    assert torch.equal(corrupted.batch.ids[untouched], batch.ids[untouched])
+    assert not bool(torch.isin(answers, torch.tensor(vocabulary.specials)).any())
 
 
-def test_masks_are_drawn_afresh_and_repeat_with_the_seed(parts: tuple[Bert, MaskedLanguageModel], vocabulary: Vocabulary) -> None:
+def test_masks_are_drawn_afresh_and_repeat_with_the_seed(objective: MaskedLanguageModel, vocabulary: Vocabulary) -> None:
     batch = rows(vocabulary, 4, 32)
-    first, again, other = (parts[1].corrupt(batch, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
-    assert torch.equal(first.batch.ids, again.batch.ids)
+    before, state = batch.ids.clone(), torch.get_rng_state()
+    first, again, other = (objective.corrupt(batch, seed) for seed in (1, 1, 2))
+    assert torch.equal(first.batch.ids, again.batch.ids) and torch.equal(first.picked, again.picked)
     assert not torch.equal(first.picked, other.picked)
+    assert torch.equal(batch.ids, before) and torch.equal(torch.get_rng_state(), state)  # it runs beside the training
 
 
-def test_loss_equals_the_full_logits_computation(parts: tuple[Bert, MaskedLanguageModel], vocabulary: Vocabulary) -> None:
+def test_the_tasks_targets_stay_out(objective: MaskedLanguageModel, vocabulary: Vocabulary) -> None:
+    batch = rows(vocabulary, 2, 16)
+    batch.targets = torch.tensor([0, 1])
+    corrupted = objective.corrupt(batch, 0)
+    assert corrupted.batch.targets is None and torch.equal(corrupted.batch.pieces, batch.pieces)
+
+
+def with_padding(vocabulary: Vocabulary, count: int, length: int) -> TokenBatch:
+    """Returns rows of different lengths, the first of [CLS] and [SEP] alone: it has nothing to predict."""
+    batch = rows(vocabulary, count, length)
+    for row in range(count):
+        end = 2 + row * (length - 2) // (count - 1)
+        batch.ids[row, end - 1] = vocabulary.sep
+        batch.ids[row, end:], batch.pieces[row, end:], batch.positions[row, end:] = vocabulary.pad, 0, 0
+    return batch
+
+
+def test_loss_equals_the_full_logits_computation(parts: Parts, vocabulary: Vocabulary) -> None:
     encoder, objective = parts
-    corrupted = objective.corrupt(rows(vocabulary, 4, 32), torch.Generator().manual_seed(0))
+    corrupted = objective.corrupt(with_padding(vocabulary, 4, 32), 0)
     hidden = encoder(corrupted.batch)  # logits at every position, the rest ignored: the slow way
-    logits = functional.linear(objective.norm(functional.gelu(objective.dense(hidden))), encoder.token.weight, objective.bias)
-    labels = torch.full((4 * 32,), -100)
-    labels[corrupted.picked] = corrupted.answers
-    wanted = functional.cross_entropy(logits.flatten(0, 1), labels, ignore_index=-100, reduction="sum")
+    raised = functional.gelu(objective.dense(hidden), approximate=encoder.gelu)
+    logits = functional.linear(objective.norm(raised), encoder.token.weight, objective.bias)
+    row, column, answers = asked_of(corrupted)
+    assert int(row.min()) == 1  # the first row asks nothing
+    labels = torch.full((4, 32), -100)
+    labels[row, column] = answers
+    wanted = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum")
     torch.testing.assert_close(objective(encoder, corrupted), wanted)
 
 
-def test_splitting_keeps_targets_and_loss(parts: tuple[Bert, MaskedLanguageModel], vocabulary: Vocabulary) -> None:
+def test_a_compiled_graph_computes_the_same_from_one_shape(parts: Parts, vocabulary: Vocabulary) -> None:
     encoder, objective = parts
-    corrupted = objective.corrupt(rows(vocabulary, 7, 32), torch.Generator().manual_seed(0))
-    pieces = corrupted.split(3)
-    assert sum(piece.targets for piece in pieces) == corrupted.targets
+    graphs: list[object] = []
+
+    def counting(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> object:
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(objective, backend=counting, fullgraph=True, dynamic=False)
+    for seed, batch in enumerate((rows(vocabulary, 4, 32), with_padding(vocabulary, 4, 32))):
+        corrupted = objective.corrupt(batch, seed)
+        torch.testing.assert_close(compiled(encoder, corrupted), objective(encoder, corrupted))
+    assert len(graphs) == 1  # though the second batch has fewer targets
+
+
+def test_parts_keep_targets_and_loss(parts: Parts, vocabulary: Vocabulary) -> None:
+    encoder, objective = parts
+    corrupted = objective.corrupt(rows(vocabulary, 7, 32), 0)
+    pieces = [corrupted.part(number, 3) for number in range(3)]
+    assert [len(piece.batch.ids) for piece in pieces] == [3, 2, 2]
+    assert sum(piece.targets() for piece in pieces) == corrupted.targets()
     torch.testing.assert_close(sum(objective(encoder, piece) for piece in pieces), objective(encoder, corrupted))
+    assert corrupted.part(7, 8).targets() == 0  # more parts than rows
+
+
+def test_the_head_is_as_its_encoder_computes(vocabulary: Vocabulary) -> None:
+    for name, epsilon, gelu in (("bert", 1e-12, "none"), ("albert", 1e-12, "tanh"), ("modern", 1e-5, "none")):
+        head = MaskedLanguageModel(name, Shape(400, 2, 32, 4, 64, 64, embedding=16), vocabulary, 0.15)
+        assert (head.norm.eps, head.gelu, head.dense.out_features) == (epsilon, gelu, 16)
