@@ -114,7 +114,7 @@ def test_every_encoder_keeps_what_is_predicted(name: str, bf16: bool, cpu: bool,
     assert memory.activations == pytest.approx(kept, rel=0.01) and memory.copies == copies
 
 
-def kept_by_a_compiled_graph(encoder: nn.Module, batch: TokenBatch, bf16: bool) -> int:
+def kept_by_a_compiled_graph(encoder: nn.Module, batch: TokenBatch) -> int:
     """Returns the bytes of all activations that the compiled forward pass hands to the backward pass."""
     found: dict[Any, int] = {}
     tokens = batch.ids.numel()
@@ -132,21 +132,20 @@ def kept_by_a_compiled_graph(encoder: nn.Module, batch: TokenBatch, bf16: bool) 
     ways = {"partition_fn": min_cut_rematerialization_partition, "decompositions": select_decomp_table()}
     backend = aot_autograd(fw_compiler=look, bw_compiler=lambda graph, _: make_boxed_func(graph), **ways)
     torch._dynamo.reset()
-    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+    with torch.autocast("cpu", torch.bfloat16):
         torch.compile(encoder, backend=backend, fullgraph=True, dynamic=False)(batch).sum().backward()
     return sum(found.values())
 
 
-@pytest.mark.parametrize("bf16", [False, True])
-@pytest.mark.parametrize("name", ["bert", "albert", "modern"])
-def test_compiled_layers_keep_what_is_predicted(name: str, bf16: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The difference that two more layers make: what the partitioner does to the embeddings is its own."""
+@pytest.mark.parametrize("name", ["bert", "modern"])
+def test_compiled_layers_keep_what_is_predicted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The difference that one more layer makes: what the partitioner does to the embeddings is its own."""
     _as_on_a_gpu(monkeypatch)
     kept, predicted = [], []
-    for layers in (2, 4):
+    for layers in (1, 2):
         encoder, batch, cost = encoder_case(name, layers)
-        kept.append(kept_by_a_compiled_graph(encoder, batch, bf16))
-        predicted.append(training_bytes(cost, batch.ids.numel(), 0, LENGTH, bf16=bf16).activations)
+        kept.append(kept_by_a_compiled_graph(encoder, batch))
+        predicted.append(training_bytes(cost, batch.ids.numel(), 0, LENGTH).activations)
     assert predicted[1] - predicted[0] == pytest.approx(kept[1] - kept[0], rel=0.02)
 
 
