@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tasklm.errors import RunError
 from tasklm.tokens import batches
-from tasklm.tokens.batches import PackedStream
+from tasklm.tokens.batches import SHORTEST_PIECE, PackedStream, TokenBatch
 from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.conftest import sentences
@@ -45,3 +47,56 @@ def test_packed_stream_continues_where_it_was(tmp_path: Path, vocabulary: Vocabu
     again = PackedStream(shards, vocabulary, 32, 5, seed=3)
     again.restore(state)
     assert all(torch.equal(again.next().ids, ids) for ids in wanted)
+
+
+def batch_of(pieces: list[list[int]]) -> TokenBatch:
+    """Returns a batch of these pieces with every tensor that a batch may have."""
+    grid = torch.tensor(pieces)
+    columns = torch.arange(grid.numel()).view_as(grid)
+    return TokenBatch(columns, grid, columns + 1, columns[:, :2] + 2, columns % 2, columns[:, :2])
+
+
+def test_bounds_by_hand() -> None:
+    batch = batch_of([[1, 1, 1, 2, 2, 2, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0, 0, 0]]).with_bounds()
+    assert batch.bounds is not None and batch.bounds.dtype == torch.int32 and batch.longest == 8
+    # pieces at 0, 3, 6 (padding), 8 and 16 (padding); then the end, as often as a batch of this shape may need
+    assert batch.bounds.tolist() == [0, 3, 6, 8, 16] + [24] * (3 * (8 // SHORTEST_PIECE + 2) + 1 - 5)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), rows=st.integers(1, 5), length=st.integers(3, 40))
+def test_bounds_cover_every_token_and_cut_between_pieces(data: st.DataObject, rows: int, length: int) -> None:
+    grid = []
+    for _ in range(rows):
+        sizes = data.draw(st.lists(st.integers(SHORTEST_PIECE, 12)))
+        row = [piece for piece, size in enumerate(sizes, 1) for _ in range(size)][:length]
+        if row.count(row[-1] if row else 0) < SHORTEST_PIECE:  # cut short
+            row = [piece for piece in row if piece != row[-1]]
+        grid.append(row + [0] * (length - len(row)))
+    bounds, flat = batch_of(grid).with_bounds().bounds, [(number, piece) for number, row in enumerate(grid) for piece in row]
+    assert bounds is not None and len(bounds) == rows * (length // SHORTEST_PIECE + 2) + 1  # by the shape alone
+    assert bounds[0] == 0 and bounds[-1] == rows * length and (bounds.diff() >= 0).all() and int(bounds.diff().max()) <= length
+    wanted = [0] + [i for i in range(1, len(flat)) if flat[i] != flat[i - 1]] + [len(flat)]
+    assert bounds.unique().tolist() == wanted
+
+
+def test_bounds_of_pieces_shorter_than_any_text_are_kept_all_the_same() -> None:
+    bounds = batch_of([[1, 2, 3, 4, 5, 6]]).with_bounds().bounds
+    assert bounds is not None and bounds.tolist() == [0, 1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+def test_parts_are_the_whole(parts: int) -> None:
+    whole = batch_of([[1, 1, 1, 0]] * 5)
+    pieces = [whole.part(number, parts) for number in range(parts)]
+    for name in ("ids", "pieces", "positions", "targets", "segments", "firsts"):
+        assert torch.equal(torch.cat([getattr(piece, name) for piece in pieces]), getattr(whole, name))
+    sizes = [len(piece.ids) for piece in pieces]
+    assert max(sizes) - min(sizes) <= 1 and sum(sizes) == 5
+    assert whole.part(0, 2).bounds is None
+
+
+def test_a_batch_goes_to_a_device_whole() -> None:
+    moved = batch_of([[1, 1, 1, 0]]).with_bounds().to(torch.device("meta"))
+    assert all(value.is_meta for value in vars(moved).values() if isinstance(value, torch.Tensor))
+    assert len([value for value in vars(moved).values() if isinstance(value, torch.Tensor)]) == 7 and moved.longest == 4

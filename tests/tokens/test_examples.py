@@ -1,21 +1,45 @@
 from __future__ import annotations
 
-import numpy as np
-import torch
+import random
 
-from tasklm.tokens.examples import EncodedExamples, ExampleStream
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tasklm.encoders.base import Shape
+from tasklm.encoders.bert import Bert
+from tasklm.tasks.classify import Classify
+from tasklm.tokens.examples import MOST, EncodedExamples, ExampleStream
+from tasklm.tokens.masking import NONE
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.conftest import sentences
+from tests.encoders.samples import stir
+
+LENGTH = 64
 
 
-def test_example_stream_gives_each_example_once_per_epoch(vocabulary: Vocabulary) -> None:
+def of_all_lengths(vocabulary: Vocabulary, count: int, targets: Tensor | None = None, seed: int = 0) -> EncodedExamples:
+    """Returns examples between a few tokens and more than LENGTH, which are cut."""
+    draw, words = random.Random(seed), " ".join(sentences(40, seed)).split()
+    texts = [(" ".join(draw.choices(words, k=min(60, 1 + int(draw.expovariate(0.1))))),) for _ in range(count)]
+    return EncodedExamples(texts, vocabulary, LENGTH, torch.arange(count) if targets is None else targets)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_example_stream_gives_each_example_once_per_epoch(vocabulary: Vocabulary, packed: bool) -> None:
     texts = [(text,) for text in sentences(23)]
     examples = EncodedExamples(texts, vocabulary, 32, torch.arange(23))
-    stream = ExampleStream(examples, 4, seed=1)
-    first = torch.cat([stream.next().targets for _ in range(len(stream))])  # type: ignore[misc]
-    second = torch.cat([stream.next().targets for _ in range(len(stream))])  # type: ignore[misc]
-    assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(23))
-    assert first.tolist() != second.tolist()
+    stream = ExampleStream(examples, 4, seed=1, packed=packed)
+
+    def epoch() -> list[int]:
+        targets = torch.cat([stream.next().targets.flatten() for _ in range(len(stream))])  # type: ignore[union-attr]
+        return [target for target in targets.tolist() if target != NONE]
+
+    first, second = epoch(), epoch()
+    assert sorted(first) == sorted(second) == list(range(23))
+    assert first != second
+    assert stream.state() == {"epoch": 2, "index": 0}
 
 
 def test_pairs_are_joined_and_the_longer_part_is_cut(vocabulary: Vocabulary) -> None:
@@ -31,3 +55,133 @@ def test_padding_is_marked(vocabulary: Vocabulary) -> None:
     batch = examples.padded(np.array([0, 1]))
     assert torch.equal(batch.pieces == 0, batch.ids == vocabulary.pad)
     assert batch.ids.shape[1] % 8 == 0
+    assert batch.targets is None and batch.firsts is None
+
+
+def small_bert(vocabulary: Vocabulary) -> Bert:
+    torch.manual_seed(0)
+    bert = Bert(Shape(len(vocabulary), 2, 32, 4, 64, LENGTH)).eval()
+    stir(bert)
+    return bert
+
+
+def test_packed_examples_read_what_padded_ones_read(vocabulary: Vocabulary) -> None:
+    examples, numbers = of_all_lengths(vocabulary, 50), np.random.default_rng(0).permutation(50)[:40]
+    padded, packed, bert = examples.padded(numbers), examples.packed(numbers, 5), small_bert(vocabulary)
+    assert packed.firsts is not None and packed.targets is not None and padded.targets is not None
+    held = packed.targets != NONE
+    found = bert(packed)[torch.arange(len(held))[:, None], packed.firsts][held]  # (examples, width), in the order of the rows
+    back = torch.argsort(packed.targets[held])
+    wanted = bert(padded)[:, 0][torch.argsort(padded.targets)]
+    assert torch.equal(packed.targets[held][back], padded.targets.sort().values)  # each example once, NONE elsewhere
+    torch.testing.assert_close(found[back], wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_packed_rows_hold_examples_end_to_end(vocabulary: Vocabulary) -> None:
+    examples, numbers = of_all_lengths(vocabulary, 60), np.arange(60)
+    batch = examples.packed(numbers, 1)
+    assert batch.firsts is not None and batch.targets is not None
+    rows = len(batch.ids)
+    assert rows > 1 and batch.ids.shape == (rows, LENGTH) and batch.firsts.shape == batch.targets.shape == (rows, MOST)
+    for row in range(rows):
+        end = 0
+        for piece, (first, number) in enumerate(zip(batch.firsts[row].tolist(), batch.targets[row].tolist(), strict=True), 1):
+            if number == NONE:
+                assert first == 0
+                continue
+            tokens = examples.rows[number]
+            inside = slice(first, first + len(tokens))
+            assert first == end and batch.ids[row, inside].tolist() == tokens
+            assert (batch.pieces[row, inside] == piece).all() and batch.positions[row, inside].tolist() == list(range(len(tokens)))
+            end += len(tokens)
+        assert (batch.ids[row, end:] == vocabulary.pad).all() and not batch.pieces[row, end:].any() and not batch.positions[row, end:].any()
+    wide = examples.packed(numbers, rows + 3)  # rows that are asked for and not needed are padding
+    assert torch.equal(wide.ids[:rows], batch.ids) and not wide.pieces[rows:].any() and (wide.targets[rows:] == NONE).all()  # type: ignore[index]
+
+
+def test_no_row_holds_more_than_it_has_places(vocabulary: Vocabulary) -> None:
+    examples = EncodedExamples([("music",)] * 50, vocabulary, 256, torch.arange(50))
+    batch = examples.packed(np.arange(50), 1)
+    assert (batch.targets != NONE).sum(1).tolist() == [MOST, MOST, MOST, 2]  # type: ignore[attr-defined]
+    assert batch.pieces.amax(1).tolist() == [MOST, MOST, MOST, 2]
+
+
+def test_targets_of_several_numbers_are_packed_too(vocabulary: Vocabulary) -> None:
+    targets = torch.arange(30).view(10, 3)
+    batch = of_all_lengths(vocabulary, 10, targets).packed(np.arange(10), 4)
+    assert batch.targets is not None and batch.targets.shape[1:] == (MOST, 3)
+    held = (batch.targets != NONE).all(-1)
+    assert sorted(batch.targets[held].tolist()) == targets.tolist() and (batch.targets[~held] == NONE).all()
+
+
+def test_the_loss_of_packed_examples_is_that_of_padded_ones(vocabulary: Vocabulary) -> None:
+    labels = torch.randint(3, (40,), generator=torch.Generator().manual_seed(0))
+    examples, numbers, bert = of_all_lengths(vocabulary, 40, labels), np.arange(40), small_bert(vocabulary)
+    task = Classify(["a", "b", "c"])
+    head = task.head(32, 0.0)
+    stir(head)
+    outcomes = []
+    for batch in (examples.padded(numbers), examples.packed(numbers, 20)):
+        bert.zero_grad()
+        assert batch.targets is not None
+        loss = task.loss(head(bert(batch), batch.firsts), batch.targets)
+        loss.backward()
+        outcomes.append((loss.detach(), torch.cat([p.grad.flatten() for p in bert.layers.parameters() if p.grad is not None])))
+    torch.testing.assert_close(outcomes[1], outcomes[0], atol=1e-4, rtol=1e-4)
+
+
+def test_in_order_gives_every_example_padded_by_its_like(vocabulary: Vocabulary) -> None:
+    examples = of_all_lengths(vocabulary, 50)
+    batches = list(examples.in_order(8))
+    numbers = np.concatenate([numbers for numbers, _ in batches])
+    assert sorted(numbers.tolist()) == list(range(50)) and (np.diff(examples.lengths[numbers]) >= 0).all()
+    for numbers, batch in batches:
+        assert batch.targets is not None and batch.targets.tolist() == numbers.tolist()
+        assert (batch.pieces.sum(1).numpy() == examples.lengths[numbers]).all()
+
+
+def test_packed_batches_have_one_shape_and_about_as_many_tokens(vocabulary: Vocabulary) -> None:
+    examples = of_all_lengths(vocabulary, 16 * 32 * 2)
+    stream = ExampleStream(examples, 32, seed=5, packed=True)
+    batches = [stream.next() for _ in range(3 * len(stream))]
+    assert {batch.ids.shape for batch in batches} == {(stream.rows, LENGTH)}
+    assert {batch.targets.shape for batch in batches} == {(stream.rows, MOST)}  # type: ignore[union-attr]
+    assert all(int((batch.targets != NONE).sum()) == 32 for batch in batches)  # type: ignore[union-attr]
+    dealt = np.array([int((batch.pieces > 0).sum()) for batch in batches])
+    by_chance = np.random.default_rng(0).permutation(examples.lengths).reshape(-1, 32).sum(1)
+    assert dealt.std() < by_chance.std() / 4
+    assert dealt.sum() == 3 * examples.lengths.sum()
+    assert stream.rows * LENGTH < 1.35 * dealt.mean()  # little of it is padding
+
+
+def test_padded_batches_hold_neighbours_in_length(vocabulary: Vocabulary) -> None:
+    examples = of_all_lengths(vocabulary, 500)
+    stream = ExampleStream(examples, 16, seed=5)
+    places = sum(stream.next().ids.numel() for _ in range(len(stream)))
+    order = np.random.default_rng(0).permutation(500)
+    by_chance = sum(examples.padded(order[i : i + 16]).ids.numel() for i in range(0, 500, 16))
+    assert places < 0.75 * by_chance
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_example_stream_continues_where_it_was(vocabulary: Vocabulary, packed: bool) -> None:
+    examples = of_all_lengths(vocabulary, 70)
+    stream = ExampleStream(examples, 4, seed=3, packed=packed)
+    for _ in range(7):
+        stream.next()
+    state = stream.state()
+    wanted = [stream.next() for _ in range(20)]
+    assert stream.epoch > state["epoch"]  # the comparison crosses an epoch
+    again = ExampleStream(examples, 4, seed=3, packed=packed)
+    again.restore(state)
+    for batch in wanted:
+        found = again.next()
+        assert torch.equal(found.ids, batch.ids) and torch.equal(found.targets, batch.targets)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_seed_sets_the_order(vocabulary: Vocabulary, packed: bool) -> None:
+    examples = of_all_lengths(vocabulary, 40)
+    first, same, other = (ExampleStream(examples, 8, seed=seed, packed=packed).next() for seed in (1, 1, 2))
+    assert torch.equal(first.ids, same.ids)
+    assert first.ids.shape != other.ids.shape or not torch.equal(first.ids, other.ids)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasklm.tokens.packing import SHORTEST, fill_rows, plan_rows
+from tasklm.tokens.packing import SHORTEST, fill_rows, first_fit, plan_rows
 
 CLS, SEP, PAD = 1, 2, 0
 
@@ -36,3 +36,48 @@ def test_little_is_padding() -> None:
     plan = plan_rows(offsets, np.arange(2000), 128)
     used = plan.lengths.sum() + 2 * len(plan.lengths)
     assert used / (len(plan) * 128) > 1 - (SHORTEST + 2) / 128
+
+
+def placed_by_hand(lengths: list[int], length: int, most: int) -> list[int]:
+    """First fit, longest first (equal lengths in their order), in plain Python."""
+    rows: list[list[int]] = []
+    where = [0] * len(lengths)
+    for piece in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        fitting = [number for number, row in enumerate(rows) if sum(row) + lengths[piece] <= length and len(row) < most]
+        if not fitting:
+            rows.append([])
+        where[piece] = fitting[0] if fitting else len(rows) - 1
+        rows[where[piece]].append(lengths[piece])
+    return where
+
+
+@settings(max_examples=100, deadline=None)
+@given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=60), length=st.integers(40, 64), most=st.integers(1, 6))
+def test_first_fit_is_the_textbooks(lengths: list[int], length: int, most: int) -> None:
+    where = first_fit(np.array(lengths, np.int64), length, most)
+    assert where.tolist() == placed_by_hand(lengths, length, most)
+    sums, counts = np.bincount(where, lengths), np.bincount(where)
+    assert sums.max() <= length and counts.max() <= most and counts.min() >= 1
+
+
+def test_first_fit_by_hand() -> None:
+    # 7 → row 0; 5 → 1; 5 → 1; 3 → 0; 2 → 2; with one piece a row, all apart
+    lengths = np.array([5, 3, 7, 2, 5], np.int64)
+    assert first_fit(lengths, 10, 16).tolist() == [1, 0, 0, 2, 1]
+    assert first_fit(lengths, 10, 1).tolist() == [1, 3, 0, 4, 2]
+
+
+def test_rows_are_filled_by_hand() -> None:
+    # passages of 3, 20 and 2 tokens in rows of 16: 3 + 2 marks, then 9 of the 20 + 2 marks; 11 + 2 marks, and 1 place is too few
+    offsets, tokens = np.array([0, 3, 23, 25]), np.arange(10, 35)
+    plan = plan_rows(offsets, np.arange(3), 16)
+    ids, pieces, positions = fill_rows(plan, np.arange(len(plan)), tokens, 16, CLS, SEP, PAD)
+    assert ids.tolist() == [
+        [CLS, 10, 11, 12, SEP, CLS, *range(13, 22), SEP],
+        [CLS, *range(22, 33), SEP, PAD, PAD, PAD],
+        [CLS, 33, 34, SEP, *[PAD] * 12],
+    ]
+    assert pieces.tolist() == [[1] * 5 + [2] * 11, [1] * 13 + [0] * 3, [1] * 4 + [0] * 12]
+    assert positions.tolist() == [[*range(5), *range(11)], [*range(13), 0, 0, 0], [*range(4), *[0] * 12]]
+    again = fill_rows(plan, np.array([2, 0]), tokens, 16, CLS, SEP, PAD)  # some rows, in another order
+    assert np.array_equal(again[0], ids[[2, 0]]) and np.array_equal(again[1], pieces[[2, 0]])
