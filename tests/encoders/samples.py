@@ -16,10 +16,10 @@ KINDS = {"bert": ("bert", SHAPE), "electra": ("bert", NARROW), "modern": ("moder
 KINDS |= {"albert, one width": ("albert", SHAPE), "modern, narrow": ("modern", NARROW)}
 
 
-def stir(module: nn.Module) -> None:
+def stir(module: nn.Module, spread: float = 0.2) -> None:
     """Draws every weight afresh, biases and norms too, so that nothing is compared at its neutral value."""
     for name, parameter in module.named_parameters():
-        nn.init.normal_(parameter, mean=1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0, std=0.2)
+        nn.init.normal_(parameter, mean=1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0, std=spread)
 
 
 def stirred(kind: str, seed: int = 0) -> Any:

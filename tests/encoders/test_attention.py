@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -96,26 +98,7 @@ def test_the_kernels_call_is_one_that_this_pytorch_knows(kind: str, monkeypatch:
     assert all(parameter.grad is not None for parameter in encoder.parameters())
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernel runs on GPUs alone")
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("kind", ["bert", "modern", "albert"])
-def test_padded_packed_and_bounded_agree_on_a_gpu(kind: str, compiled: bool) -> None:
-    device = torch.device("cuda")
-    encoder, several = stirred(kind).to(device), texts(*LENGTHS)
-    call = torch.compile(encoder, backend="aot_eager", fullgraph=True, dynamic=False) if compiled else encoder
-    pack = packed(several, padding=7)
-    real = [number for number, text in enumerate(several) for _ in text]
-    inside = [place for text in several for place in range(len(text))]
-    weights = torch.randn(len(real), 32, device=device)
-    outcomes = []
-    for batch in (rows_of(several), without_bounds(pack), pack):
-        encoder.zero_grad()
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            hidden = call(batch.to(device))
-        hidden = (hidden[real, inside] if len(hidden) > 1 else hidden[0, : len(real)]).float()
-        (hidden * weights).mean().backward()
-        outcomes.append((hidden.detach(), torch.cat([p.grad.flatten() for p in encoder.parameters() if p.grad is not None])))
-    exact = torch.cat([encoder(rows_of([text]).to(device))[0] for text in several])  # in fp32
-    for hidden, gradient in outcomes:
-        assert float((hidden - exact).norm() / exact.norm()) < 0.03
-        assert float((gradient - outcomes[0][1]).norm() / outcomes[0][1].norm()) < 0.05
+def test_encoders_load_where_triton_is_not_installed() -> None:
+    code = "import sys; sys.modules['triton'] = None; from tasklm.encoders.base import ENCODERS; print(*ENCODERS.names())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["albert", "bert", "modern"], done.stderr
