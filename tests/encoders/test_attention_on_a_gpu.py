@@ -17,7 +17,7 @@ from tasklm.tokens.batches import TokenBatch
 from tests.encoders.samples import packed, rows_of, stir, texts
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernels run on GPUs alone")
-LENGTHS = (40, 96, 128)
+LENGTHS = (40, 96, 128, 200, 256)  # one block of tokens, and two
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def test_row_attention_is_attention_inside_pieces_on_a_gpu(length: int, width: i
     wanted.backward(weights.float())
     assert ours.grad is not None and theirs.grad is not None
     for part, name in enumerate(("query", "key", "value")):
-        assert error_of(ours.grad[:, :, part], theirs.grad[:, :, part]) < 1e-2, name
+        assert error_of(ours.grad[:, :, part], theirs.grad[:, :, part]) < 1.5e-2, name
 
 
 def test_row_attention_does_not_look_across_pieces_on_a_gpu() -> None:
@@ -100,7 +100,7 @@ def test_row_attention_passes_pytorchs_own_checks_on_a_gpu() -> None:
 
 def test_the_layout_is_that_of_the_fastest_kernel_on_a_gpu() -> None:
     device = torch.device("cuda")
-    short, long = rows_of(texts(20, 128)).to(device), rows_of(texts(20, 136)).to(device)
+    short, long = rows_of(texts(20, 128)).to(device), rows_of(texts(20, 264)).to(device)
     with torch.autocast("cuda", dtype=torch.bfloat16):
         assert layout_of(short, 64).pieces is not None
         assert layout_of(short, 48).mask is not None  # a head width that the kernel does not compute
@@ -109,7 +109,7 @@ def test_the_layout_is_that_of_the_fastest_kernel_on_a_gpu() -> None:
     assert layout_of(short, 64).mask is not None  # in fp32
 
 
-SHAPES = {"short": ((6, 7, 11, 1, 15), 8), "long": ((60, 70, 11, 1, 100), 10)}  # lengths of the texts, padding at the end of their row
+SHAPES = {"short": ((6, 7, 11, 1, 15), 8), "long": ((60, 70, 11, 1, 140), 10)}  # lengths of the texts, padding at the end of their row
 
 
 def encoder_of(kind: str, width: int, heads: int) -> nn.Module:
@@ -125,7 +125,7 @@ WAYS += [("bert", "short", "inductor"), ("modern", "short", "inductor")]  # as i
 
 @pytest.mark.parametrize(("kind", "size", "backend"), WAYS)
 def test_padded_packed_and_bounded_agree_on_a_gpu(kind: str, size: str, backend: str) -> None:
-    """Rows of up to 128 tokens go through row_attention, longer ones through a mask, bounds through PyTorch's kernel."""
+    """Rows of up to 256 tokens go through row_attention, longer ones through a mask, bounds through PyTorch's kernel."""
     lengths, padding = SHAPES[size]
     encoder, several, device = encoder_of(kind, 64, 2), texts(*lengths), torch.device("cuda")
     call = encoder if backend == "none" else torch.compile(encoder, backend=backend, fullgraph=True, dynamic=False)

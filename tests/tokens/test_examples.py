@@ -67,7 +67,7 @@ def small_bert(vocabulary: Vocabulary) -> Bert:
 
 def test_packed_examples_read_what_padded_ones_read(vocabulary: Vocabulary) -> None:
     examples, numbers = of_all_lengths(vocabulary, 50), np.random.default_rng(0).permutation(50)[:40]
-    padded, packed, bert = examples.padded(numbers), examples.packed(numbers, 5), small_bert(vocabulary)
+    padded, packed, bert = examples.padded(numbers), examples.packed(numbers, 5, LENGTH), small_bert(vocabulary)
     assert packed.firsts is not None and packed.targets is not None and padded.targets is not None
     held = packed.targets != NONE
     found = bert(packed)[torch.arange(len(held))[:, None], packed.firsts][held]  # (examples, width), in the order of the rows
@@ -77,12 +77,13 @@ def test_packed_examples_read_what_padded_ones_read(vocabulary: Vocabulary) -> N
     torch.testing.assert_close(found[back], wanted, atol=1e-5, rtol=1e-5)
 
 
-def test_packed_rows_hold_examples_end_to_end(vocabulary: Vocabulary) -> None:
+@pytest.mark.parametrize("length", [LENGTH, 2 * LENGTH])
+def test_packed_rows_hold_examples_end_to_end(vocabulary: Vocabulary, length: int) -> None:
     examples, numbers = of_all_lengths(vocabulary, 60), np.arange(60)
-    batch = examples.packed(numbers, 1)
+    batch = examples.packed(numbers, 1, length)
     assert batch.firsts is not None and batch.targets is not None
     rows = len(batch.ids)
-    assert rows > 1 and batch.ids.shape == (rows, LENGTH) and batch.firsts.shape == batch.targets.shape == (rows, MOST)
+    assert rows > 1 and batch.ids.shape == (rows, length) and batch.firsts.shape == batch.targets.shape == (rows, MOST)
     for row in range(rows):
         end = 0
         for piece, (first, number) in enumerate(zip(batch.firsts[row].tolist(), batch.targets[row].tolist(), strict=True), 1):
@@ -95,20 +96,21 @@ def test_packed_rows_hold_examples_end_to_end(vocabulary: Vocabulary) -> None:
             assert (batch.pieces[row, inside] == piece).all() and batch.positions[row, inside].tolist() == list(range(len(tokens)))
             end += len(tokens)
         assert (batch.ids[row, end:] == vocabulary.pad).all() and not batch.pieces[row, end:].any() and not batch.positions[row, end:].any()
-    wide = examples.packed(numbers, rows + 3)  # rows that are asked for and not needed are padding
+    wide = examples.packed(numbers, rows + 3, length)  # rows that are asked for and not needed are padding
     assert torch.equal(wide.ids[:rows], batch.ids) and not wide.pieces[rows:].any() and (wide.targets[rows:] == NONE).all()  # type: ignore[index]
 
 
 def test_no_row_holds_more_than_it_has_places(vocabulary: Vocabulary) -> None:
-    examples = EncodedExamples([("music",)] * 50, vocabulary, 256, torch.arange(50))
-    batch = examples.packed(np.arange(50), 1)
+    count = 3 * MOST + 2
+    examples = EncodedExamples([("music",)] * count, vocabulary, 256, torch.arange(count))
+    batch = examples.packed(np.arange(count), 1, 512)
     assert (batch.targets != NONE).sum(1).tolist() == [MOST, MOST, MOST, 2]  # type: ignore[attr-defined]
     assert batch.pieces.amax(1).tolist() == [MOST, MOST, MOST, 2]
 
 
 def test_targets_of_several_numbers_are_packed_too(vocabulary: Vocabulary) -> None:
     targets = torch.arange(30).view(10, 3)
-    batch = of_all_lengths(vocabulary, 10, targets).packed(np.arange(10), 4)
+    batch = of_all_lengths(vocabulary, 10, targets).packed(np.arange(10), 4, LENGTH)
     assert batch.targets is not None and batch.targets.shape[1:] == (MOST, 3)
     held = (batch.targets != NONE).all(-1)
     assert sorted(batch.targets[held].tolist()) == targets.tolist() and (batch.targets[~held] == NONE).all()
@@ -121,7 +123,7 @@ def test_the_loss_of_packed_examples_is_that_of_padded_ones(vocabulary: Vocabula
     head = task.head(32, 0.0)
     stir(head)
     outcomes = []
-    for batch in (examples.padded(numbers), examples.packed(numbers, 20)):
+    for batch in (examples.padded(numbers), examples.packed(numbers, 20, 2 * LENGTH)):
         bert.zero_grad()
         assert batch.targets is not None
         loss = task.loss(head(bert(batch), batch.firsts), batch.targets)
@@ -144,14 +146,22 @@ def test_packed_batches_have_one_shape_and_about_as_many_tokens(vocabulary: Voca
     examples = of_all_lengths(vocabulary, 16 * 32 * 2)
     stream = ExampleStream(examples, 32, seed=5, packed=True)
     batches = [stream.next() for _ in range(3 * len(stream))]
-    assert {batch.ids.shape for batch in batches} == {(stream.rows, LENGTH)}
+    assert {batch.ids.shape for batch in batches} == {(stream.rows, stream.length)}
     assert {batch.targets.shape for batch in batches} == {(stream.rows, MOST)}  # type: ignore[union-attr]
     assert all(int((batch.targets != NONE).sum()) == 32 for batch in batches)  # type: ignore[union-attr]
     dealt = np.array([int((batch.pieces > 0).sum()) for batch in batches])
     by_chance = np.random.default_rng(0).permutation(examples.lengths).reshape(-1, 32).sum(1)
     assert dealt.std() < by_chance.std() / 4
     assert dealt.sum() == 3 * examples.lengths.sum()
-    assert stream.rows * LENGTH < 1.35 * dealt.mean()  # little of it is padding
+    assert stream.rows * stream.length < 1.35 * dealt.mean()  # little of it is padding
+
+
+def test_rows_are_of_once_or_twice_the_longest_example(vocabulary: Vocabulary) -> None:
+    """Of just over half a row: one a row, or three in two rows. Of a quarter: four in one, and nothing is gained."""
+    for words, times in ((36, 2), (14, 1)):
+        examples = EncodedExamples([(" ".join(["cat"] * words),)] * 64, vocabulary, LENGTH, torch.arange(64))
+        assert len(set(examples.lengths)) == 1 and examples.lengths[0] == words + 2
+        assert ExampleStream(examples, 32, seed=0, packed=True).length == times * LENGTH
 
 
 def test_padded_batches_hold_neighbours_in_length(vocabulary: Vocabulary) -> None:
