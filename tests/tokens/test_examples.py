@@ -156,6 +156,15 @@ def test_packed_batches_have_one_shape_and_about_as_many_tokens(vocabulary: Voca
     assert stream.rows * stream.length < 1.35 * dealt.mean()  # little of it is padding
 
 
+@pytest.mark.parametrize(("count", "batch"), [(300, 8), (500, 16), (100, 200)])
+def test_small_batches_have_one_shape_in_every_epoch(vocabulary: Vocabulary, count: int, batch: int) -> None:
+    """Each epoch deals otherwise; a batch of more rows would be compiled anew."""
+    examples = of_all_lengths(vocabulary, count)
+    stream = ExampleStream(examples, batch, seed=1, packed=True)
+    assert stream.rows <= batch
+    assert {len(stream.next().ids) for _ in range(20 * len(stream))} == {stream.rows}
+
+
 def test_rows_are_of_once_or_twice_the_longest_example(vocabulary: Vocabulary) -> None:
     """Of just over half a row: one a row, or three in two rows. Of a quarter: four in one, and nothing is gained."""
     for words, times in ((36, 2), (14, 1)):

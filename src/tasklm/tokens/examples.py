@@ -16,6 +16,7 @@ from tasklm.tokens.tokenizer import Vocabulary
 
 BUCKET = 16  # batches whose examples are dealt out together, by their lengths
 MOST = 24  # examples that share a packed row
+TRIED_EPOCHS, TRIED_BATCHES = 24, 2000  # at most, for the shape that all packed batches get
 LONG_ROW = 1.1  # cost of a token in a packed row of twice the longest example, beside one in a row of once it
 
 
@@ -143,15 +144,24 @@ class ExampleStream:
         return [np.array(hand, np.int64) for hand in hands if hand]
 
     def _packed_shape(self) -> tuple[int, int]:
-        """Returns rows enough for the batches of the first epoch, and a few more, and their length.
+        """Returns rows enough for the batches of the first epochs, and a few more, and their length.
 
         In rows as long as the longest example, examples of just over half a row waste the rest; rows of twice the length
         cost attention a little more.
         """
-        shapes = []
+        shapes, batches = [], self._first_batches()
         for times, price in ((1, 1.0), (2, LONG_ROW)):
             length = times * self.examples.length
-            needed = max(int(first_fit(self.examples.lengths[batch], length, MOST).max()) + 1 for batch in self._epoch())
-            needed += needed // 32
+            needed = max(int(first_fit(self.examples.lengths[batch], length, MOST).max()) + 1 for batch in batches)
+            needed = min(self.batch, needed + needed // 32)
             shapes.append((price * needed * length, needed, length))
         return min(shapes)[1:]
+
+    def _first_batches(self) -> list[np.ndarray]:
+        """Returns the batches of some epochs: each deals otherwise, and small batches differ most."""
+        batches = []
+        for epoch in range(max(1, min(TRIED_EPOCHS, TRIED_BATCHES // len(self)))):
+            self.epoch = epoch
+            batches += self._epoch()
+        self.epoch = 0
+        return batches
