@@ -73,8 +73,11 @@ def _recipe(path: Path | None, overrides: dict[str, Any]) -> Any:
 def _fit(recipe: Any, out: Path, as_json: bool, until: str = "report") -> None:
     from tasklm.evaluate.scores import table, to_dict
     from tasklm.pipeline import fit as run_pipeline
+    from tasklm.train.parallel import first_of_all
 
     scores = run_pipeline(recipe, out, Tracker(screen), until)
+    if not first_of_all():  # of several processes one speaks
+        return
     if scores is None:
         screen.print(f"done: {out}", markup=False, highlight=False)
     elif as_json:

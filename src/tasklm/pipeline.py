@@ -8,6 +8,7 @@ corpus ─────┘  (clean, dedupe, decontaminate)                       
 from __future__ import annotations
 
 import platform
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,9 @@ from tasklm.registry import nearest
 from tasklm.runs import Artefacts, locked, read_json, write_json, write_text
 from tasklm.selecting import check_settings, select
 from tasklm.tasks.audit import Finding, refuse
-from tasklm.tracking import EventFile, Tracker
+from tasklm.tracking import EventFile, TensorBoard, Tracker
 from tasklm.train.hardware import set_up
+from tasklm.train.parallel import first_of_all
 from tasklm.train.stages import Ingredients
 from tasklm.workspace import CorpusData, Run, TaskData
 
@@ -38,11 +40,17 @@ COMPARISONS = {"task-only": "task data only", "random": "random selection"}
 
 def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | None = None) -> Run:
     """Returns the run in a folder, with its recipe and the versions it runs on written down."""
-    artefacts = Artefacts(folder)
-    cache = cache or Artefacts(Path(recipe.hardware.cache) if recipe.hardware.cache else folder.parent / ".cache")
+    machine = set_up(recipe.hardware)
+    artefacts = Artefacts(folder, machine.ranks)
+    cache = cache or Artefacts(Path(recipe.hardware.cache) if recipe.hardware.cache else folder.parent / ".cache", machine.ranks)
+    run = Run(recipe, artefacts, cache, machine, tracker)
+    if not machine.ranks.first:
+        tracker.console = None
+        return run
     write_text(folder / "recipe.toml", dump(absolute(recipe)))
     tracker.sinks = [EventFile(folder / "events.jsonl")]
-    machine = set_up(recipe.hardware)
+    if recipe.hardware.tensorboard:
+        tracker.sinks.append(TensorBoard(folder / "tensorboard"))
     write_json(
         folder / "manifest.json",
         {
@@ -52,9 +60,11 @@ def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | 
             "device": str(machine.device),
             "threads": machine.threads,
             "bf16": machine.bf16,
+            "compiled": machine.compiles,
+            "processes": machine.ranks.count,
         },
     )
-    return Run(recipe, artefacts, cache, machine, tracker)
+    return run
 
 
 def check(recipe: Recipe, folder: Path, tracker: Tracker) -> list[Finding]:
@@ -70,7 +80,7 @@ def fit(recipe: Recipe, folder: Path, tracker: Tracker, until: str = "report") -
     """Runs the whole flow (or as far as `until`) and returns the scores; what is done already is skipped."""
     _known_comparisons(recipe)
     check_settings(recipe.select)
-    with locked(folder):
+    with locked(folder) if first_of_all() else nullcontext():
         return _flow(open_run(recipe, folder, tracker), until)
 
 
@@ -94,9 +104,10 @@ def _flow(run: Run, until: str) -> Scores | None:
     if trained is None:
         return None
     scores = _scores(trained, task, corpus)
-    write_json(run.folder / "scores.json", to_dict(scores))
+    if run.machine.ranks.first:
+        write_json(run.folder / "scores.json", to_dict(scores))
     results.keep_best(run, task, trained.parts, trained.seeds, scores)
-    if until != "evaluate":
+    if until != "evaluate" and run.machine.ranks.first:
         notes = list(trained.plan.reasons)
         shown = results.report_parts(run, task, corpus, trained.selected, trained.seeds, trained.predictions, scores, notes)
         write_report(run.folder / "report.html", shown)
@@ -174,7 +185,7 @@ def _comparison(ours: Trained, name: str) -> Run:
     passages = len(ours.parts.external) if ours.parts.external is not None else None
     recipe = run.recipe.changed(
         select={"method": "random" if name == "random" else run.recipe.select.method, "passages": passages},
-        tokens={"vocabulary": shape.vocabulary if run.recipe.tokens.kind != "file" else None},
+        tokens={"vocabulary": len(ours.parts.vocabulary) if run.recipe.tokens.kind != "file" else None},
         model={"size": "tiny", "layers": shape.layers, "width": shape.width, "heads": shape.heads, "feedforward": shape.feedforward},
         train={"steps": done["steps"], "batch": done["batch"], "rho1": 0 if name == "task-only" else done["rho1"]},
         finetune={"epochs": decided["epochs"]},

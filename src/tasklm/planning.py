@@ -86,7 +86,7 @@ def _tokens_per_second(run: Run, size: str) -> float:
         shape = shape_of(recipe.model, size, 8000, length)
         cost = cost_of(recipe.model.encoder, shape)
         share = 0.5 * min(1.0, shape.width / 768)
-        return share * matmul_ceiling(run.machine) * run.machine.ranks.count / cost.training(100, 15, length) * 100
+        return share * matmul_ceiling(run.machine) * run.machine.processes / cost.training(100, 15, length) * 100
     draw = np.random.default_rng(0)
     words = [" ".join(f"w{n}" for n in draw.zipf(1.3, length) % 2000) for _ in range(64)]
     vocabulary = train_vocabulary([words], dataclasses.replace(recipe.tokens, kind="wordpiece"), 4000)
@@ -110,6 +110,7 @@ def stage_plan(run: Run, parts: Ingredients, plan: budget.Plan) -> dict[str, Any
     epochs = recipe.finetune.epochs or budget.epochs_for(examples, recipe.finetune.batch)
     rho1 = recipe.train.rho1
     steps, allowed = recipe.train.steps, None
+    processes = run.machine.processes
     if steps is None:
         trial = joint_stage(parts, recipe.train, 4 if rho1 is None else min(rho1, 4), plan.batch)
         pace = seconds_per_step(trial, _rule(recipe), run.machine, 3.0 if plan.seconds else 0.5, least=max(5, trial.rho1 + 1))
@@ -119,7 +120,7 @@ def stage_plan(run: Run, parts: Ingredients, plan: budget.Plan) -> dict[str, Any
             if recipe.finetune.epochs is None:
                 epochs = max(1, min(epochs, int(budget.STAGE2_SHARE * left / epoch)))
             allowed = max(1.0, 0.93 * left - epochs * epoch)
-            steps = max(1, int(allowed * run.machine.ranks.count / pace))
+            steps = max(1, int(allowed * processes / pace))
         else:
             assert plan.flops is not None
             per_step = sum(trial.prepare(step).flops for step in range(trial.rho1 + 1)) / (trial.rho1 + 1)

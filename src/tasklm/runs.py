@@ -15,9 +15,9 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tasklm.errors import DataError, RunError
 
@@ -94,11 +94,41 @@ def make_folder(folder: Path) -> Path:
     return folder
 
 
+class Crew(Protocol):
+    """The processes that do one run together; the first of them does what happens once."""
+
+    @property
+    def first(self) -> bool:
+        """Returns whether this process is the first."""
+        ...
+
+    def wait(self) -> None:
+        """Returns when all of them have come here."""
+        ...
+
+    def by_itself(self) -> AbstractContextManager[None]:
+        """Returns a context in which this process acts as if it were the only one."""
+        ...
+
+
+class OneProcess:
+    """A crew of one."""
+
+    first = True
+
+    def wait(self) -> None:
+        """Returns at once."""
+
+    def by_itself(self) -> AbstractContextManager[None]:
+        """Returns a context that changes nothing."""
+        return nullcontext()
+
+
 class Artefacts:
     """A folder of artefacts built once per key."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = make_folder(folder)
+    def __init__(self, folder: Path, crew: Crew | None = None) -> None:
+        self.folder, self.crew = make_folder(folder), crew or OneProcess()
 
     def path(self, name: str) -> Path:
         """Returns where the finished artefact called `name` is or will be."""
@@ -114,11 +144,24 @@ class Artefacts:
         record = self.path(name) / "artefact.json"
         return float(read_json(record)["seconds"]) if record.exists() else 0.0
 
-    def build(self, name: str, key: str, builder: Callable[[Path], None]) -> Path:
-        """Returns the artefact's folder, built by `builder(partial_folder)` unless it is there with the same key."""
+    def build(self, name: str, key: str, builder: Callable[[Path], None], *, together: bool = False) -> Path:
+        """Returns the artefact's folder, built by `builder(partial_folder)` unless it is there with the same key.
+
+        Of several processes the first one builds and the others wait for it; or all build it `together`, and the first
+        makes and finishes its folder.
+        """
+        done = self.key(name) == key
+        self.crew.wait()  # until all have looked
+        if not done and self.crew.first:
+            self._build(name, key, builder, together)
+        elif not done and together:
+            self.crew.wait()  # until the folder is there
+            builder(self.folder / f"{name}.partial")
+        self.crew.wait()
+        return self.path(name)
+
+    def _build(self, name: str, key: str, builder: Callable[[Path], None], together: bool) -> None:
         final, partial = self.path(name), self.folder / f"{name}.partial"
-        if self.key(name) == key:
-            return final
         if partial.exists() and _partial_key(partial) != key:
             shutil.rmtree(partial)
         with full_disk_is_clear(partial):
@@ -126,7 +169,12 @@ class Artefacts:
             write_json(partial / "partial.json", {"key": key, "seconds": _partial_seconds(partial)})
             started = time.monotonic()
             try:
-                builder(partial)
+                if together:
+                    self.crew.wait()
+                    builder(partial)
+                else:
+                    with self.crew.by_itself():
+                        builder(partial)
             finally:
                 seconds = _partial_seconds(partial) + time.monotonic() - started
                 if partial.exists():
@@ -136,7 +184,6 @@ class Artefacts:
             if final.exists():
                 shutil.rmtree(final)
             partial.replace(final)
-        return final
 
 
 def _note_seconds(partial: Path, key: str, seconds: float) -> None:

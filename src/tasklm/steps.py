@@ -139,12 +139,14 @@ def train(run: Run, parts: Ingredients, tokens: Tokenised, plan: Plan) -> tuple[
     key = digest([tokens.key, plan.size, plan.batch, *sections(run.recipe, "model", "train", "budget")])
 
     def build(folder: Path) -> None:
-        if not (folder / "plan.json").exists():
-            write_json(folder / "plan.json", stage_plan(run, parts, plan))
+        if run.machine.ranks.first and not (folder / "plan.json").exists():
+            with run.machine.ranks.by_itself():
+                write_json(folder / "plan.json", stage_plan(run, parts, plan))
+        run.machine.ranks.wait()
         decided = read_json(folder / "plan.json")
         run_stage1(folder, parts, run.recipe.train, Stage1Plan(**decided["stage1"]), run.tracker)
 
-    return run.artefacts.build("stage1", key, build), key
+    return run.artefacts.build("stage1", key, build, together=True), key
 
 
 def finetune(run: Run, parts: Ingredients, stage1: Path, stage1_key: str) -> list[Path]:
@@ -152,7 +154,7 @@ def finetune(run: Run, parts: Ingredients, stage1: Path, stage1_key: str) -> lis
     recipe = run.recipe
     epochs = read_json(stage1 / "plan.json")["epochs"]
     settings = dataclasses.replace(recipe.finetune, seeds=1)  # another number of seeds redoes none of them
-    group = Artefacts(run.artefacts.path("stage2"))
+    group = Artefacts(run.artefacts.path("stage2"), run.machine.ranks)
     folders = []
     for seed in range(1, recipe.finetune.seeds + 1):
         key = digest([stage1_key, epochs, recipe.evaluate.metric, seed, dataclasses.asdict(settings)])
@@ -161,5 +163,5 @@ def finetune(run: Run, parts: Ingredients, stage1: Path, stage1_key: str) -> lis
             how = (recipe.evaluate.metric, recipe.train.checkpoint_seconds, run.tracker)
             run_stage2(folder, parts, settings, epochs, seed, stage1, *how)
 
-        folders.append(group.build(f"seed-{seed}", key, build))
+        folders.append(group.build(f"seed-{seed}", key, build, together=True))
     return folders

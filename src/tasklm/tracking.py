@@ -16,6 +16,8 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from tasklm.errors import RecipeError
+
 WRITE_EVERY = 15.0  # seconds between lines of progress where no bar can be drawn
 
 
@@ -93,6 +95,25 @@ class EventFile:
     def event(self, name: str, values: dict[str, Any]) -> None:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"event": name, "time": round(time.time(), 3), **values}, ensure_ascii=False) + "\n")
+
+
+class TensorBoard:
+    """Writes the numbers of training steps for TensorBoard; needs tasklm[track]."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise RecipeError(["hardware.tensorboard = true needs TensorBoard: pip install 'tasklm[track]'"]) from None
+        self._writer: Any = SummaryWriter(str(folder))
+
+    def event(self, name: str, values: dict[str, Any]) -> None:
+        if name != "step":
+            return
+        for kind, value in values.items():
+            if isinstance(value, (int, float)) and kind != "step":
+                self._writer.add_scalar(f"{values['stage']}/{kind}", value, values["step"])
+        self._writer.flush()
 
 
 class Tracker:

@@ -44,6 +44,8 @@ class Run:
 
     def keep_clock(self) -> None:
         """Records the time spent, for the next process."""
+        if not self.machine.ranks.first:
+            return
         spent = self.seconds()
         write_json(self.folder / "clock.json", {"seconds": round(spent, 3)})
         self.started = time.monotonic()

@@ -35,7 +35,7 @@ class BertLayer(nn.Module):
         rows, length, width = hidden.shape
         split = self.query_key_value(hidden).view(rows, length, 3, self.heads, width // self.heads)
         added = self.dropout(self.attention_out(attend(split, layout)))
-        hidden = self.attention_norm(hidden + added).to(added.dtype)  # in bf16 where products are: norms give fp32
+        hidden = self.attention_norm(hidden + added).to(added.dtype)  # in bf16 where products are, also where norms give fp32
         inner = functional.gelu(self.up(hidden), approximate=self.gelu)
         added = self.dropout(self.down(inner))
         return torch.as_tensor(self.norm(hidden + added), dtype=added.dtype)

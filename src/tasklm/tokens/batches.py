@@ -40,7 +40,11 @@ class TokenBatch:
         return self._each(lambda tensor: tensor.pin_memory())
 
     def part(self, number: int, parts: int) -> TokenBatch:
-        """Returns one of `parts` micro-batches of nearly equal size; some are empty where there are fewer rows."""
+        """Returns one of `parts` micro-batches of nearly equal size; some are empty where there are fewer rows.
+
+        Bounds are counted after cutting, not before.
+        """
+        assert self.bounds is None
         return self._each(lambda tensor: tensor.tensor_split(parts)[number])
 
     def with_bounds(self) -> TokenBatch:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from tasklm.costs import EncoderCost
@@ -65,10 +66,11 @@ class FinetuneStage:
         """Returns the dev score at the end of an epoch; the best weights so far are kept on disk."""
         if step % len(self.stream):
             return {}
-        score = self.evaluate()
+        ranks = self.machine.ranks
+        score = float(ranks.sum(torch.tensor(self.evaluate() if ranks.first else 0.0, device=self.machine.device, dtype=torch.float64)))
         if score > self.best_score:
             self.best_score, self.best_step = score, step
-            if self.best_path is not None and self.machine.ranks.first:
+            if self.best_path is not None and ranks.first:
                 save_weights(self.best_path, self.module.state_dict())
         return {"dev": score}
 

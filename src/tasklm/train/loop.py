@@ -2,7 +2,7 @@
 
 It asks the stage for the work of a step, a few steps ahead and in another thread, sums the losses over micro-batches and
 processes with the right denominators, steps the optimiser, writes checkpoints and yields a record per step. What is
-learnt, and when dev is scored, is the stage's. On a GPU it waits for the device only every LOOK_EVERY steps.
+learnt, and when dev is scored, is the stage's. On a GPU it waits for the device only every ten steps or more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tasklm.train.optimisers import Optimiser
 from tasklm.train.schedules import Schedule, steps_that_fit
 
 LOOKS = 0.02  # share of the steps after which the clock and the skipped steps are looked at …
-LOOK_EVERY = 50  # … and at least every so many steps
+LOOK_OFTEN, LOOK_SELDOM = 10, 50  # … on a GPU, where looking waits for it, at most and at least every so many steps
 LONGER = 1.5  # a machine faster than measured does at most so many times the steps first planned
 MOST_SKIPPED = 0.05  # share of the steps that may be skipped because a loss was not finite
 LOWEST = 1 / 64  # of the learning rate, after going back again and again
@@ -267,8 +267,9 @@ class Loop:
     def _look(self, started: float, before: float) -> None:
         """Now and then reads the clock and how many steps were skipped; on a CPU the latter costs nothing and is read every step."""
         step, steps = self.at.step, self.schedule.steps
-        due = step % max(1, min(round(LOOKS * steps), LOOK_EVERY)) == 0 or step == steps
-        if not due and self.machine.device.type != "cpu":
+        waits = self.machine.device.type != "cpu"
+        due = step % max(LOOK_OFTEN if waits else 1, min(round(LOOKS * steps), LOOK_SELDOM)) == 0 or step == steps
+        if waits and not due:
             return
         skipped = int(self._skipped)  # waits for the device
         if skipped > self.at.skipped:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
@@ -22,17 +22,35 @@ PATIENCE = datetime.timedelta(days=7)  # how long the others wait while the firs
 BUCKET = 1 << 25  # bytes of gradients that travel together
 
 
-@dataclass(frozen=True)
 class Ranks:
     """This process among those that train together; the default is one alone."""
 
-    rank: int = 0
-    count: int = 1
+    def __init__(self, rank: int = 0, count: int = 1) -> None:
+        self._rank, self._count, self._by_itself = rank, count, False
+
+    @property
+    def rank(self) -> int:
+        """Returns the number of this process."""
+        return 0 if self._by_itself else self._rank
+
+    @property
+    def count(self) -> int:
+        """Returns how many processes there are."""
+        return 1 if self._by_itself else self._count
 
     @property
     def first(self) -> bool:
         """Returns whether this process does what happens once."""
-        return self.rank == 0
+        return self._rank == 0
+
+    @contextmanager
+    def by_itself(self) -> Iterator[None]:
+        """Lets this process act as if it were the only one, for what happens once while the others wait."""
+        before, self._by_itself = self._by_itself, True
+        try:
+            yield
+        finally:
+            self._by_itself = before
 
     def wait(self) -> None:
         """Returns when all processes have come here."""
@@ -101,14 +119,14 @@ def _control() -> dist.ProcessGroup | None:
     return _groups["control"]
 
 
-def started_by_torchrun() -> bool:
-    """Returns whether this is one of several processes that `torchrun` started."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+def first_of_all() -> bool:
+    """Returns whether this process is the one that speaks to the person, before any connection is made."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def join(device: torch.device) -> Ranks:
     """Returns this process's place, after connecting with the others that `torchrun` started."""
-    if not started_by_torchrun():
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return ALONE
     if not dist.is_initialized():
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
