@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import builtins
+import io
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tasklm import tracking
+from tasklm.errors import RecipeError
+from tasklm.tracking import Bar, EventFile, TensorBoard, Tracker, WrittenBar
+
+POINT = {"stage": "stage 1", "step": 30, "rate": 1e-3, "lm": 6.5, "tokens_per_second": 1200}
+
+
+def test_messages_and_events_reach_the_file_one_a_line(tmp_path: Path) -> None:
+    out = io.StringIO()
+    tracker = Tracker(Console(file=out), [EventFile(tmp_path / "events.jsonl")])
+    tracker.say("a [bold] word")
+    tracker.event("step", **POINT)
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [event.pop("time") <= time.time() for event in events] == [True, True]
+    assert events == [{"event": "message", "text": "a [bold] word"}, {"event": "step", **POINT}]
+    assert out.getvalue() == "a [bold] word\n"  # not taken for markup
+
+
+def test_without_a_console_a_bar_shows_nothing() -> None:
+    with Tracker().progress("work", 3) as bar:
+        assert type(bar) is Bar
+        bar.at(1, "note")
+
+
+def test_a_pipe_gets_a_line_now_and_then_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(tracking.time, "monotonic", lambda: now[0])
+    out = io.StringIO()
+    with Tracker(Console(file=out, force_terminal=False)).progress("stage 1", 100) as bar:
+        assert isinstance(bar, WrittenBar)
+        for seconds, position in ((1, 60), (16, 70), (20, 75)):  # resumed at 60; 20 is too soon after 16
+            now[0] = 100.0 + seconds
+            bar.at(position, f"lm {position}")
+        bar.total(90)  # the schedule was replanned
+        now[0] = 140.0
+        bar.at(80, "lm 80")
+    # 10 steps since 60 in 16 s, 30 to go; then 20 in 40 s, 10 to go
+    assert out.getvalue().splitlines() == ["stage 1: 70%, about 48 s left  lm 70", "stage 1: 89%, about 20 s left  lm 80"]
+
+
+def test_tensorboard_reads_the_numbers_of_steps_back(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tracker = Tracker(None, [TensorBoard(tmp_path)])
+    tracker.say("not a number")
+    tracker.event("step", **POINT)
+    tracker.event("step", **{**POINT, "step": 60, "lm": 5.25})
+    tracker.event("step", stage="stage 2, seed 1", step=7, dev=0.5)
+    found = EventAccumulator(str(tmp_path))
+    found.Reload()
+    assert set(found.Tags()["scalars"]) == {"stage 1/rate", "stage 1/lm", "stage 1/tokens_per_second", "stage 2, seed 1/dev"}
+    assert [(event.step, event.value) for event in found.Scalars("stage 1/lm")] == [(30, 6.5), (60, 5.25)]
+    assert [(event.step, event.value) for event in found.Scalars("stage 2, seed 1/dev")] == [(7, 0.5)]
+
+
+def test_without_tensorboard_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plain = builtins.__import__
+
+    def without(name: str, *rest: Any, **named: Any) -> Any:
+        if name.split(".")[0] == "tensorboard" or name == "torch.utils.tensorboard":
+            raise ImportError(name)
+        return plain(name, *rest, **named)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(RecipeError, match=r"hardware\.tensorboard = true needs TensorBoard: pip install 'tasklm\[track\]'"):
+        TensorBoard(tmp_path)
