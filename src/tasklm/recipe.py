@@ -90,7 +90,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Model:
-    encoder: str = key("bert", "encoder architecture")
+    encoder: str = key("modern", "encoder architecture: modern learns faster in little time, bert is the papers', albert has few weights")
     size: str = key("auto", "tiny, mini, small, medium, base or large; auto: what the budget can train")
     layers: int | None = key(None, "number of layers, in place of the size's", low=1)
     width: int | None = key(None, "hidden width, in place of the size's", low=8)
@@ -106,7 +106,9 @@ class Train:
     rho2: float = key(20.0, "weight of the self-supervised loss on task text, beside the task loss", low=0.0)
     steps: int | None = key(None, "optimiser steps of stage 1; auto: from the budget", low=0)
     batch: int | None = key(None, "sequences per step", low=1)
-    accumulate: int | None = key(None, "micro-batches per step, on which the result does not depend; auto: by the GPU's memory", low=1)
+    accumulate: int | None = key(
+        None, "micro-batches per step; without dropout the result does not depend on it; auto: by the GPU's memory", low=1
+    )
     optimiser: str = key("adamw", "rule that moves the weights; muon: for the matrices of the layers, beside adamw", choices=OPTIMISERS)
     learning_rate: float | None = key(
         None, "peak learning rate; auto: by width, 2e-3 up to 192 (the papers: 1e-4 at 768)", low=0.0, high=1.0

@@ -29,7 +29,7 @@ class JointBatch:
 
     text: Corrupted | None
     task: TokenBatch | None
-    counted: bool = False  # whether parts carry the bounds of their pieces
+    counted: bool = False  # whether the device gets the bounds of the pieces
 
     def __len__(self) -> int:
         batch = self.task if self.text is None else self.text.batch
@@ -40,14 +40,15 @@ class JointBatch:
         """Returns one of `parts` micro-batches."""
         text = None if self.text is None else self.text.part(number, parts)
         task = None if self.task is None else self.task.part(number, parts)
+        return JointBatch(text, task, self.counted)
+
+    def to(self, device: torch.device) -> JointBatch:
+        """Returns it on a device, with the bounds of its pieces where they are counted."""
+        text, task = self.text, self.task
         if self.counted:
             text = None if text is None else Corrupted(text.batch.with_bounds(), text.picked, text.answers)
             task = None if task is None else task.with_bounds()
-        return JointBatch(text, task)
-
-    def to(self, device: torch.device) -> JointBatch:
-        """Returns it on a device."""
-        return JointBatch(None if self.text is None else self.text.to(device), None if self.task is None else self.task.to(device))
+        return JointBatch(None if text is None else text.to(device), None if task is None else task.to(device))
 
     def pinned(self) -> JointBatch:
         """Returns it in memory that a GPU reads by itself."""

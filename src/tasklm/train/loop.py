@@ -230,13 +230,13 @@ class Loop:
     def _gradients(self, prepared: Step) -> dict[str, Tensor] | None:
         """Returns the mean losses, their gradients being in the weights; or None where memory ran out: micro-batches are then smaller."""
         ranks = self.machine.ranks
-        parts = ranks.count * self.accumulate
+        own = prepared.batch.part(ranks.rank, ranks.count)
         means = {name: torch.zeros((), device=self.machine.device) for name in prepared.targets}
         if self.machine.compiles:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         try:
-            for number in range(ranks.rank * self.accumulate, (ranks.rank + 1) * self.accumulate):
-                part = prepared.batch.part(number, parts)
+            for number in range(self.accumulate):
+                part = own.part(number, self.accumulate)
                 if not len(part):
                     continue
                 with self.machine.arithmetic():
@@ -285,7 +285,8 @@ class Loop:
             at.mark = at.step, at.seconds  # what comes before, such as compilation, says nothing about the pace
             return
         steps = steps_that_fit(at.step, self.schedule.steps, at.seconds, allowed, since=at.mark, most=int(LONGER * at.planned))
-        if steps is not None:
+        steps = self.machine.ranks.of_first(steps or 0)  # each process has its own clock, all follow one
+        if steps:
             self.schedule.replan(at.step, steps)
 
     def _judge_skipped(self, skipped: int) -> None:

@@ -71,6 +71,15 @@ class Ranks:
                 summed = torch.split(flat, sizes)
                 torch._foreach_copy_(bucket, [part.view_as(gradient) for part, gradient in zip(summed, bucket, strict=True)])
 
+    def of_first(self, number: int) -> int:
+        """Returns the number that the first process gives."""
+        if self.count == 1:
+            return number
+        given = torch.tensor(number if self._rank == 0 else 0)
+        with _clear():
+            dist.all_reduce(given, group=_control())
+        return int(given)
+
     def sum(self, values: Tensor) -> Tensor:
         """Returns the sum of a tensor over the processes."""
         if self.count > 1:
