@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +19,9 @@ from tasklm import costs
 from tasklm.costs import EncoderCost, training_bytes
 from tasklm.encoders.attention import Layout
 from tasklm.encoders.base import ENCODERS, Shape
+from tasklm.encoders.sizes import SIZES, shape_of
 from tasklm.errors import TrainingError
+from tasklm.recipe import Model
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.test_costs import LENGTH, Case, size
@@ -202,3 +206,26 @@ def test_micro_batches_fit_and_are_as_few_as_possible() -> None:
             assert parts == 1 or 10 + 3 * largest(parts - 1) > 0.9 * free
     with pytest.raises(TrainingError, match=r"one row needs .*--model.size"):
         costs.micro_batch_for(8, lambda count: 1e9 * count, 1e9)
+
+
+def test_the_peak_on_a_gpu_is_within_a_fifth_of_the_prediction() -> None:
+    """Compares with what `benchmarks/training.py` measured on GPUs and wrote into the docs."""
+    found = json.loads((Path(__file__).parents[1] / "docs" / "benchmarks" / "training.json").read_text(encoding="utf-8"))["devices"]
+    checked = 0
+    for device, cases in found.items():
+        for name, result in cases.items():
+            for run in result["engines"].get("ours", {}).get("runs", []):
+                if "NVIDIA" not in device:
+                    continue
+                size_name, _, rows_and_length = name.partition(":")
+                rows, length = map(int, rows_and_length.split("x"))
+                shape = shape_of(Model(encoder="bert", **dict(zip(("layers", "width"), _numbers(size_name), strict=True))), "base", 30_522, 512)
+                cost = EncoderCost(shape.layers, shape.width, shape.feedforward, shape.vocabulary, 512, heads=shape.heads)
+                predicted = training_bytes(cost, rows * length, rows * round(0.15 * length), length).total
+                assert predicted == pytest.approx(run["peak_memory"], rel=0.2), name
+                checked += 1
+    assert checked
+
+
+def _numbers(size_name: str) -> tuple[int, int]:
+    return SIZES[size_name] if size_name in SIZES else tuple(map(int, size_name.split("x")))  # type: ignore[return-value]
