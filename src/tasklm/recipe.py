@@ -90,7 +90,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Model:
-    encoder: str = key("modern", "encoder architecture: modern learns faster in little time, bert is the papers', albert has few weights")
+    encoder: str = key("bert", "encoder architecture: bert (the papers'), modern, or albert (few weights)")
     size: str = key("auto", "tiny, mini, small, medium, base or large; auto: what the budget can train")
     layers: int | None = key(None, "number of layers, in place of the size's", low=1)
     width: int | None = key(None, "hidden width, in place of the size's", low=8)
