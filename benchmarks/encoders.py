@@ -69,7 +69,9 @@ def _ingredients(run: Path, data: Data, length: int, model: Model, size: str, ma
 def _train(parts: Ingredients, rule: Rule, options: argparse.Namespace) -> tuple[float, int]:
     """Returns the mean loss of the last tenth of the external steps, and how many tokens were read."""
     stage = joint_stage(parts, Train(), options.rho1, options.batch)
-    loop = Loop(stage, make_optimiser(stage.module, rule), Schedule("linear", options.steps, 0.06), Settings(1.0, 1, 1e9), None, parts.machine)
+    loop = Loop(
+        stage, make_optimiser(stage.module, rule), Schedule("linear", options.steps, 0.06), Settings(1.0, 1, 1e9), None, parts.machine
+    )
     losses = [float(record.losses["lm"]) for record in loop.run() if "lm" in record.losses]
     last = losses[-max(1, len(losses) // 10) :]
     return sum(last) / len(last), loop.at.tokens

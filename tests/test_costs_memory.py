@@ -219,7 +219,9 @@ def test_the_peak_on_a_gpu_is_within_a_fifth_of_the_prediction() -> None:
                     continue
                 size_name, _, rows_and_length = name.partition(":")
                 rows, length = map(int, rows_and_length.split("x"))
-                shape = shape_of(Model(encoder="bert", **dict(zip(("layers", "width"), _numbers(size_name), strict=True))), "base", 30_522, 512)
+                shape = shape_of(
+                    Model(encoder="bert", **dict(zip(("layers", "width"), _numbers(size_name), strict=True))), "base", 30_522, 512
+                )
                 cost = EncoderCost(shape.layers, shape.width, shape.feedforward, shape.vocabulary, 512, heads=shape.heads)
                 predicted = training_bytes(cost, rows * length, rows * round(0.15 * length), length).total
                 assert predicted == pytest.approx(run["peak_memory"], rel=0.2), name
