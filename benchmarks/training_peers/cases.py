@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tasklm.budget import EncoderCost
+from tasklm.costs import EncoderCost
 from tasklm.encoders.base import Shape
 from tasklm.encoders.sizes import SIZES
 from tasklm.errors import RunError

@@ -19,7 +19,7 @@ from tasklm.train.joint import JointStage
 from tasklm.train.loop import Loop, Settings, Step
 from tasklm.train.optimisers import Rule, make_optimiser
 from tasklm.train.schedules import Schedule
-from tasklm.train.stages import Ingredients, accumulation, joint_stage
+from tasklm.train.stages import Ingredients, joint_stage
 from training_peers.timing import StepTimer
 
 RATE = 1e-4
@@ -70,10 +70,9 @@ def measure(
     examples = EncodedExamples([("a",), ("b",)], numbers, length, torch.tensor([0, 1]))
     shape = replace(shape, vocabulary=padded_vocabulary(vocabulary), positions=max(shape.positions, length), dropout=0.0)
     parts = Ingredients("bert", shape, task, numbers, examples, examples, Shards.open(tokens), length, machine)
-    settings = Train()
-    stage = _external_only(joint_stage(parts, settings, rho1=1_000_000, batch=rows))
+    stage = _external_only(joint_stage(parts, Train(), rho1=1_000_000, batch=rows))
     timer = StepTimer(warmup, steps, device)
-    how = Settings(1.0, 1, 1e9, accumulation(parts, settings, rows))
+    how = Settings(1.0, 1, 1e9, stage.accumulate)
     optimiser = make_optimiser(stage.module, Rule("adamw", RATE, 0.01))
     losses = []
     for record in Loop(stage, optimiser, Schedule("linear", warmup + steps, 0.1), how, None, machine).run():

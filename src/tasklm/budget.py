@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tasklm.costs import EncoderCost as EncoderCost
+from tasklm.costs import EncoderCost
 
 DEFAULT_MINUTES = 20.0
 # Tokens a weight of the layers should see. Hoffmann et al. (arXiv 2203.15556) find 20 for next-word models; at equal time

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tasklm.errors import RecipeError, TrainingError
+from tasklm.recipe import OPTIMISERS
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ EAGER = {"bert": Saved(6, 2, 2), "albert": Saved(6, 2, 2), "modern": Saved(6, 2,
 # products, the sums of bert before their cast to fp32 (modern's are a stream in fp32), and computes the GELU of the value again.
 COMPILED = {"bert": Saved(8, 0, 2), "albert": Saved(8, 0, 2), "modern": Saved(6, 2, 3)}
 # Bytes per logit at the peak. Without compilation: log-probabilities, their gradient, and the logits' gradient, all fp32.
-# Compiled: the logits in bf16 alone, as the peaks of 12 layers of width 256 and 512 on an H200 tell.
+# Compiled: the logits in bf16 alone; a test compares the total with the peaks in docs/benchmarks/training.json.
 EAGER_LOGIT, COMPILED_LOGIT = 12.0, 2.0
 # Bytes × width that a layer keeps beyond EAGER in bf16 on a CPU, where attention stays in fp32 (encoders/attention.py): Q, K, V in
 # fp32 in place of bf16, 6, and the mixed values in fp32 as well as in bf16, 4; less 4 in bert, whose norms there take sums in bf16.
@@ -247,8 +248,8 @@ def training_bytes(
     `masked`: attention gets a mask, which each layer keeps as numbers. `cpu`: without compilation, attention stays in fp32 there.
     A task's head, which is small, is left out.
     """
-    if optimiser not in ("adamw", "lamb", "muon"):
-        raise TrainingError(f"the memory of the optimiser {optimiser!r} is not known. Choose adamw, lamb or muon.")
+    if optimiser not in OPTIMISERS:
+        raise TrainingError(f"the memory of the optimiser {optimiser!r} is not known. Choose from {', '.join(OPTIMISERS)}.")
     value = 2 if bf16 else 4
     weights = cost.parameters + cost.prediction_parameters
     matrices = cost.hidden_matrices + cost.projection

@@ -61,7 +61,7 @@ def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | 
             "threads": machine.threads,
             "bf16": machine.bf16,
             "compiled": machine.compiles,
-            "processes": machine.ranks.count,
+            "processes": machine.ranks.total,
         },
     )
     return run

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tasklm import budget
+from tasklm.costs import EncoderCost
 from tasklm.encoders.sizes import SIZES, shape_of
 from tasklm.recipe import Recipe
 from tasklm.runs import digest, read_json, write_json
@@ -47,7 +48,7 @@ def _plan(run: Run, examples: int, corpus: CorpusData | None) -> budget.Plan:
     seconds = None if minutes is None or steps is not None else minutes * 60
     for_stage1 = None if seconds is None else 0.6 * max(0.0, seconds - run.seconds())
 
-    def cost(size: str) -> budget.EncoderCost:
+    def cost(size: str) -> EncoderCost:
         return cost_of(recipe.model.encoder, shape_of(recipe.model, size, 8000, length))
 
     def tokens_read(size: str) -> float:
@@ -86,7 +87,7 @@ def _tokens_per_second(run: Run, size: str) -> float:
         shape = shape_of(recipe.model, size, 8000, length)
         cost = cost_of(recipe.model.encoder, shape)
         share = 0.5 * min(1.0, shape.width / 768)
-        return share * matmul_ceiling(run.machine) * run.machine.processes / cost.training(100, 15, length) * 100
+        return share * matmul_ceiling(run.machine) * run.machine.ranks.total / cost.training(100, 15, length) * 100
     draw = np.random.default_rng(0)
     words = [" ".join(f"w{n}" for n in draw.zipf(1.3, length) % 2000) for _ in range(64)]
     vocabulary = train_vocabulary([words], dataclasses.replace(recipe.tokens, kind="wordpiece"), 4000)
@@ -110,7 +111,6 @@ def stage_plan(run: Run, parts: Ingredients, plan: budget.Plan) -> dict[str, Any
     epochs = recipe.finetune.epochs or budget.epochs_for(examples, recipe.finetune.batch)
     rho1 = recipe.train.rho1
     steps, allowed = recipe.train.steps, None
-    processes = run.machine.processes
     if steps is None:
         trial = joint_stage(parts, recipe.train, 4 if rho1 is None else min(rho1, 4), plan.batch)
         pace = seconds_per_step(trial, _rule(recipe), run.machine, 3.0 if plan.seconds else 0.5, least=max(5, trial.rho1 + 1))
@@ -120,7 +120,7 @@ def stage_plan(run: Run, parts: Ingredients, plan: budget.Plan) -> dict[str, Any
             if recipe.finetune.epochs is None:
                 epochs = max(1, min(epochs, int(budget.STAGE2_SHARE * left / epoch)))
             allowed = max(1.0, 0.93 * left - epochs * epoch)
-            steps = max(1, int(allowed * processes / pace))
+            steps = max(1, int(allowed * run.machine.ranks.total / pace))
         else:
             assert plan.flops is not None
             per_step = sum(trial.prepare(step).flops for step in range(trial.rho1 + 1)) / (trial.rho1 + 1)

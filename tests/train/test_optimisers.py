@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
 from tasklm.errors import RecipeError, RunError
-from tasklm.train.optimisers import RULES, Rule, hidden_matrices, layers_above, make_optimiser
+from tasklm.recipe import OPTIMISERS
+from tasklm.train.optimisers import Rule, hidden_matrices, layers_above, make_optimiser
 
 
 class Whole(nn.Module):
@@ -92,7 +93,7 @@ def test_lamb_has_ratio_1_where_a_norm_is_0_and_counts_steps_for_each_parameter(
     torch.testing.assert_close(module["late"].detach(), plain("lamb", torch.ones(2, 2), [torch.full((2, 2), 3.0)], [0.1], 0.0).float())
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", OPTIMISERS)
 def test_decay_spares_biases_and_norms(name: str) -> None:
     module = whole()
     start = weights(module)
@@ -106,7 +107,7 @@ def test_decay_spares_biases_and_norms(name: str) -> None:
         torch.testing.assert_close(weight, kept * start[key], msg=key)
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", OPTIMISERS)
 @pytest.mark.parametrize("steps_before", [0, 2])
 def test_a_skipped_step_changes_no_bit(name: str, steps_before: int) -> None:
     module = whole()
@@ -123,7 +124,7 @@ def test_a_skipped_step_changes_no_bit(name: str, steps_before: int) -> None:
     assert all(torch.equal(tensor, state[key]) for key, tensor in optimiser.tensors().items())
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", OPTIMISERS)
 def test_after_a_skipped_step_training_goes_on_as_without_it(name: str) -> None:
     skipping, straight = whole(), whole()
     one, other = (make_optimiser(module, Rule(name, 0.02, 0.3)) for module in (skipping, straight))
@@ -136,7 +137,7 @@ def test_after_a_skipped_step_training_goes_on_as_without_it(name: str) -> None:
     assert all(torch.equal(weight, weights(straight)[key]) for key, weight in weights(skipping).items())
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", OPTIMISERS)
 def test_state_goes_by_name_through_other_groups_bit_for_bit(name: str) -> None:
     first, second = whole(), whole()
     one, other = make_optimiser(first, Rule(name, 0.02, 0.3, 0.8)), make_optimiser(second, Rule(name, 0.02, 0.0))
@@ -191,7 +192,7 @@ def test_layers_above_by_hand() -> None:
     }
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", OPTIMISERS)
 def test_lower_layers_move_less(name: str) -> None:
     full, decayed = whole(), whole()
     start = weights(full)

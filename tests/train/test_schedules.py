@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from tasklm.errors import RecipeError
-from tasklm.train.schedules import SHAPES, Schedule, steps_that_fit
+from tasklm.recipe import SCHEDULES
+from tasklm.train.schedules import Schedule, steps_that_fit
 
 
 def shares(schedule: Schedule, first: int = 0) -> list[float]:
@@ -53,7 +54,7 @@ def test_a_linear_fall_goes_on_from_where_it_is(steps: int) -> None:
     assert schedule.share(steps - 1) == pytest.approx(before / (steps - 40)) and schedule.share(steps) == 0.0
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", SCHEDULES)
 @pytest.mark.parametrize("step", [1, 30, 60, 500, 790, 950])
 @pytest.mark.parametrize("steps", [980, 1000, 1400])
 def test_replanning_never_jumps(shape: str, step: int, steps: int) -> None:

@@ -14,10 +14,9 @@ from tasklm.costs import EncoderCost
 from tasklm.tasks.base import Task
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.examples import ExampleStream
-from tasklm.tokens.masking import NONE
 from tasklm.train.checkpoints import save_weights
 from tasklm.train.hardware import Machine
-from tasklm.train.joint import JointBatch
+from tasklm.train.joint import JointBatch, examples_of
 from tasklm.train.loop import Step
 from tasklm.train.model import TaskModel
 
@@ -34,20 +33,20 @@ class FinetuneStage:
         best: Path | None,
         machine: Machine,
         cost: EncoderCost,
+        accumulate: int = 1,
         graphs: bool = False,
     ) -> None:
         self.module, self.task, self.stream, self.evaluate = module, task, stream, evaluate
         self.best_path, self.machine = best, machine
         self.best_score, self.best_step = float("-inf"), 0
-        self.cost, self.graphs = cost, graphs
+        self.cost, self.accumulate, self.graphs = cost, accumulate, graphs
 
     def prepare(self, step: int) -> Step:
         """Returns the one batch of a step."""
         batch = self.stream.next()
-        assert batch.targets is not None
         rows, length = batch.ids.shape
-        examples = int((batch.targets != NONE).sum())
-        flops = self.cost.training(rows * length, 0, length, answers=rows, outputs=len(self.task.labels))
+        examples = examples_of(batch)
+        flops = self.cost.training(rows * length, 0, length, answers=examples, outputs=len(self.task.labels))
         work = JointBatch(None, batch, self.machine.counts_pieces(length))
         return Step(work, self._compute, {"task": examples}, {"task": 1.0}, rows * length, flops, self.position())
 

@@ -49,11 +49,6 @@ class Machine:
         mode = "reduce-overhead" if graphs and self.device.type == "cuda" else None
         return torch.compile(function, fullgraph=True, dynamic=False, mode=mode)  # type: ignore[return-value]
 
-    @property
-    def processes(self) -> int:
-        """Returns how many processes train together, also while one of them acts by itself."""
-        return int(os.environ.get("WORLD_SIZE", "1"))
-
     def synchronize(self) -> None:
         """Returns when the device has done all that was asked of it."""
         if self.device.type == "cuda":

@@ -56,6 +56,12 @@ class JointBatch:
         return JointBatch(text, None if self.task is None else self.task.pinned(), self.counted)
 
 
+def examples_of(task: TokenBatch) -> int:
+    """Returns how many examples a batch holds."""
+    assert task.targets is not None
+    return int((task.targets != NONE).sum())
+
+
 class JointModel(nn.Module):
     """Everything that stage 1 trains."""
 
@@ -91,11 +97,12 @@ class JointStage:
         seed: int,
         machine: Machine,
         cost: EncoderCost,
+        accumulate: int = 1,
         graphs: bool = False,
     ) -> None:
         self.module, self.internal, self.external = module, internal, external
         self.rho1, self.rho2, self.seed, self.machine = rho1 if external else 0, rho2, seed, machine
-        self.cost, self.graphs = cost, graphs
+        self.cost, self.accumulate, self.graphs = cost, accumulate, graphs
         self.outputs = len(module.task.labels)
 
     def prepare(self, step: int) -> Step:
@@ -108,9 +115,8 @@ class JointStage:
         return Step(batch, self._compute_external, targets, {"lm": 1.0}, text.batch.ids.numel(), self._flops(text, None), self.position())
 
     def _internal(self, task: TokenBatch, seed: int) -> Step:
-        assert task.targets is not None
         text = self.module.objective.corrupt(task, seed) if self.rho2 else None  # type: ignore[operator]
-        targets, weights = {"task": int((task.targets != NONE).sum())}, {"task": 1.0 / (self.rho2 + 1.0)}
+        targets, weights = {"task": examples_of(task)}, {"task": 1.0 / (self.rho2 + 1.0)}
         if text is not None:
             targets["lm on task"], weights["lm on task"] = text.targets(), self.rho2 / (self.rho2 + 1.0)
         tokens = task.ids.numel() * (2 if text is not None else 1)
@@ -125,7 +131,7 @@ class JointStage:
         if text is not None:
             flops += self.cost.training(text.batch.ids.numel(), text.targets(), text.batch.ids.shape[1])
         if task is not None:
-            flops += self.cost.training(task.ids.numel(), 0, task.ids.shape[1], answers=len(task.ids), outputs=self.outputs)
+            flops += self.cost.training(task.ids.numel(), 0, task.ids.shape[1], answers=examples_of(task), outputs=self.outputs)
         return flops
 
     def _compute_external(self, batch: JointBatch) -> dict[str, Tensor]:

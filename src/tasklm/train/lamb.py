@@ -13,7 +13,7 @@ class Lamb(torch.optim.Optimizer):
     """Adam with bias correction whose step, weight decay included, is scaled to the norm of each parameter tensor.
 
     φ is the identity; where the norm of a tensor or of its step is 0, the ratio is 1. Every parameter is scaled, as published,
-    those without weight decay too (the authors' program leaves them unscaled, which the paper does not say).
+    those without weight decay too.
     """
 
     def __init__(

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from tasklm.errors import RecipeError
+from tasklm.recipe import OPTIMISERS
 from tasklm.registry import nearest
 from tasklm.train.lamb import Lamb
 from tasklm.train.named_tensors import fill
-
-RULES = ("adamw", "lamb", "muon")
 
 _ENCODER = re.compile(r"(?:^|.*\.)encoder\.")  # up to the innermost encoder
 _LAYER = re.compile(r"(?:layers\.(\d+)|shared)\.")  # what follows it for a layer; layers that share one set of weights are one
@@ -24,7 +23,7 @@ _LAYER = re.compile(r"(?:layers\.(\d+)|shared)\.")  # what follows it for a laye
 class Rule:
     """How the weights follow their gradients."""
 
-    name: str  # one of RULES
+    name: str  # one of OPTIMISERS
     rate: float  # peak learning rate
     weight_decay: float
     layer_decay: float = 1.0  # layer i learns at rate · layer_decay ** (layers above it); embeddings are one below layer 0
@@ -100,8 +99,8 @@ def make_optimiser(module: nn.Module, rule: Rule) -> Optimiser:
 
     Matrices decay, biases and norms do not. Muon moves the hidden matrices, at the rate of AdamW, which moves the rest.
     """
-    if rule.name not in RULES:
-        raise RecipeError([f"optimiser = {rule.name!r}: choose from {', '.join(RULES)}{nearest(rule.name, list(RULES))}"])
+    if rule.name not in OPTIMISERS:
+        raise RecipeError([f"optimiser = {rule.name!r}: choose from {', '.join(OPTIMISERS)}{nearest(rule.name, list(OPTIMISERS))}"])
     names = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     heights = layers_above(list(names)) if rule.layer_decay != 1.0 else dict.fromkeys(names, 0)
     rates = {name: rule.rate * rule.layer_decay ** heights[name] for name in names}

@@ -35,8 +35,13 @@ class Ranks:
 
     @property
     def count(self) -> int:
-        """Returns how many processes there are."""
+        """Returns how many processes there are, 1 while this one acts by itself."""
         return 1 if self._by_itself else self._count
+
+    @property
+    def total(self) -> int:
+        """Returns how many processes there are, also while this one acts by itself."""
+        return self._count
 
     @property
     def first(self) -> bool:
@@ -55,7 +60,7 @@ class Ranks:
     def wait(self) -> None:
         """Returns when all processes have come here."""
         if self.count > 1:
-            with _clear():
+            with _clear_errors():
                 dist.barrier(group=_control())
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
@@ -63,7 +68,7 @@ class Ranks:
         if self.count == 1:
             return
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        with _clear():
+        with _clear_errors():
             travelling = [(bucket, flat, dist.all_reduce(flat, async_op=True)) for bucket, flat in _buckets(gradients)]
             for bucket, flat, work in travelling:
                 work.wait()
@@ -76,14 +81,14 @@ class Ranks:
         if self.count == 1:
             return number
         given = torch.tensor(number if self._rank == 0 else 0)
-        with _clear():
+        with _clear_errors():
             dist.all_reduce(given, group=_control())
         return int(given)
 
     def sum(self, values: Tensor) -> Tensor:
         """Returns the sum of a tensor over the processes."""
         if self.count > 1:
-            with _clear():
+            with _clear_errors():
                 dist.all_reduce(values)
         return values
 
@@ -91,18 +96,16 @@ class Ranks:
 ALONE = Ranks()
 
 
-class _clear:
+@contextmanager
+def _clear_errors() -> Iterator[None]:
     """Turns the errors of a broken connection into a message that says the way out."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, RuntimeError):
-            raise TrainingError(
-                "another process of this training has ended; its own message says why. Run the same command again, with as many "
-                "processes as you like: it continues from the last checkpoint."
-            ) from error
+    try:
+        yield
+    except RuntimeError as error:
+        raise TrainingError(
+            "another process of this training has ended; its own message says why. Run the same command again, with as many "
+            "processes as you like: it continues from the last checkpoint."
+        ) from error
 
 
 def _buckets(gradients: list[Tensor]) -> Iterable[tuple[list[Tensor], Tensor]]:

@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 from tasklm.errors import RecipeError
+from tasklm.recipe import SCHEDULES
 from tasklm.registry import nearest
-
-SHAPES = ("linear", "cosine", "constant")
 
 
 class Schedule:
@@ -21,8 +20,8 @@ class Schedule:
 
     def __init__(self, shape: str, steps: int, warmup: float, decay: float = 0.2) -> None:
         problems = []
-        if shape not in SHAPES:
-            problems.append(f"schedule = {shape!r}: choose from {', '.join(SHAPES)}{nearest(shape, list(SHAPES))}")
+        if shape not in SCHEDULES:
+            problems.append(f"schedule = {shape!r}: choose from {', '.join(SCHEDULES)}{nearest(shape, list(SCHEDULES))}")
         if not 0 <= warmup < 1:
             problems.append(f"warmup = {warmup}: it is a share of the steps, from 0 to below 1")
         if not 0 < decay <= 1:

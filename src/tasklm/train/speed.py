@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import torch
 
 from tasklm.train.hardware import Machine
 from tasklm.train.loop import Loop, Settings, Stage
 from tasklm.train.optimisers import Rule, make_optimiser
-from tasklm.train.parallel import ALONE
 from tasklm.train.schedules import Schedule
 
 WARM = 2  # steps before the clock: the first internal and external ones also allocate …
@@ -20,8 +18,7 @@ SQUARE = {"cuda": 8192, "cpu": 2048}  # side of the matrices that show the ceili
 
 def seconds_per_step(stage: Stage, rule: Rule, machine: Machine, seconds: float, least: int = 4) -> float:
     """Returns the seconds of one step of a stage, which is spoilt by it: make another one to train."""
-    alone = replace(machine, ranks=ALONE)
-    steps = Loop(stage, make_optimiser(stage.module, rule), Schedule("linear", 1_000_000, 0.0), Settings(1.0, 0, 0.0), None, alone).run()
+    steps = Loop(stage, make_optimiser(stage.module, rule), Schedule("linear", 1_000_000, 0.0), Settings(1.0, 0, 0.0), None, machine).run()
     for _ in range(WARM_COMPILED if machine.compiles else WARM):
         next(steps)
     machine.synchronize()
@@ -35,18 +32,22 @@ def seconds_per_step(stage: Stage, rule: Rule, machine: Machine, seconds: float,
     return spent / done
 
 
-def matmul_ceiling(machine: Machine, blocks: int = 3) -> float:
-    """Returns the FLOP/s of one large square matrix product, the most that training could reach: best of a few timed blocks."""
-    side = SQUARE.get(machine.device.type, SQUARE["cpu"])
+def matmul_ceiling(machine: Machine, side: int = 0, seconds: float = 0.05, blocks: int = 3) -> float:
+    """Returns the FLOP/s of one large square matrix product, the most that training could reach: best of a few timed blocks.
+
+    `side` is that of the matrices (0: by the device), `seconds` the least that a block takes.
+    """
+    side = side or SQUARE.get(machine.device.type, SQUARE["cpu"])
     kind = torch.bfloat16 if machine.bf16 else torch.float32
     first, second = (torch.randn(side, side, device=machine.device).to(kind) for _ in range(2))
+    out = torch.empty_like(first)
     best = 0.0
     for _ in range(blocks + 1):  # the first also allocates
         machine.synchronize()
         started, done = time.perf_counter(), 0
-        while done < 2 or time.perf_counter() - started < 0.05:
+        while done < 2 or time.perf_counter() - started < seconds:
             for _ in range(10 if machine.device.type == "cuda" else 1):
-                torch.mm(first, second)
+                torch.mm(first, second, out=out)
                 done += 1
             machine.synchronize()
         best = max(best, 2 * side**3 * done / (time.perf_counter() - started))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tasklm.budget import stage1_rate, stage2_rate
-from tasklm.costs import micro_batch_for, training_bytes
+from tasklm.costs import describe, micro_batch_for, training_bytes
 from tasklm.encoders.base import Shape
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe import Finetune, Train
@@ -64,6 +64,7 @@ class Stage1Plan:
 
 def joint_stage(parts: Ingredients, settings: Train, rho1: int, batch: int) -> JointStage:
     """Returns stage 1 with freshly drawn weights."""
+    accumulate = accumulation(parts, settings, batch)  # before the weights take memory: the prediction has them in
     torch.manual_seed(step_seed(settings.seed, 0))
     encoder = new_encoder(parts.encoder, dataclasses.replace(parts.shape, dropout=settings.dropout))
     objective = OBJECTIVES.get(settings.objective)(parts.encoder, parts.shape, parts.vocabulary, settings.mask_rate)
@@ -74,8 +75,8 @@ def joint_stage(parts: Ingredients, settings: Train, rho1: int, batch: int) -> J
     if parts.external is not None and rho1:
         external = PackedStream(parts.external, parts.vocabulary, parts.length, batch, settings.seed)
     cost = cost_of(parts.encoder, parts.shape)
-    graphs = accumulation(parts, settings, batch) == 1 and cost.training(batch * parts.length, 0, parts.length) < GRAPH_FLOPS
-    return JointStage(module, internal, external, rho1, settings.rho2, settings.seed, parts.machine, cost, graphs)
+    graphs = accumulate == 1 and cost.training(batch * parts.length, 0, parts.length) < GRAPH_FLOPS
+    return JointStage(module, internal, external, rho1, settings.rho2, settings.seed, parts.machine, cost, accumulate, graphs)
 
 
 def accumulation(parts: Ingredients, settings: Train | Finetune, batch: int) -> int:
@@ -103,14 +104,7 @@ def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Pl
     _show(stage, parts, tracker)
     peak = settings.learning_rate or stage1_rate(parts.shape.width)
     rule = Rule(settings.optimiser, peak, settings.weight_decay)
-    how = Settings(
-        settings.clip,
-        settings.seed,
-        settings.checkpoint_seconds,
-        accumulation(parts, settings, plan.batch),
-        settings.non_finite,
-        plan.seconds_allowed,
-    )
+    how = Settings(settings.clip, settings.seed, settings.checkpoint_seconds, stage.accumulate, settings.non_finite, plan.seconds_allowed)
     schedule = Schedule(settings.schedule, plan.steps, settings.warmup, settings.decay)
     average = WeightAverage(stage.module, settings.average) if settings.average else None
     summary = _follow("stage 1", stage, rule, schedule, how, average, Checkpoints(folder, settings.keep), parts, tracker)
@@ -127,6 +121,7 @@ def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Pl
 
 def finetune_stage(parts: Ingredients, settings: Finetune, seed: int, metric: str, best: Path | None) -> FinetuneStage:
     """Returns stage 2 with freshly drawn weights."""
+    accumulate = accumulation(parts, settings, settings.batch)
     torch.manual_seed(step_seed(seed, 0))
     encoder = new_encoder(parts.encoder, dataclasses.replace(parts.shape, dropout=settings.dropout))
     model = TaskModel(encoder, parts.task.head(parts.shape.width, settings.dropout)).to(parts.machine.device)
@@ -138,8 +133,8 @@ def finetune_stage(parts: Ingredients, settings: Finetune, seed: int, metric: st
 
     stream = ExampleStream(parts.train, settings.batch, seed, packed=parts.machine.compiles)
     cost = cost_of(parts.encoder, parts.shape)
-    graphs = cost.training(settings.batch * parts.length, 0, parts.length) < GRAPH_FLOPS
-    return FinetuneStage(model, parts.task, stream, evaluate, best, parts.machine, cost, graphs)
+    graphs = accumulate == 1 and cost.training(settings.batch * parts.length, 0, parts.length) < GRAPH_FLOPS
+    return FinetuneStage(model, parts.task, stream, evaluate, best, parts.machine, cost, accumulate, graphs)
 
 
 def run_stage2(
@@ -161,7 +156,7 @@ def run_stage2(
     stage.module.encoder.load_state_dict({name[len(prefix) :]: value for name, value in weights.items() if name.startswith(prefix)})
     peak = settings.learning_rate or stage2_rate(parts.shape.width)
     rule = Rule(settings.optimiser, peak, settings.weight_decay, settings.layer_decay)
-    how = Settings(settings.clip, seed_of_draws, checkpoint_seconds, accumulation(parts, settings, settings.batch))
+    how = Settings(settings.clip, seed_of_draws, checkpoint_seconds, stage.accumulate)
     schedule = Schedule(settings.schedule, epochs * len(stage.stream), settings.warmup)
     average = WeightAverage(stage.module, settings.average) if settings.average else None
     summary = _follow(f"stage 2, seed {seed}", stage, rule, schedule, how, average, Checkpoints(folder), parts, tracker)
@@ -173,7 +168,8 @@ def run_stage2(
 
 
 def _show(stage: JointStage, parts: Ingredients, tracker: Tracker) -> None:
-    """Says what the model will see: one row of text as it is packed, and with its masks."""
+    """Says what is trained and what it will see: one row of text as it is packed, and with its masks."""
+    tracker.say(f"encoder: {describe(stage.cost, parts.length)}")
     before = stage.position()
     whole = (stage.external or stage.internal).next()
     stage.go_to(before)
