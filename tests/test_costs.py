@@ -92,6 +92,8 @@ def test_exact_flops_by_hand() -> None:
     assert cost.forward_per_token(3) == 32 + 24 + 64
     assert cost.forward_per_target() == 2 * 2 * 2 + 2 * 2 * 10
     assert cost.training(5, 2, 3) == 3 * (5 * 120 + 2 * 48)
+    # a token that no head reads does without output, 2·2·2 = 8, and feed-forward
+    assert cost.training(5, 2, 3, wanted=2) == 3 * (5 * 120 - 3 * (8 + 64) + 2 * 48)
 
 
 class Case:
@@ -121,7 +123,7 @@ def counted(compute: Callable[[], object]) -> int:
 
 def test_exact_flops_agree_with_torchs_counter_forward_and_backward(vocabulary: Vocabulary) -> None:
     case = Case(vocabulary)
-    expected = case.cost.training(case.tokens, case.targets, LENGTH)
+    expected = case.cost.training(case.tokens, case.targets, LENGTH, wanted=case.targets)
     assert counted(case.loss) * 3 == expected
     assert counted(lambda: case.loss().backward()) == expected
 
@@ -143,7 +145,7 @@ def test_exact_flops_of_the_other_heads() -> None:
     judge = library().models.electra.modeling_electra.ElectraDiscriminatorPredictions(config)
     assert counted(lambda: judge(torch.zeros(2, 5, 64))) == 10 * cost.forward_per_judgement()
     head = ClassHead(64, 6, 0.0)
-    assert counted(lambda: head(torch.zeros(3, 9, 64))) == 3 * cost.forward_per_answer(6)
+    assert counted(lambda: head(torch.zeros(3, 64))) == 3 * cost.forward_per_answer(6)
     whole = cost.training(30, 4, 10, judged=30, answers=3, outputs=6)
     assert whole == cost.training(30, 4, 10) + 3 * (30 * cost.forward_per_judgement() + 3 * cost.forward_per_answer(6))
 

@@ -27,7 +27,8 @@ class Case:
         """Returns the FLOPs that training on so many tokens needs when only masked tokens are predicted; alike for every engine."""
         shape = self.shape
         cost = EncoderCost(shape.layers, shape.width, shape.feedforward, shape.vocabulary, shape.positions)
-        return cost.training(round(tokens), round(MASK_RATE * tokens), self.length)
+        masked = round(MASK_RATE * tokens)
+        return cost.training(round(tokens), masked, self.length, wanted=masked)
 
 
 def parse_case(text: str, vocabulary: int) -> Case:

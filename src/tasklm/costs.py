@@ -43,6 +43,7 @@ EAGER_LOGIT, COMPILED_LOGIT = 12.0, 2.0
 # Bytes × width that a layer keeps beyond EAGER in bf16 on a CPU, where attention stays in fp32 (encoders/attention.py): Q, K, V in
 # fp32 in place of bf16, 6, and the mixed values in fp32 as well as in bf16, 4; less 4 in bert, whose norms there take sums in bf16.
 BF16_ON_A_CPU = {"bert": 6.0, "albert": 6.0, "modern": 10.0}
+MIXED, MIXED_IN_FP32 = 5, 8.0  # the part of `Saved.width`, and of these bytes, that comes up to the mixed values
 NORM_BYTES = 8  # per token and norm: mean and inverse deviation, fp32
 MEMORY_SHARE = 0.9  # of the free memory that a step may plan to use; the rest is for fragments and what no formula counts
 
@@ -149,6 +150,10 @@ class EncoderCost:
         attention = 2 * 2 * length * self.width
         return float(self.layers * (2 * self.layer_matrices + attention) + 2 * self.projection)
 
+    def unwanted_per_token(self) -> float:
+        """Returns FLOPs of what follows the last layer's attention, which is done for the tokens alone that a head reads."""
+        return float(2 * (self.layer_matrices - 3 * self.width**2))
+
     def forward_per_target(self) -> float:
         """Returns FLOPs of predicting one token: the head's dense layer and the logits."""
         return float(2 * self.width * self.embedding_width + 2 * self.embedding_width * self.vocabulary)
@@ -161,13 +166,17 @@ class EncoderCost:
         """Returns FLOPs of a task head on one vector: a dense layer and `outputs` numbers."""
         return float(2 * self.width**2 + 2 * self.width * outputs)
 
-    def training(self, tokens: int, targets: int, length: int, *, judged: int = 0, answers: int = 0, outputs: int = 0) -> float:
+    def training(
+        self, tokens: int, targets: int, length: int, *, wanted: int | None = None, judged: int = 0, answers: int = 0, outputs: int = 0
+    ) -> float:
         """Returns exact training FLOPs: the backward pass costs two forward passes.
 
         `targets` tokens are predicted, `judged` tokens are judged, and the task head gives `answers` answers of `outputs` numbers.
+        `wanted` tokens are read by a head; None: all, as published costs have it.
         """
+        unwanted = 0.0 if wanted is None else (tokens - wanted) * self.unwanted_per_token()
         heads = targets * self.forward_per_target() + judged * self.forward_per_judgement() + answers * self.forward_per_answer(outputs)
-        return 3.0 * (tokens * self.forward_per_token(length) + heads)
+        return 3.0 * (tokens * self.forward_per_token(length) - unwanted + heads)
 
     def six_nd(self, tokens: int) -> float:
         """Returns 6 × parameters × tokens, the count that TLM reports."""
@@ -221,11 +230,11 @@ class MemoryCost:
     copies: float  # bf16 copies of the matrices, kept from the forward to the backward pass
     activations: float
     logits: float
-    layer_gradients: float  # gradients inside one layer; the logits are gone by then
+    layer_gradients: float  # gradients inside one layer, less what is gone by then beside the logits
 
     @property
     def total(self) -> float:
-        """Returns the peak: at the logits, or in the backward pass of the last layer."""
+        """Returns the peak: at the logits, or in the backward pass of the last layer that computes all tokens."""
         lasting = self.weights + self.gradients + self.optimiser + self.copies + self.activations
         return lasting + max(self.logits, self.layer_gradients)
 
@@ -236,6 +245,7 @@ def training_bytes(
     targets: int,
     length: int,
     *,
+    wanted: int | None = None,
     optimiser: str = "adamw",
     bf16: bool = True,
     compiled: bool = True,
@@ -245,8 +255,8 @@ def training_bytes(
 ) -> MemoryCost:
     """Returns the memory of a training step of `micro_batch_tokens` tokens in rows of `length`, `targets` of which are predicted.
 
-    `masked`: attention gets a mask, which each layer keeps as numbers. `cpu`: without compilation, attention stays in fp32 there.
-    A task's head, which is small, is left out.
+    `wanted` tokens are read by a head; None: all. `masked`: attention gets a mask, which each layer keeps as numbers. `cpu`:
+    without compilation, attention stays in fp32 there. A task's head, which is small, is left out.
     """
     if optimiser not in OPTIMISERS:
         raise TrainingError(f"the memory of the optimiser {optimiser!r} is not known. Choose from {', '.join(OPTIMISERS)}.")
@@ -256,9 +266,17 @@ def training_bytes(
     if targets:
         matrices += cost.width * cost.embedding_width + cost.vocabulary * cost.embedding_width
     state = 8 * weights - (4 * cost.hidden_matrices if optimiser == "muon" else 0)
-    layer = _layer_bytes(cost, length, value, compiled=compiled, dropout=dropout, masked=masked, cpu=cpu)
+    before, after = _layer_bytes(cost, length, value, compiled=compiled, dropout=dropout, masked=masked, cpu=cpu)
+    layers = micro_batch_tokens * cost.layers * (before + after)
+    peak: float = micro_batch_tokens * (2 * value * cost.feedforward * (2 if cost.architecture.gated else 1) + 8 * cost.width)
+    if wanted is not None:
+        repeated = 0 if cpu and bf16 else value * cost.width  # the mixed values: those of all tokens, and a copy of the picked ones'
+        picked = wanted * (after + repeated)
+        layers += picked - micro_batch_tokens * after
+        attention = micro_batch_tokens * (6 * (4 if cpu else value) + 8) * cost.width  # gradients of Q, K, V, apart and as one
+        peak = max(peak - micro_batch_tokens * before, attention) - picked  # in the layer below, when the last is done, or in the last
     head = (3 * value + 4) * cost.width + NORM_BYTES  # inputs of dense, GELU and norm, and of the logits
-    activations = micro_batch_tokens * (cost.layers * layer + _embedding_bytes(cost, value, dropout, cpu)) + targets * head
+    activations = layers + micro_batch_tokens * _embedding_bytes(cost, value, dropout, cpu) + targets * head
     return MemoryCost(
         weights=4.0 * weights,
         gradients=4.0 * weights,
@@ -266,22 +284,25 @@ def training_bytes(
         copies=2.0 * matrices if bf16 else 0.0,
         activations=float(activations),
         logits=targets * cost.vocabulary * (COMPILED_LOGIT if compiled else EAGER_LOGIT),
-        layer_gradients=float(micro_batch_tokens * (2 * value * cost.feedforward * (2 if cost.architecture.gated else 1) + 8 * cost.width)),
+        layer_gradients=float(peak),
     )
 
 
-def _layer_bytes(cost: EncoderCost, length: int, value: int, *, compiled: bool, dropout: bool, masked: bool, cpu: bool) -> float:
-    """Returns what one layer keeps of one token."""
+def _layer_bytes(
+    cost: EncoderCost, length: int, value: int, *, compiled: bool, dropout: bool, masked: bool, cpu: bool
+) -> tuple[float, float]:
+    """Returns what one layer keeps of one token, up to its mixed values and after them."""
     saved = (COMPILED if compiled else EAGER)[cost.kind]
-    kept = (value * saved.width + 4 * saved.full) * cost.width + value * saved.inner * cost.feedforward
-    kept += 2 * NORM_BYTES + 4 * cost.attention_heads  # and the logarithm of each softmax's sum
+    before = float(value * MIXED * cost.width + 4 * cost.attention_heads)  # and the logarithm of each softmax's sum
+    after = (value * (saved.width - MIXED) + 4 * saved.full) * cost.width + value * saved.inner * cost.feedforward + 2 * NORM_BYTES
     if cpu and value == 2:
-        kept += BF16_ON_A_CPU[cost.kind] * cost.width
+        before += MIXED_IN_FP32 * cost.width
+        after += (BF16_ON_A_CPU[cost.kind] - MIXED_IN_FP32) * cost.width
     if dropout:  # a byte per value on a GPU; a CPU keeps the factors themselves
-        kept += 2 * (value if cpu else 1) * cost.width
+        after += 2 * (value if cpu else 1) * cost.width
     if masked:
-        kept += (4 if cpu else value) * length
-    return kept
+        before += (4 if cpu else value) * length
+    return before, after
 
 
 def _embedding_bytes(cost: EncoderCost, value: int, dropout: bool, cpu: bool) -> float:

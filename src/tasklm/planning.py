@@ -87,7 +87,7 @@ def _tokens_per_second(run: Run, size: str) -> float:
         shape = shape_of(recipe.model, size, 8000, length)
         cost = cost_of(recipe.model.encoder, shape)
         share = 0.5 * min(1.0, shape.width / 768)
-        return share * matmul_ceiling(run.machine) * run.machine.ranks.total / cost.training(100, 15, length) * 100
+        return share * matmul_ceiling(run.machine) * run.machine.ranks.total / cost.training(100, 15, length, wanted=15) * 100
     draw = np.random.default_rng(0)
     words = [" ".join(f"w{n}" for n in draw.zipf(1.3, length) % 2000) for _ in range(64)]
     vocabulary = train_vocabulary([words], dataclasses.replace(recipe.tokens, kind="wordpiece"), 4000)

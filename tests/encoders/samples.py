@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,11 +23,11 @@ def stir(module: nn.Module, spread: float = 0.2) -> None:
         nn.init.normal_(parameter, mean=1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0, std=spread)
 
 
-def stirred(kind: str, seed: int = 0) -> Any:
+def stirred(kind: str, seed: int = 0, layers: int = 3) -> Any:
     """Returns an encoder of KINDS, ready to be compared."""
     torch.manual_seed(seed)
     name, shape = KINDS[kind]
-    encoder = ENCODERS.get(name)(shape).eval()
+    encoder = ENCODERS.get(name)(replace(shape, layers=layers)).eval()
     stir(encoder)
     return encoder
 

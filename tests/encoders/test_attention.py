@@ -47,6 +47,19 @@ def test_padding_and_packing_change_no_result(kind: str, monkeypatch: pytest.Mon
             torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_wanted_tokens_get_the_states_and_gradients_that_they_have_among_all(kind: str, layers: int) -> None:
+    encoder, batch = stirred(kind, layers=layers), rows_of(texts(*LENGTHS))
+    wanted = torch.tensor([0, 13, 5, 13, 33])  # flat places, one of them twice
+    outcomes = []
+    for states in (encoder(batch).flatten(0, 1)[wanted], encoder(batch, wanted)):
+        encoder.zero_grad()
+        (states * torch.arange(1.0, 6.0)[:, None]).sin().sum().backward()
+        outcomes.append([states.detach(), *(weight.grad for weight in encoder.parameters() if weight.grad is not None)])
+    torch.testing.assert_close(outcomes[1], outcomes[0], atol=1e-5, rtol=1e-4)
+
+
 def test_whole_rows_need_no_mask_on_a_cpu() -> None:
     assert layout_of(rows_of(texts(5, 5)), 8) == Layout()
     mask = layout_of(rows_of(texts(5, 3)), 8).mask

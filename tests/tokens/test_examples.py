@@ -13,6 +13,7 @@ from tasklm.tasks.classify import Classify
 from tasklm.tokens.examples import MOST, EncodedExamples, ExampleStream
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.tokenizer import Vocabulary
+from tasklm.train.model import task_outputs
 from tests.conftest import sentences
 from tests.encoders.samples import stir
 
@@ -126,7 +127,7 @@ def test_the_loss_of_packed_examples_is_that_of_padded_ones(vocabulary: Vocabula
     for batch in (examples.padded(numbers), examples.packed(numbers, 20, 2 * LENGTH)):
         bert.zero_grad()
         assert batch.targets is not None
-        loss = task.loss(head(bert(batch), batch.firsts), batch.targets)
+        loss = task.loss(task_outputs(bert, head, batch), batch.targets)
         loss.backward()
         outcomes.append((loss.detach(), torch.cat([p.grad.flatten() for p in bert.layers.parameters() if p.grad is not None])))
     torch.testing.assert_close(outcomes[1], outcomes[0], atol=1e-4, rtol=1e-4)

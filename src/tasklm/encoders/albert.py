@@ -23,9 +23,10 @@ class Albert(SummedEmbeddings):
         self.shared = BertLayer(shape, self.gelu)
         draw_encoder(self, shape)
 
-    def forward(self, batch: TokenBatch) -> Tensor:
-        """Returns hidden states (rows, length, width)."""
+    def forward(self, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
+        """Returns hidden states (rows, length, width), or (wanted, width)."""
         hidden, layout = self.embed(batch), layout_of(batch, self.shape.width // self.shape.heads)
-        for _ in range(self.shape.layers):
+        for _ in range(self.shape.layers - 1):
             hidden = self.shared(hidden, layout)
-        return hidden
+        last: Tensor = self.shared(hidden, layout, wanted)
+        return last

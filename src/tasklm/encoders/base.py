@@ -42,9 +42,18 @@ class Encoder(Protocol):
     epsilon: float  # of its LayerNorms, and of a prediction head's that is to be exported with it
     gelu: str  # which GELU it computes, "none" (exact) or "tanh", and a prediction head likewise
 
-    def __call__(self, batch: TokenBatch) -> Tensor:
-        """Returns hidden states (rows, length, width)."""
+    def __call__(self, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
+        """Returns hidden states (rows, length, width), or those of the tokens `wanted` alone: (wanted, width).
+
+        `wanted` (int64) numbers tokens of the flattened batch. The last layer computes what follows its attention for them alone:
+        all that a head does not read would be computed for nothing.
+        """
         ...
+
+
+def pick(states: Tensor, wanted: Tensor | None) -> Tensor:
+    """Returns the states (wanted, width) of some tokens of (rows, length, width), or all of them as they are."""
+    return states if wanted is None else states.flatten(0, 1)[wanted]
 
 
 ENCODERS: Registry[Any] = Registry("encoder", "tasklm.encoders")

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasklm.encoders.attention import Layout, attend, layout_of
-from tasklm.encoders.base import ENCODERS, Shape
+from tasklm.encoders.base import ENCODERS, Shape, pick
 from tasklm.encoders.embeddings import EPSILON, SummedEmbeddings
 from tasklm.encoders.weights import draw_encoder
 from tasklm.tokens.batches import TokenBatch
@@ -30,12 +30,12 @@ class BertLayer(nn.Module):
         self.norm = nn.LayerNorm(shape.width, EPSILON)
         self.dropout = nn.Dropout(shape.dropout)
 
-    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Returns hidden states of the same shape (rows, length, width)."""
+    def forward(self, hidden: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
+        """Returns hidden states of the same shape (rows, length, width), or (wanted, width)."""
         rows, length, width = hidden.shape
         split = self.query_key_value(hidden).view(rows, length, 3, self.heads, width // self.heads)
-        added = self.dropout(self.attention_out(attend(split, layout)))
-        hidden = self.attention_norm(hidden + added).to(added.dtype)  # in bf16 where products are, also where norms give fp32
+        added = self.dropout(self.attention_out(pick(attend(split, layout), wanted)))
+        hidden = self.attention_norm(pick(hidden, wanted) + added).to(added.dtype)  # in bf16 where products are, also where norms give fp32
         inner = functional.gelu(self.up(hidden), approximate=self.gelu)
         added = self.dropout(self.down(inner))
         return torch.as_tensor(self.norm(hidden + added), dtype=added.dtype)
@@ -55,9 +55,9 @@ class Bert(SummedEmbeddings):
         self.layers = nn.ModuleList(BertLayer(shape, self.gelu) for _ in range(shape.layers))
         draw_encoder(self, shape)
 
-    def forward(self, batch: TokenBatch) -> Tensor:
-        """Returns hidden states (rows, length, width)."""
+    def forward(self, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
+        """Returns hidden states (rows, length, width), or (wanted, width)."""
         hidden, layout = self.embed(batch), layout_of(batch, self.shape.width // self.shape.heads)
-        for layer in self.layers:
-            hidden = layer(hidden, layout)
+        for number, layer in enumerate(self.layers, 1):
+            hidden = layer(hidden, layout, wanted if number == self.shape.layers else None)
         return hidden

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasklm.encoders.attention import Layout, attend, layout_of
-from tasklm.encoders.base import ENCODERS, Shape
+from tasklm.encoders.base import ENCODERS, Shape, pick
 from tasklm.encoders.weights import draw_encoder, shrink_outputs
 from tasklm.errors import RecipeError
 from tasklm.tokens.batches import TokenBatch
@@ -47,12 +47,12 @@ class ModernLayer(nn.Module):
         self.down = nn.Linear(shape.feedforward, shape.width, bias=False)
         self.dropout = nn.Dropout(shape.dropout)
 
-    def forward(self, hidden: Tensor, layout: Layout, angles: tuple[Tensor, Tensor]) -> Tensor:
-        """Returns hidden states of the same shape (rows, length, width)."""
+    def forward(self, hidden: Tensor, layout: Layout, angles: tuple[Tensor, Tensor], wanted: Tensor | None) -> Tensor:
+        """Returns hidden states of the same shape (rows, length, width), or (wanted, width)."""
         rows, length, width = hidden.shape
         split = self.query_key_value(self.attention_norm(hidden)).view(rows, length, 3, self.heads, width // self.heads)
         turned = torch.cat((rotate(split[:, :, :2], angles), split[:, :, 2:]), dim=2)
-        hidden = hidden + self.dropout(self.attention_out(attend(turned, layout)))
+        hidden = pick(hidden, wanted) + self.dropout(self.attention_out(pick(attend(turned, layout), wanted)))
         inner, gate = self.up(self.norm(hidden)).chunk(2, dim=-1)
         added: Tensor = self.dropout(self.down(functional.gelu(inner) * gate))
         return hidden + added
@@ -81,11 +81,11 @@ class Modern(nn.Module):
         draw_encoder(self, shape)
         shrink_outputs([part for layer in layers for part in (layer.attention_out, layer.down)], shape.layers)
 
-    def forward(self, batch: TokenBatch) -> Tensor:
-        """Returns hidden states (rows, length, width)."""
+    def forward(self, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
+        """Returns hidden states (rows, length, width), or (wanted, width)."""
         hidden = self.projection(self.dropout(self.norm(self.token(batch.ids))))
         layout, angles = layout_of(batch, self.head_width), rotary_angles(batch.positions, self.head_width)
-        for layer in self.layers:
-            hidden = layer(hidden, layout, angles)
+        for number, layer in enumerate(self.layers, 1):
+            hidden = layer(hidden, layout, angles, wanted if number == self.shape.layers else None)
         out: Tensor = self.last_norm(hidden)
         return out

@@ -41,7 +41,7 @@ class MaskedLanguageModel(nn.Module):
     def forward(self, encoder: Encoder, corrupted: Corrupted) -> Tensor:
         """Returns the cross-entropy summed over the picked tokens; logits exist at these alone."""
         places, answers = corrupted.places()
-        hidden = encoder(corrupted.batch).flatten(0, 1)[places]  # (targets, width)
+        hidden = encoder(corrupted.batch, places)  # (targets, width)
         hidden = self.norm(functional.gelu(self.dense(hidden), approximate=self.gelu))
         logits = functional.linear(hidden, encoder.token.weight, self.bias)  # (targets, vocabulary)
         return functional.cross_entropy(logits.float(), answers, reduction="sum")

@@ -37,9 +37,10 @@ class Task(Protocol):
         ...
 
     def head(self, width: int, dropout: float) -> nn.Module:
-        """Returns a fresh head: (hidden states (rows, length, width), columns of first tokens or None) → outputs (rows, …).
+        """Returns a fresh head: hidden states → outputs.
 
-        `firsts` (rows, places) says where the examples of packed rows begin; the outputs are then (rows, places, …).
+        Where `head.reads_firsts`, the states are those of the examples' first tokens, (examples, width), in the order of the
+        targets; else of all tokens, (rows, length, width).
         """
         ...
 

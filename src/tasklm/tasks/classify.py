@@ -19,6 +19,8 @@ from tasklm.tasks.metrics import METRICS
 class ClassHead(nn.Module):
     """Reads the first token: Linear, GELU, Linear (TLM section 3)."""
 
+    reads_firsts = True
+
     def __init__(self, width: int, classes: int, dropout: float) -> None:
         super().__init__()
         self.dense = nn.Linear(width, width)
@@ -28,12 +30,9 @@ class ClassHead(nn.Module):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, hidden: Tensor, firsts: Tensor | None = None) -> Tensor:
-        """Returns logits (rows, classes), or (rows, places, classes) of packed rows."""
-        rows = torch.arange(len(hidden), device=hidden.device)
-        first = hidden[:, 0] if firsts is None else hidden[rows[:, None], firsts]
-        first = self.dropout(first)
-        logits: Tensor = self.out(self.dropout(functional.gelu(self.dense(first))))
+    def forward(self, first: Tensor) -> Tensor:
+        """Returns logits (examples, classes) from the states of first tokens (examples, width)."""
+        logits: Tensor = self.out(self.dropout(functional.gelu(self.dense(self.dropout(first)))))
         return logits
 
 
@@ -73,7 +72,7 @@ class Classify:
         return ClassHead(width, len(self.labels), dropout)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return functional.cross_entropy(outputs.float().flatten(0, -2), targets.flatten(), reduction="sum")
+        return functional.cross_entropy(outputs.float(), targets.flatten(), reduction="sum")
 
     def decode(self, outputs: Tensor) -> np.ndarray:
         return np.asarray(outputs.argmax(-1).cpu().numpy())

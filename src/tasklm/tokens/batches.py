@@ -31,6 +31,12 @@ class TokenBatch:
     bounds: Tensor | None = None  # (pieces + 1,) int32: where pieces begin in the flattened batch, and its end; None: not counted
     longest: int = 0  # tokens that the longest piece may have, where `bounds` is given
 
+    def first_places(self) -> Tensor:
+        """Returns where examples begin in the flattened batch, (rows,) or (rows · places,)."""
+        rows, length = self.ids.shape
+        starts = torch.arange(0, rows * length, length, device=self.ids.device)
+        return starts if self.firsts is None else (starts[:, None] + self.firsts).flatten()
+
     def to(self, device: torch.device) -> TokenBatch:
         """Returns the batch on a device."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))

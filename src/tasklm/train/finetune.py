@@ -46,7 +46,7 @@ class FinetuneStage:
         batch = self.stream.next()
         rows, length = batch.ids.shape
         examples = examples_of(batch)
-        flops = self.cost.training(rows * length, 0, length, answers=examples, outputs=len(self.task.labels))
+        flops = self.cost.training(rows * length, 0, length, wanted=examples, answers=examples, outputs=len(self.task.labels))
         work = JointBatch(None, batch, self.machine.counts_pieces(length))
         return Step(work, self._compute, {"task": examples}, {"task": 1.0}, rows * length, flops, self.position())
 

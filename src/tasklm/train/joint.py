@@ -21,6 +21,7 @@ from tasklm.tokens.examples import ExampleStream
 from tasklm.tokens.masking import NONE
 from tasklm.train.hardware import Machine
 from tasklm.train.loop import Step, step_seed
+from tasklm.train.model import task_outputs
 
 
 @dataclass
@@ -77,7 +78,7 @@ class JointModel(nn.Module):
     def task_loss(self, task: TokenBatch) -> Tensor:
         """Returns the task's loss, summed over the examples."""
         assert task.targets is not None
-        return self.task.loss(self.head(self.encoder(task), task.firsts), task.targets)
+        return self.task.loss(task_outputs(self.encoder, self.head, task), task.targets)
 
     def internal_losses(self, task: TokenBatch, text: Corrupted) -> tuple[Tensor, Tensor]:
         """Returns both losses on the same examples."""
@@ -129,9 +130,11 @@ class JointStage:
     def _flops(self, text: Corrupted | None, task: TokenBatch | None) -> float:
         flops = 0.0
         if text is not None:
-            flops += self.cost.training(text.batch.ids.numel(), text.targets(), text.batch.ids.shape[1])
+            targets = text.targets()
+            flops += self.cost.training(text.batch.ids.numel(), targets, text.batch.ids.shape[1], wanted=targets)
         if task is not None:
-            flops += self.cost.training(task.ids.numel(), 0, task.ids.shape[1], answers=examples_of(task), outputs=self.outputs)
+            count = examples_of(task)
+            flops += self.cost.training(task.ids.numel(), 0, task.ids.shape[1], wanted=count, answers=count, outputs=self.outputs)
         return flops
 
     def _compute_external(self, batch: JointBatch) -> dict[str, Tensor]:

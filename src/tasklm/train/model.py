@@ -39,8 +39,13 @@ class TaskModel(nn.Module):
 
     def forward(self, batch: TokenBatch) -> Tensor:
         """Returns the head's outputs."""
-        outputs: Tensor = self.head(self.encoder(batch), batch.firsts)
-        return outputs
+        return task_outputs(self.encoder, self.head, batch)
+
+
+def task_outputs(encoder: nn.Module, head: Any, batch: TokenBatch) -> Tensor:
+    """Returns a head's outputs on a batch; the encoder computes what the head reads."""
+    outputs: Tensor = head(encoder(batch, batch.first_places() if head.reads_firsts else None))
+    return outputs
 
 
 def new_encoder(name: str, shape: Shape) -> Any:

@@ -18,17 +18,20 @@ SQUARE = {"cuda": 8192, "cpu": 2048}  # side of the matrices that show the ceili
 
 def seconds_per_step(stage: Stage, rule: Rule, machine: Machine, seconds: float, least: int = 4) -> float:
     """Returns the seconds of one step of a stage, which is spoilt by it: make another one to train."""
-    steps = Loop(stage, make_optimiser(stage.module, rule), Schedule("linear", 1_000_000, 0.0), Settings(1.0, 0, 0.0), None, machine).run()
-    for _ in range(WARM_COMPILED if machine.compiles else WARM):
-        next(steps)
-    machine.synchronize()
-    started, done = time.perf_counter(), 0
-    while done < least or time.perf_counter() - started < seconds:
-        next(steps)
-        done += 1
-    machine.synchronize()
-    spent = time.perf_counter() - started
-    steps.close()  # type: ignore[attr-defined]
+    with machine.ranks.by_itself():
+        steps = Loop(
+            stage, make_optimiser(stage.module, rule), Schedule("linear", 1_000_000, 0.0), Settings(1.0, 0, 0.0), None, machine
+        ).run()
+        for _ in range(WARM_COMPILED if machine.compiles else WARM):
+            next(steps)
+        machine.synchronize()
+        started, done = time.perf_counter(), 0
+        while done < least or time.perf_counter() - started < seconds:
+            next(steps)
+            done += 1
+        machine.synchronize()
+        spent = time.perf_counter() - started
+        steps.close()  # type: ignore[attr-defined]
     return spent / done
 
 

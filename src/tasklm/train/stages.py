@@ -92,7 +92,8 @@ def accumulation(parts: Ingredients, settings: Train | Finetune, batch: int) -> 
         """An internal batch runs the encoder twice: on the task, and on the same text with masks."""
         tokens = rows * length
         how = {"bf16": machine.bf16, "compiled": machine.compiles, "dropout": settings.dropout > 0}
-        memory = training_bytes(cost, tokens, round(rate * tokens), length, optimiser=settings.optimiser, **how)
+        read = round(rate * tokens) or rows
+        memory = training_bytes(cost, tokens, round(rate * tokens), length, wanted=read, optimiser=settings.optimiser, **how)
         return memory.total + (memory.activations if rate else 0.0)
 
     return micro_batch_for(-(-batch // machine.ranks.count), bytes_of, free)
