@@ -14,6 +14,7 @@ from tasklm.encoders import attention
 from tasklm.encoders.attention import layout_of
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.tokens.batches import TokenBatch
+from tasklm.tokens.packing import TILE, tile_starts
 from tests.encoders.samples import packed, rows_of, stir, texts
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernels run on GPUs alone")
@@ -54,7 +55,7 @@ def error_of(found: Tensor, wanted: Tensor) -> float:
 
 def mix(query_key_value: Tensor, pieces: Tensor) -> Tensor:
     assert attention.row_attention is not None, "triton is not installed, though PyTorch for GPUs brings it"
-    return attention.row_attention(query_key_value, pieces)
+    return attention.row_attention(query_key_value, pieces, None)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -77,6 +78,26 @@ def test_row_attention_is_attention_inside_pieces_on_a_gpu(length: int, width: i
         assert error_of(ours.grad[:, :, part], theirs.grad[:, :, part]) < 1.5e-2, name
 
 
+def test_tiles_of_short_pieces_give_what_whole_rows_give_on_a_gpu() -> None:
+    torch.manual_seed(0)
+    pieces = torch.zeros(3, 256, dtype=torch.long)
+    for row, sizes in enumerate(((100, 90, 20, 30), (128, 5, 60), (7, 128, 121))):
+        pieces[row, : sum(sizes)] = torch.repeat_interleave(torch.arange(1, len(sizes) + 1), torch.tensor(sizes))
+    tiles = torch.from_numpy(tile_starts(pieces.numpy(), TILE)).cuda()
+    given = torch.randn(3, 256, 3, 3, 64, device="cuda").bfloat16()
+    outcomes = []
+    for chosen in (None, tiles):
+        own = given.clone().requires_grad_()
+        assert attention.row_attention is not None
+        mixed = attention.row_attention(own, pieces.cuda(), chosen)
+        mixed.float().sin().sum().backward()
+        outcomes.append((mixed.detach(), own.grad))
+    real = pieces > 0
+    for whole, tiled in zip(*outcomes, strict=True):
+        assert tiled is not None and whole is not None and bool(tiled.isfinite().all())
+        assert error_of(tiled[real.cuda()], whole[real.cuda()]) < 1e-2
+
+
 def test_row_attention_does_not_look_across_pieces_on_a_gpu() -> None:
     """Exactly: what stands in one piece changes no bit of another, nor of its gradient."""
     torch.manual_seed(0)
@@ -95,7 +116,7 @@ def test_row_attention_does_not_look_across_pieces_on_a_gpu() -> None:
 def test_row_attention_passes_pytorchs_own_checks_on_a_gpu() -> None:
     query_key_value = torch.randn(2, 40, 3, 2, 32, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")  # not of changing shapes: rows have one length
-    torch.library.opcheck(attention.row_attention, (query_key_value, pieces_of(2, 40, 0).cuda()), test_utils=checks)
+    torch.library.opcheck(attention.row_attention, (query_key_value, pieces_of(2, 40, 0).cuda(), None), test_utils=checks)
 
 
 def test_the_layout_is_that_of_the_fastest_kernel_on_a_gpu() -> None:

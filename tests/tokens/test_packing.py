@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasklm.tokens.packing import SHORTEST, fill_rows, first_fit, plan_rows
+from tasklm.tokens.packing import SHORTEST, fill_rows, first_fit, plan_rows, tile_starts
 
 CLS, SEP, PAD = 1, 2, 0
 
@@ -81,3 +81,21 @@ def test_rows_are_filled_by_hand() -> None:
     assert positions.tolist() == [[*range(5), *range(11)], [*range(13), 0, 0, 0], [*range(4), *[0] * 12]]
     again = fill_rows(plan, np.array([2, 0]), tokens, 16, CLS, SEP, PAD)  # some rows, in another order
     assert np.array_equal(again[0], ids[[2, 0]]) and np.array_equal(again[1], pieces[[2, 0]])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.integers(1, 9), max_size=12), min_size=1, max_size=4), st.integers(9, 16))
+def test_tiles_hold_whole_pieces_and_all_tokens(sizes: list[list[int]], most: int) -> None:
+    length = max(1, *(sum(row) for row in sizes)) + 3
+    pieces = np.zeros((len(sizes), length), np.int64)
+    for row, lengths in enumerate(sizes):
+        pieces[row, : sum(lengths)] = np.repeat(np.arange(1, len(lengths) + 1), lengths)
+    starts = tile_starts(pieces, most)
+    assert starts[0] == 0 and starts[-1] == pieces.size and len(starts) == len(sizes) * (2 * length // most + 1) + 1
+    counts = np.diff(starts)
+    assert counts.min() >= 0 and counts.max() <= most
+    for start in starts[starts < pieces.size].tolist():  # at the head of a row, of a piece, or inside padding
+        row, column = divmod(start, length)
+        assert column == 0 or pieces[row, column] != pieces[row, column - 1] or pieces[row, column] == 0
+    rows = starts[:-1][counts > 0] // length
+    assert ((starts[1:][counts > 0] - 1) // length == rows).all()  # no tile is part of two rows

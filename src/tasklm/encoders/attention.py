@@ -31,7 +31,8 @@ LONGEST_ROW = 0 if row_attention is None else 256  # … and tokens of a row tha
 class Layout:
     """Which tokens of a batch may look at one another: by pieces, by a mask, by the bounds of pieces, or (all None) all of a row."""
 
-    pieces: Tensor | None = None  # (rows, length) int64: for rows short enough for the kernels of row_attention
+    pieces: Tensor | None = None  # (rows, length) int64: for rows or tiles short enough for the kernels of row_attention
+    tiles: Tensor | None = None  # (tiles + 1,) int32: where tiles of several pieces begin in the flattened batch, then its end
     mask: Tensor | None = None  # (rows, 1, length, length) bool
     bounds: Tensor | None = None  # (pieces + 1,) int32: where pieces begin in the flattened batch, then its end
     longest: int = 0  # tokens that the longest piece may have
@@ -46,9 +47,9 @@ def layout_of(batch: TokenBatch, head_width: int) -> Layout:
     pieces = batch.pieces
     if batch.bounds is not None:
         return Layout(bounds=batch.bounds, longest=batch.longest)
-    short = pieces.shape[1] <= LONGEST_ROW and head_width in HEAD_WIDTHS
-    if short and pieces.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
-        return Layout(pieces=pieces)
+    short = (pieces.shape[1] <= LONGEST_ROW or batch.tiles is not None) and head_width in HEAD_WIDTHS
+    if row_attention is not None and short and pieces.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
+        return Layout(pieces=pieces, tiles=batch.tiles)
     if pieces.device.type == "cpu" and not torch.compiler.is_compiling() and bool((pieces == 1).all()):
         return Layout()
     return Layout(mask=pieces[:, None, :, None] == pieces[:, None, None, :])
@@ -61,7 +62,7 @@ def attend(query_key_value: Tensor, layout: Layout) -> Tensor:
     takes three to four times as long there.
     """
     if layout.pieces is not None:
-        return cast(Tensor, row_attention(query_key_value.contiguous(), layout.pieces)).flatten(2)
+        return cast(Tensor, row_attention(query_key_value.contiguous(), layout.pieces, layout.tiles)).flatten(2)
     query, key, value = query_key_value.unbind(2)
     if layout.bounds is not None:
         return _attend_in_bounds(query, key, value, layout.bounds, layout.longest).flatten(2)

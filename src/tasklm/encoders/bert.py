@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from tasklm.encoders.activation import linear_gelu
 from tasklm.encoders.attention import Layout, attend, layout_of
 from tasklm.encoders.base import ENCODERS, Shape, pick
 from tasklm.encoders.embeddings import EPSILON, SummedEmbeddings
@@ -36,7 +36,7 @@ class BertLayer(nn.Module):
         split = self.query_key_value(hidden).view(rows, length, 3, self.heads, width // self.heads)
         added = self.dropout(self.attention_out(pick(attend(split, layout), wanted)))
         hidden = self.attention_norm(pick(hidden, wanted) + added).to(added.dtype)  # in bf16 where products are, also where norms give fp32
-        inner = functional.gelu(self.up(hidden), approximate=self.gelu)
+        inner = linear_gelu(self.up, hidden, self.gelu)
         added = self.dropout(self.down(inner))
         return torch.as_tensor(self.norm(hidden + added), dtype=added.dtype)
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasklm.tokens.packing import Plan, fill_rows, plan_rows
+from tasklm.tokens.packing import TILE, Plan, fill_rows, plan_rows, tile_starts
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import Vocabulary
 
@@ -29,7 +29,8 @@ class TokenBatch:
     segments: Tensor | None = None  # (rows, length) int64: 0 or 1 in pairs of texts; None: all 0
     firsts: Tensor | None = None  # (rows, places) int64: columns where examples begin; None: one example a row, at column 0
     bounds: Tensor | None = None  # (pieces + 1,) int32: where pieces begin in the flattened batch, and its end; None: not counted
-    longest: int = 0  # tokens that the longest piece may have, where `bounds` is given
+    longest: int = 0  # tokens that the longest piece may have; 0: as many as a row
+    tiles: Tensor | None = None  # (tiles + 1,) int32: where tiles of whole pieces begin in the flattened batch, and its end
 
     def first_places(self) -> Tensor:
         """Returns where examples begin in the flattened batch, (rows,) or (rows · places,)."""
@@ -48,10 +49,21 @@ class TokenBatch:
     def part(self, number: int, parts: int) -> TokenBatch:
         """Returns one of `parts` micro-batches of nearly equal size; some are empty where there are fewer rows.
 
-        Bounds are counted after cutting, not before.
+        Bounds and tiles are counted after cutting, not before.
         """
-        assert self.bounds is None
+        assert self.bounds is None and self.tiles is None
         return self._each(lambda tensor: tensor.tensor_split(parts)[number])
+
+    @property
+    def tiled(self) -> bool:
+        """Returns whether its rows are longer than a tile, and none of its pieces is."""
+        return 0 < self.longest <= TILE < self.ids.shape[1]
+
+    def counted(self) -> TokenBatch:
+        """Returns the batch with its tiles or else with the bounds of its pieces, in an array whose size depends on its shape alone."""
+        if self.tiled:
+            return replace(self, tiles=torch.from_numpy(tile_starts(self.pieces.numpy(), TILE)))
+        return self.with_bounds()
 
     def with_bounds(self) -> TokenBatch:
         """Returns the batch with the bounds of its pieces, in an array whose size depends on the batch's shape alone."""
@@ -62,7 +74,7 @@ class TokenBatch:
         found = np.flatnonzero(begins)
         bounds = np.full(max(rows * (length // SHORTEST_PIECE + 2), len(found)) + 1, rows * length, np.int32)
         bounds[: len(found)] = found
-        return replace(self, bounds=torch.from_numpy(bounds), longest=length)
+        return replace(self, bounds=torch.from_numpy(bounds), longest=self.longest or length)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> TokenBatch:
         values = {field.name: getattr(self, field.name) for field in fields(self)}

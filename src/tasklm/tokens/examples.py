@@ -17,7 +17,7 @@ from tasklm.tokens.tokenizer import Vocabulary
 BUCKET = 16  # batches whose examples are dealt out together, by their lengths
 MOST = 24  # examples that share a packed row
 TRIED_EPOCHS, TRIED_BATCHES = 24, 2000  # at most, for the shape that all packed batches get
-LONG_ROW = 1.1  # cost of a token in a packed row of twice the longest example, beside one in a row of once it
+LONG_ROW = 1.04  # cost of a token in a packed row of twice the longest example, beside one in a row of once it
 
 
 class EncodedExamples:
@@ -63,7 +63,7 @@ class EncodedExamples:
             targets = self.targets[torch.from_numpy(np.maximum(source, 0))]
             targets[torch.from_numpy(source < 0)] = NONE
         ids_, pieces_, positions_, firsts_ = (torch.from_numpy(array) for array in (ids, pieces, positions, firsts))
-        return TokenBatch(ids_, pieces_, positions_, targets, firsts=firsts_)
+        return TokenBatch(ids_, pieces_, positions_, targets, firsts=firsts_, longest=self.length)
 
     def in_order(self, batch: int) -> Iterator[tuple[np.ndarray, TokenBatch]]:
         """Yields every example once, padded, sorted by length, with the numbers of the examples."""

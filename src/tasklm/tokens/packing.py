@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
+TILE = 128  # tokens whose attention one program of a GPU computes at once
 SHORTEST = 8  # a rest of a row shorter than this stays padding: too little context to learn from
 
 
@@ -95,3 +96,32 @@ def first_fit(lengths, length, most):  # type: ignore[no-untyped-def]
         held[row] += 1
         where[piece] = row
     return where
+
+
+@njit(cache=True, nogil=True)
+def tile_starts(pieces, most):  # type: ignore[no-untyped-def]
+    """Returns where tiles of at most `most` tokens begin in the flattened batch (int32), then its end, repeated to one size.
+
+    Neighbouring pieces of a row share a tile as long as they fit; two tiles that follow one another hold more than `most`
+    tokens together, so that a row has at most 2 · length / most + 1 of them. Padding longer than a tile is cut.
+    """
+    rows, length = pieces.shape
+    starts = np.full(rows * (2 * length // most + 1) + 1, rows * length, np.int32)
+    tiles = 0
+    for row in range(rows):
+        tile, piece = 0, 0  # where they begin
+        starts[tiles] = row * length
+        tiles += 1
+        for column in range(1, length + 1):
+            if column < length and pieces[row, column] == pieces[row, column - 1]:
+                continue
+            if column - tile > most and piece > tile:
+                tile = piece
+                starts[tiles] = row * length + tile
+                tiles += 1
+            while column - tile > most:
+                tile += most
+                starts[tiles] = row * length + tile
+                tiles += 1
+            piece = column
+    return starts

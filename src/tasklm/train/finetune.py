@@ -47,7 +47,7 @@ class FinetuneStage:
         rows, length = batch.ids.shape
         examples = examples_of(batch)
         flops = self.cost.training(rows * length, 0, length, wanted=examples, answers=examples, outputs=len(self.task.labels))
-        work = JointBatch(None, batch, self.machine.counts_pieces(length))
+        work = JointBatch(None, batch, self.machine.counts_pieces(batch))
         return Step(work, self._compute, {"task": examples}, {"task": 1.0}, rows * length, flops, self.position())
 
     def _compute(self, batch: JointBatch) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ import torch
 from tasklm.encoders.attention import LONGEST_ROW
 from tasklm.errors import RecipeError
 from tasklm.recipe import Hardware
+from tasklm.tokens.batches import TokenBatch
 from tasklm.train.parallel import ALONE, Ranks, join
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -35,9 +36,9 @@ class Machine:
         """Returns the context in which forward passes run: bf16 matrix products where the hardware has them."""
         return torch.autocast(self.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext()
 
-    def counts_pieces(self, length: int) -> bool:
-        """Returns whether batches of this length carry the bounds of their pieces: for PyTorch's attention over long rows on a GPU."""
-        return self.device.type == "cuda" and self.bf16 and length > LONGEST_ROW
+    def counts_pieces(self, batch: TokenBatch) -> bool:
+        """Returns whether a batch must say where its tiles or its pieces are: for attention over long rows on a GPU."""
+        return self.device.type == "cuda" and self.bf16 and (batch.tiled or batch.ids.shape[1] > LONGEST_ROW)
 
     def compiled(self, function: Function, graphs: bool) -> Function:
         """Returns the function compiled for one shape of its inputs, where this machine compiles.

@@ -30,7 +30,7 @@ class JointBatch:
 
     text: Corrupted | None
     task: TokenBatch | None
-    counted: bool = False  # whether the device gets the bounds of the pieces
+    counted: bool = False  # whether the device gets tiles or the bounds of pieces
 
     def __len__(self) -> int:
         batch = self.task if self.text is None else self.text.batch
@@ -44,11 +44,11 @@ class JointBatch:
         return JointBatch(text, task, self.counted)
 
     def to(self, device: torch.device) -> JointBatch:
-        """Returns it on a device, with the bounds of its pieces where they are counted."""
+        """Returns it on a device, with its tiles or the bounds of its pieces where they are counted."""
         text, task = self.text, self.task
         if self.counted:
-            text = None if text is None else Corrupted(text.batch.with_bounds(), text.picked, text.answers)
-            task = None if task is None else task.with_bounds()
+            text = None if text is None else Corrupted(text.batch.counted(), text.picked, text.answers)
+            task = None if task is None else task.counted()
         return JointBatch(None if text is None else text.to(device), None if task is None else task.to(device))
 
     def pinned(self) -> JointBatch:
@@ -112,7 +112,7 @@ class JointStage:
         if step % (self.rho1 + 1) == 0 or self.external is None:
             return self._internal(self.internal.next(), seed)
         text = self.module.objective.corrupt(self.external.next(), seed)  # type: ignore[operator]
-        batch, targets = JointBatch(text, None, self._counted(text.batch)), {"lm": text.targets()}
+        batch, targets = JointBatch(text, None, self.machine.counts_pieces(text.batch)), {"lm": text.targets()}
         return Step(batch, self._compute_external, targets, {"lm": 1.0}, text.batch.ids.numel(), self._flops(text, None), self.position())
 
     def _internal(self, task: TokenBatch, seed: int) -> Step:
@@ -121,11 +121,8 @@ class JointStage:
         if text is not None:
             targets["lm on task"], weights["lm on task"] = text.targets(), self.rho2 / (self.rho2 + 1.0)
         tokens = task.ids.numel() * (2 if text is not None else 1)
-        batch = JointBatch(text, task, self._counted(task))
+        batch = JointBatch(text, task, self.machine.counts_pieces(task))
         return Step(batch, self._compute_internal, targets, weights, tokens, self._flops(text, task), self.position())
-
-    def _counted(self, batch: TokenBatch) -> bool:
-        return self.machine.counts_pieces(batch.ids.shape[1])
 
     def _flops(self, text: Corrupted | None, task: TokenBatch | None) -> float:
         flops = 0.0

@@ -204,11 +204,10 @@ class Loop:
         means = ranks.sum(torch.stack(list(losses.values())))
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         norm = nn.utils.get_total_norm(gradients)
-        if self.settings.clip:
-            nn.utils.clip_grads_with_norm_(self._parameters, self.settings.clip, norm)
+        divisor = (norm / self.settings.clip).clamp(min=1.0) if self.settings.clip else None
         skip = (~(norm.isfinite() & means.isfinite().all())).float()
         share = self.at.lowered * self.schedule.share(self.at.step)
-        self.optimiser.step(share, skip)
+        self.optimiser.step(share, skip, divisor)
         if self.average is not None:
             self.average.update(skip)
         self.optimiser.zero_grad()

@@ -33,6 +33,7 @@ class FusedAdamW(torch.optim.AdamW):
     """AdamW in one fused kernel, with its state made at once and a step that can be called off on the device."""
 
     found_inf: Tensor | None = None  # torch's name: where this is 1, its kernel changes nothing and takes the step count back
+    grad_scale: Tensor | None = None  # torch's name: its kernel divides the gradients by it
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group of parameters with their state: moments of 0 and no step done."""
@@ -63,10 +64,11 @@ class Optimiser:
         self._peaks = [(group, group["lr"]) for part in parts for group in part.param_groups]
         self._names = names
 
-    def step(self, share: float, skip: Tensor | None = None) -> None:
+    def step(self, share: float, skip: Tensor | None = None, divisor: Tensor | None = None) -> None:
         """Does one step at `share` of every peak rate; changes nothing at all where `skip` (0-dim, float, on the device) is 1.
 
-        AdamW looks at `skip` on the device. LAMB and Muon read it, and so wait for the device.
+        Gradients count as if divided by `divisor` (0-dim as well), and may be left so. AdamW looks at both on the device. LAMB and
+        Muon read `skip`, and so wait for the device.
         """
         for group, peak in self._peaks:
             group["lr"] = peak * share
@@ -76,7 +78,11 @@ class Optimiser:
             skip = None
         for part in self._parts:
             if isinstance(part, FusedAdamW):
-                part.found_inf = skip
+                part.found_inf, part.grad_scale = skip, divisor
+            elif divisor is not None:
+                torch._foreach_div_(
+                    [weight.grad for group in part.param_groups for weight in group["params"] if weight.grad is not None], divisor
+                )
             part.step()
 
     def zero_grad(self) -> None:

@@ -1,0 +1,120 @@
+"""GELU of a linear map's output plus its bias, as two GPU kernels in Triton, which comes with PyTorch.
+
+Compiled code reads the wide inner states once for GELU's gradient and again for the bias's, and computes erf with the
+care that 32 bits ask for. Here one pass gives both gradients, and erf comes from a formula that is right to 2e-7, which
+16-bit numbers cannot tell from exact.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+# Rows that a program takes, and rows and columns that it has at hand at once: measured best on an H200.
+FORWARD, BACKWARD = (4, 4, 1024), (32, 2, 1024)
+
+
+@triton.jit
+def _normal(value):  # type: ignore[no-untyped-def]
+    """Returns the cumulative distribution and the density of the normal distribution.
+
+    erf by Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26.
+    """
+    distance = tl.abs(value) * 0.7071067811865476
+    t = 1.0 / (1.0 + 0.3275911 * distance)
+    power = tl.exp(-distance * distance)
+    polynomial = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t
+    tail = 0.5 * polynomial * power
+    return tl.where(value > 0, 1.0 - tail, tail), 0.3989422804014327 * power
+
+
+@triton.jit
+def _forward(inner_at, bias_at, out_at, rows, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+    first = tl.program_id(0).to(tl.int64) * ROWS
+    inner_at += first * WIDTH
+    out_at += first * WIDTH
+    rows -= first
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    bias = tl.load(bias_at + column, mask=column < WIDTH, other=0.0).to(tl.float32)
+    for start in range(0, ROWS, BLOCK):
+        row = start + tl.arange(0, BLOCK)
+        here = (row < rows)[:, None] & (column < WIDTH)[None, :]
+        place = row[:, None] * WIDTH + column[None, :]
+        value = tl.load(inner_at + place, mask=here, other=0.0).to(tl.float32) + bias[None, :]
+        share, _ = _normal(value)
+        tl.store(out_at + place, (value * share).to(out_at.dtype.element_ty), mask=here)
+
+
+@triton.jit
+def _backward(  # type: ignore[no-untyped-def]
+    inner_at,
+    bias_at,
+    gradient_at,
+    result_at,
+    sums_at,
+    rows,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    first = tl.program_id(0).to(tl.int64) * ROWS
+    inner_at += first * WIDTH
+    gradient_at += first * WIDTH
+    result_at += first * WIDTH
+    rows -= first
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    bias = tl.load(bias_at + column, mask=column < WIDTH, other=0.0).to(tl.float32)
+    sums = tl.zeros((BLOCK, COLUMNS), tl.float32)
+    for start in range(0, ROWS, BLOCK):
+        row = start + tl.arange(0, BLOCK)
+        here = (row < rows)[:, None] & (column < WIDTH)[None, :]
+        place = row[:, None] * WIDTH + column[None, :]
+        value = tl.load(inner_at + place, mask=here, other=0.0).to(tl.float32) + bias[None, :]
+        gradient = tl.load(gradient_at + place, mask=here, other=0.0).to(tl.float32)
+        share, density = _normal(value)
+        result = gradient * (share + value * density)
+        tl.store(result_at + place, result.to(result_at.dtype.element_ty), mask=here)
+        sums += result
+    tl.store(sums_at + tl.program_id(0) * WIDTH + column, tl.sum(sums, 0), mask=column < WIDTH)
+
+
+def _grid(inner: Tensor, rows: int, columns: int) -> tuple[int, int]:
+    return triton.cdiv(inner.shape[0], rows), triton.cdiv(inner.shape[1], columns)
+
+
+@torch.library.triton_op("tasklm::biased_gelu", mutates_args=())
+def biased_gelu(inner: Tensor, bias: Tensor) -> Tensor:
+    """Returns gelu(inner + bias): contiguous (tokens, width) and (width,) → (tokens, width)."""
+    out, (rows, _, columns) = torch.empty_like(inner), FORWARD
+    kernel = torch.library.wrap_triton(_forward)
+    kernel[_grid(inner, rows, columns)](inner, bias, out, *inner.shape, *FORWARD)
+    return out
+
+
+@torch.library.triton_op("tasklm::biased_gelu_gradient", mutates_args=())
+def biased_gelu_gradient(inner: Tensor, bias: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the gradient of the inner states, and that of the bias in parts, (parts, width), still to be summed."""
+    result, (rows, _, columns) = torch.empty_like(inner), BACKWARD
+    grid = _grid(inner, rows, columns)
+    sums = torch.empty((grid[0], inner.shape[1]), dtype=torch.float32, device=inner.device)
+    kernel = torch.library.wrap_triton(_backward)
+    kernel[grid](inner, bias, gradient, result, sums, *inner.shape, *BACKWARD)
+    return result, sums
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _differentiate(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    inner, bias = ctx.saved_tensors
+    result, sums = biased_gelu_gradient(inner, bias, gradient.contiguous())
+    return result, sums.sum(0).to(bias.dtype)
+
+
+biased_gelu.register_autograd(_differentiate, setup_context=_keep)

@@ -1,0 +1,76 @@
+"""The Triton kernels, run by Triton's interpreter on a CPU in fp32, beside PyTorch: prints the largest differences.
+
+test_interpreted_kernels.py runs it in a process of its own: the interpreter is chosen when Triton is imported.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tasklm.encoders.kernels import biased_gelu as gelu
+from tasklm.encoders.kernels import row_attention as rows
+from tasklm.tokens.packing import TILE, tile_starts
+
+NOTHING = float("nan")  # what no program wrote must not pass for a result
+
+
+def pieces_of(length: int, *sizes: tuple[int, ...]) -> Tensor:
+    """Returns rows with pieces of these sizes, and padding."""
+    pieces = torch.zeros(len(sizes), length, dtype=torch.long)
+    for row, lengths in enumerate(sizes):
+        pieces[row, : sum(lengths)] = torch.repeat_interleave(torch.arange(1, len(lengths) + 1), torch.tensor(lengths))
+    return pieces
+
+
+def attention_error(pieces: Tensor, width: int, tiled: bool) -> float:
+    """Returns the largest difference in mixed values and gradients; padding is left out where tiles cut it."""
+    torch.manual_seed(0)
+    (count, length), heads = pieces.shape, 2
+    given, weights = torch.randn(count, length, 3, heads, width, requires_grad=True), torch.randn(count, length, heads, width)
+    query, key, value = (part.transpose(1, 2) for part in given.unbind(2))
+    mask = pieces[:, None, :, None] == pieces[:, None, None, :]
+    wanted = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
+    wanted.backward(weights)
+    tiles = torch.from_numpy(tile_starts(pieces.numpy(), TILE)) if tiled else None
+    starts = pieces if tiles is None else tiles
+    states = given.detach()
+    mixed, gradient = torch.full_like(weights, NOTHING), torch.full_like(states, NOTHING)
+    constants, (programs, groups, group) = rows._constants(states, tiles), rows._grid(states, tiles)
+    block = constants[-1] if constants[-1] <= rows.SHORT else rows.BLOCK_OF_LONG
+    rows._forward[(programs, groups)](states, pieces, starts, mixed, *constants, block, group)
+    if constants[-1] <= rows.SHORT:
+        rows._backward[(programs, groups)](states, pieces, starts, weights, gradient, *constants, group)
+    else:
+        rows._backward_of_long[(programs, heads)](states, pieces, weights, gradient, *constants, block)
+    real = pieces > 0 if tiled else torch.ones_like(pieces, dtype=torch.bool)
+    assert given.grad is not None and bool(mixed.isfinite().all() and gradient.isfinite().all())
+    return max(float((mixed - wanted)[real].abs().max()), float((gradient - given.grad)[real].abs().max()))
+
+
+def gelu_error(tokens: int, width: int) -> float:
+    """Returns the largest difference in values and gradients, the bias's as a share of the tokens."""
+    torch.manual_seed(0)
+    inner, bias = (3 * torch.randn(tokens, width)).requires_grad_(), torch.randn(width, requires_grad=True)
+    weights = torch.randn(tokens, width)
+    wanted = functional.gelu(inner + bias)
+    wanted.backward(weights)
+    out, result = torch.full_like(weights, NOTHING), torch.full_like(weights, NOTHING)
+    grid = gelu._grid(inner, gelu.BACKWARD[0], gelu.BACKWARD[2])
+    sums = torch.full((grid[0], width), NOTHING)
+    given = inner.detach(), bias.detach()
+    gelu._forward[gelu._grid(inner, gelu.FORWARD[0], gelu.FORWARD[2])](*given, out, *inner.shape, *gelu.FORWARD)
+    gelu._backward[grid](*given, weights, result, sums, *inner.shape, *gelu.BACKWARD)
+    assert inner.grad is not None and bias.grad is not None
+    errors = [(out - wanted).abs().max(), (result - inner.grad).abs().max(), (sums.sum(0) - bias.grad).abs().max() / tokens]
+    assert all(bool(error.isfinite()) for error in errors)
+    return max(map(float, errors))
+
+
+if __name__ == "__main__":
+    for length, tiled in ((40, False), (128, False), (200, False), (200, True), (256, True)):
+        print("attention", attention_error(pieces_of(length, (20, 9), (15, 11, 14), (min(length, 128),)), 16, tiled))
+    print("attention", attention_error(pieces_of(256, (100, 90, 20, 30), (128, 5, 60)), 32, True))
+    for tokens, width in ((70, 200), (5, 7)):
+        print("gelu", gelu_error(tokens, width))

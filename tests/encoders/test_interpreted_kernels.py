@@ -1,0 +1,23 @@
+"""The GPU kernels without a GPU: Triton interprets them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("interpreted_kernels.py")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton, which PyTorch for GPUs brings")
+def test_kernels_give_what_pytorch_gives() -> None:
+    told = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, str(PROGRAM)], env=told, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    errors = [(name, float(error)) for name, error in (line.split() for line in done.stdout.splitlines())]
+    assert [name for name, _ in errors] == ["attention"] * 6 + ["gelu"] * 2
+    assert all(error < 1e-5 for _, error in errors), errors
