@@ -33,6 +33,7 @@ def attention_error(pieces: Tensor, width: int, tiled: bool) -> float:
     mask = pieces[:, None, :, None] == pieces[:, None, None, :]
     wanted = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
     wanted.backward(weights)
+    wanted = wanted.detach()
     tiles = torch.from_numpy(tile_starts(pieces.numpy(), TILE)) if tiled else None
     starts = pieces if tiles is None else tiles
     states = given.detach()
@@ -56,6 +57,7 @@ def gelu_error(tokens: int, width: int) -> float:
     weights = torch.randn(tokens, width)
     wanted = functional.gelu(inner + bias)
     wanted.backward(weights)
+    wanted = wanted.detach()
     out, result = torch.full_like(weights, NOTHING), torch.full_like(weights, NOTHING)
     grid = gelu._grid(inner, gelu.BACKWARD[0], gelu.BACKWARD[2])
     sums = torch.full((grid[0], width), NOTHING)

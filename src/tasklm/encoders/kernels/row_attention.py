@@ -53,16 +53,6 @@ def _weights(query, key, pieces, other, SCALE: tl.constexpr):  # type: ignore[no
 
 
 @triton.jit
-def _span(starts_at, LENGTH: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Returns the first token of this program's row, or tile (where LENGTH is 0), and how many tokens it has."""
-    number = tl.program_id(0).to(tl.int64)
-    if LENGTH > 0:
-        return number * LENGTH, LENGTH
-    first = tl.load(starts_at + number).to(tl.int64)
-    return first, (tl.load(starts_at + number + 1) - first).to(tl.int32)
-
-
-@triton.jit
 def _forward(  # type: ignore[no-untyped-def]
     qkv_at,
     pieces_at,
@@ -76,7 +66,10 @@ def _forward(  # type: ignore[no-untyped-def]
     BLOCK: tl.constexpr,
     GROUP: tl.constexpr,
 ):
-    first, count = _span(starts_at, LENGTH)
+    first, count = tl.program_id(0).to(tl.int64) * LENGTH, LENGTH
+    if LENGTH == 0:  # a tile; not in a function of its own, of which PyTorch would think that it writes to `starts_at`
+        first = tl.load(starts_at + tl.program_id(0)).to(tl.int64)
+        count = (tl.load(starts_at + tl.program_id(0) + 1) - first).to(tl.int32)
     qkv_at += first * (3 * HEADS * WIDTH)
     out_at += first * (HEADS * WIDTH)
     pieces_at += first
@@ -109,7 +102,10 @@ def _backward(  # type: ignore[no-untyped-def]
     GROUP: tl.constexpr,
 ):
     """For tiles, and rows of up to SHORT tokens."""
-    first, count = _span(starts_at, LENGTH)
+    first, count = tl.program_id(0).to(tl.int64) * LENGTH, LENGTH
+    if LENGTH == 0:  # a tile
+        first = tl.load(starts_at + tl.program_id(0)).to(tl.int64)
+        count = (tl.load(starts_at + tl.program_id(0) + 1) - first).to(tl.int32)
     qkv_at += first * (3 * HEADS * WIDTH)
     result_at += first * (3 * HEADS * WIDTH)
     gradient_at += first * (HEADS * WIDTH)
@@ -195,9 +191,10 @@ def row_attention(query_key_value: Tensor, pieces: Tensor, tiles: Tensor | None)
     out = torch.empty((rows, length, heads, width), dtype=query_key_value.dtype, device=query_key_value.device)
     constants, (programs, groups, group) = _constants(query_key_value, tiles), _grid(query_key_value, tiles)
     block = constants[-1] if constants[-1] <= SHORT else BLOCK_OF_LONG
-    starts = pieces if tiles is None else tiles
     kernel = torch.library.wrap_triton(_forward)
-    kernel[(programs, groups)](query_key_value, pieces, starts, out, *constants, block, group, num_warps=4, num_stages=2)
+    kernel[(programs, groups)](
+        query_key_value, pieces, pieces if tiles is None else tiles, out, *constants, block, group, num_warps=4, num_stages=2
+    )
     return out
 
 
@@ -207,9 +204,10 @@ def row_attention_gradient(query_key_value: Tensor, pieces: Tensor, tiles: Tenso
     result = torch.empty_like(query_key_value)
     constants, (programs, groups, group) = _constants(query_key_value, tiles), _grid(query_key_value, tiles)
     if constants[-1] <= SHORT:
-        starts = pieces if tiles is None else tiles
         kernel = torch.library.wrap_triton(_backward)
-        kernel[(programs, groups)](query_key_value, pieces, starts, gradient, result, *constants, group, num_warps=8, num_stages=2)
+        kernel[(programs, groups)](
+            query_key_value, pieces, pieces if tiles is None else tiles, gradient, result, *constants, group, num_warps=8, num_stages=2
+        )
     else:
         kernel = torch.library.wrap_triton(_backward_of_long)
         grid = (programs, groups * group)
