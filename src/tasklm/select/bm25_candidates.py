@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tasklm.runs import full_disk_is_clear, read_json, write_json
 from tasklm.select.base import Ranking
-from tasklm.select.bm25_scoring import cut_to_best
+from tasklm.select.bm25_scoring import cut, unpack
 
 
 class Candidates:
@@ -39,10 +39,11 @@ class Candidates:
         """Puts each query's best keys in front, highest first, and forgets the others."""
 
         def work(first: int, last: int) -> None:
-            cut_to_best(first, last, self.best, self.keys, self.counts)
-            mine = self.keys[first:last, : self.best]
+            widest = cut(first, last, self.best, self.keys, self.counts)
+            mine = self.keys[first:last, :widest]
             mine.sort(axis=1)
             mine[:] = mine[:, ::-1].copy()
+            np.minimum(self.counts[first:last], self.best, out=self.counts[first:last])
 
         self.share_out(work)
 
@@ -103,9 +104,9 @@ def _remove(folder: Path) -> None:
 
 def write_batch(folder: Path, number: int, found: Candidates, scales: npt.NDArray[np.float64]) -> None:
     """Writes the results of a batch; `scales` are units per score of each query."""
-    keys = found.rows()
-    numbers, scores = numbers_of(keys), (sums_of(keys) / np.repeat(scales, found.counts)).astype(np.float32)
-    _order_ties(numbers, scores, found.counts)
+    total = int(found.counts.sum())
+    numbers, scores = np.empty(total, np.int64), np.empty(total, np.float32)
+    unpack(found.keys, found.counts, scales, numbers, scores)
     with full_disk_is_clear(folder):
         np.save(folder / f"counts-{number:05d}.npy", found.counts, allow_pickle=False)
         np.save(folder / f"passages-{number:05d}.npy", numbers, allow_pickle=False)
@@ -113,16 +114,6 @@ def write_batch(folder: Path, number: int, found: Candidates, scales: npt.NDArra
         write_json(folder / f"done-{number:05d}.json", {"queries": found.queries})
     for older in folder.glob(f"open-{number:05d}-*"):
         _remove(older)
-
-
-def _order_ties(numbers: npt.NDArray[np.int64], scores: npt.NDArray[np.float32], counts: npt.NDArray[np.int64]) -> None:
-    """Puts passages whose scores are equal once they are single precision in the order of their numbers."""
-    ends = np.cumsum(counts)
-    wrong = np.flatnonzero((scores[1:] == scores[:-1]) & (numbers[1:] < numbers[:-1]))
-    for query in np.unique(np.searchsorted(ends, wrong, side="right")).tolist():
-        row = slice(ends[query] - counts[query], ends[query])
-        order = np.lexsort((numbers[row], -scores[row]))
-        numbers[row], scores[row] = numbers[row][order], scores[row][order]
 
 
 def joined(folder: Path, batches: int) -> Ranking:

@@ -114,6 +114,37 @@ def keep_best(keys: Any, count: int, best: int) -> Any:
 
 
 @compiled
+def drop_low(keys: Any, count: int, best: int) -> Any:
+    """Drops of keys[:count] what is not among the `best` highest; returns (how many are left, a floor for sums).
+
+    A little more than `best` may be left: the floor is the edge of a bin of sums. At least `best` sums reach it, so a later
+    passage that does not exceed it has lost already.
+    """
+    lowest = highest = keys[0] >> _HALF
+    for at in range(1, count):
+        lowest, highest = min(lowest, keys[at] >> _HALF), max(highest, keys[at] >> _HALF)
+    bins = np.zeros(max(count // 4, 1), np.int32)
+    shift = np.uint64(0)
+    while (highest - lowest) >> shift >= np.uint64(bins.size):
+        shift += np.uint64(1)
+    for at in range(count):
+        bins[((keys[at] >> _HALF) - lowest) >> shift] += 1
+    left, edge = 0, bins.size
+    while left < best:
+        edge -= 1
+        left += bins[edge]
+    if left - best > (count - best) // 8:  # crowded sums
+        return best, np.int64(keep_best(keys, count, best) >> _HALF)
+    floor = lowest + (np.uint64(edge) << shift)
+    to: Any = 0
+    for at in range(count):
+        key = keys[at]
+        keys[to] = key
+        to += (key >> _HALF) >= floor
+    return left, np.int64(floor)
+
+
+@compiled
 def _left_for_later(first: int, last: int, terms: Any, weights: Any, row_of: Any, highest: Any, allowed: int) -> Any:
     """Returns (how many of the query's first terms to look up late, what they can add at most).
 
@@ -197,14 +228,18 @@ def _collect(
     row, count, floor = keys[query], counts[query], floors[query]
     needed = np.int32(max(floor - rest, 0))
     looked_up = 0
+    lanes = np.empty(_LANES + 1, np.int64)
     for group in range(0, RANGE, _LANES):
         above = np.int32(0)
         for lane in range(_LANES):
             above |= sums[group + lane] > needed
         if above:
-            for at in range(group, group + _LANES):
-                if sums[at] <= needed:
-                    continue
+            hits = 0
+            for lane in range(_LANES):
+                lanes[hits] = lane
+                hits += sums[group + lane] > needed
+            for hit in range(hits):
+                at = group + lanes[hit]
                 total = np.int64(sums[at])
                 if late:
                     looked_up += 1
@@ -213,8 +248,7 @@ def _collect(
                     row[count] = (np.uint64(total) << _HALF) | (_LOW - np.uint64(base + at))
                     count += 1
                     if count == row.size:
-                        floor = np.int64(keep_best(row, count, best) >> _HALF)
-                        count = best
+                        count, floor = drop_low(row, count, best)
                         needed = np.int32(max(floor - rest, 0))
     sums[:] = 0
     counts[query], floors[query] = count, floor
@@ -262,13 +296,42 @@ def score_block(
 
 
 @compiled
-def cut_to_best(first: int, last: int, best: int, keys: Any, counts: Any) -> None:
-    """Keeps the `best` highest keys of queries first…last, in front, and fills up with zeros."""
+def cut(first: int, last: int, best: int, keys: Any, counts: Any) -> int:
+    """Drops keys of queries first…last that are not among their `best`; returns the width of the widest row, others end in zeros."""
+    widest = 0
     for query in range(first, last):
         if counts[query] > best:
-            keep_best(keys[query], counts[query], best)
-            counts[query] = best
-        keys[query, counts[query] : best] = 0
+            counts[query] = drop_low(keys[query], counts[query], best)[0]
+        widest = max(widest, counts[query])
+    for query in range(first, last):
+        keys[query, counts[query] : widest] = 0
+    return widest
+
+
+@compiled
+def unpack(keys: Any, counts: Any, scales: Any, numbers: Any, scores: Any) -> None:
+    """Fills in the passages and scores of sorted keys, query after query; `scales` are units per score of each query."""
+    begin = 0
+    for query in range(counts.size):
+        end = begin + counts[query]
+        for at in range(counts[query]):
+            numbers[begin + at] = np.int64(_LOW - (keys[query, at] & _LOW))
+            scores[begin + at] = np.float32(np.int64(keys[query, at] >> _HALF) / scales[query])
+        _order_ties(numbers[begin:end], scores[begin:end])
+        begin = end
+
+
+@compiled
+def _order_ties(numbers: Any, scores: Any) -> None:
+    """Puts passages whose scores are equal once they are single precision in the order of their numbers."""
+    first, wrong = 0, False
+    for at in range(1, scores.size + 1):
+        if at < scores.size and scores[at] == scores[at - 1]:
+            wrong |= numbers[at] < numbers[at - 1]
+            continue
+        if wrong:
+            numbers[first:at].sort()
+        first, wrong = at, False
 
 
 @compiled
