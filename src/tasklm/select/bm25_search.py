@@ -16,6 +16,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -143,29 +144,28 @@ class Scorer:
 
 @dataclass
 class Close:
-    """Candidates too close to the last place for whole-number sums: which query, which passage."""
+    """Candidates too close to the last place for whole-number sums, query after query: which query, where in its row, which passage."""
 
     query: npt.NDArray[np.int64]
+    place: npt.NDArray[np.int64]
     number: npt.NDArray[np.int64]
 
 
 def too_close(found: Candidates, queries: Queries, k: int) -> Close:
-    """Returns the candidates, of sorted rows, among which exact scores must choose."""
-    pairs: list[tuple[int, int]] = []
+    """Returns the candidates, of sorted rows, among which exact scores must choose; a query's stand side by side."""
+    nothing = np.empty(0, np.int64)
+    parts = [(nothing, nothing, nothing)]
     slack = 2 * units_off(np.diff(queries.offsets))
-    if found.best <= k:  # there are no more passages than were asked for
-        return Close(np.empty(0, np.int64), np.empty(0, np.int64))
     more = np.flatnonzero(found.counts > k)
-    unclear = more[sums_of(found.keys[more, k - 1]) - sums_of(found.keys[more, k]) <= slack[more]]
+    unclear = more[sums_of(found.keys[more, k - 1]) - sums_of(found.keys[more, k]) <= slack[more]] if found.best > k else nothing
     for query in unclear.tolist():
         sums = sums_of(found.keys[query, : found.counts[query]])
         last = sums[k - 1]
         if len(sums) == found.best and last - sums[-1] <= slack[query]:
             continue  # a crowd of ties
         near = np.flatnonzero(np.abs(sums - last) <= slack[query])
-        pairs += [(query, int(number)) for number in numbers_of(found.keys[query, near])]
-    flat = np.array(pairs, np.int64).reshape(-1, 2)
-    return Close(flat[:, 0].copy(), flat[:, 1].copy())
+        parts.append((np.full(len(near), query), near, numbers_of(found.keys[query, near])))
+    return Close(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def exact(block: Block, close: Close, queries: Queries, norms: npt.NDArray[np.float64], out: npt.NDArray[np.float64]) -> None:
@@ -183,17 +183,11 @@ def exact(block: Block, close: Close, queries: Queries, norms: npt.NDArray[np.fl
 
 def settle(found: Candidates, close: Close, scores: npt.NDArray[np.float64], k: int) -> None:
     """Cuts every row to k, the close ones chosen by exact score, then lower number."""
-    for query in np.unique(close.query).tolist():
-        mine = close.query == query
-        order = np.lexsort((close.number[mine], -scores[mine]))
-        numbers = close.number[mine][order]
-        row = found.keys[query, : found.counts[query]]
-        is_close = np.isin(numbers_of(row), numbers)
-        above = np.flatnonzero(~is_close & (np.arange(len(row)) < k))
-        wanted = np.isin(numbers_of(row), numbers[: k - len(above)])
-        kept = row[np.sort(np.concatenate([above, np.flatnonzero(wanted)]))]
-        found.keys[query, : len(kept)] = kept
-        found.counts[query] = len(kept)
+    firsts = np.flatnonzero(np.diff(close.query, prepend=-1)).tolist()
+    for first, last in pairwise([*firsts, len(close.query)]):
+        row, begin = found.keys[close.query[first]], close.place[first]
+        order = np.lexsort((close.number[first:last], -scores[first:last]))
+        row[begin:k] = row[begin + np.sort(order[: k - begin])]
     np.minimum(found.counts, k, out=found.counts)
 
 
