@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from arguments import some_of
 from bm25_peers.exact import exact_scores, overlap
 from bm25_peers.report import markdown
 from bm25_peers.running import Failed, Lucene, run_phase
@@ -60,7 +61,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True, help="folder for text, indexes and results; text and results are kept there")
     parser.add_argument("--corpus", type=Path, help="files or a folder of text; default: ../shared/data/corpus, else the demo's corpus")
     parser.add_argument("--sizes", type=_sizes, default=_sizes("100k,1M,4M"), help="passages, such as 100k,1M,4M; 0: none, for --whole")
-    parser.add_argument("--engines", type=_engines, default=["ours", "bm25s", "tantivy"], help=f"from {','.join(ENGINES)}")
+    parser.add_argument("--engines", type=some_of(ENGINES), default=["ours", "bm25s", "tantivy"], help=f"from {','.join(ENGINES)}")
     parser.add_argument("--lucene", help="class path with Lucene's jars, when lucene is among the engines")
     parser.add_argument("--probe", type=Path, default=_SHARED / "probes" / "bm25_blocks.py", help="the file of the probe")
     parser.add_argument("--lengths", type=_numbers, default=[30, 200], help="words of a query")
@@ -103,14 +104,6 @@ def _sizes(text: str) -> list[int]:
 
 def _numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
-
-
-def _engines(text: str) -> list[str]:
-    names = text.split(",")
-    unknown = [name for name in names if name not in ENGINES]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; choose from {', '.join(ENGINES)}")
-    return names
 
 
 def _corpus(options: argparse.Namespace) -> Path:

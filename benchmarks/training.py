@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from arguments import some_of
 from tasklm.errors import RunError, TaskLMError
 from tasklm.runs import digest, write_json, write_text
 from training_peers.cases import Case, parse_case
@@ -59,7 +60,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True, help="folder for text and results, which are kept there")
     parser.add_argument("--shapes", help="SIZE:ROWSxLENGTH,… with a size's name or LAYERSxWIDTH; none: only --merge. Default by device")
-    parser.add_argument("--engines", type=_engines, default=list(ENGINES), help=f"from {','.join(ENGINES)}")
+    parser.add_argument("--engines", type=some_of(ENGINES), default=list(ENGINES), help=f"from {','.join(ENGINES)}")
     parser.add_argument("--tokens", type=Path, help="folder of token shards (a run's tokens/), specials numbered 0 to 4; default: made up")
     parser.add_argument("--vocabulary", type=int, default=30_522, help="types of tokens; BERT's unless said otherwise")
     parser.add_argument("--repeats", type=int, default=3, help="rounds over the engines")
@@ -88,14 +89,6 @@ def _options() -> argparse.Namespace:
     options.shapes = [parse_case(name, options.vocabulary) for name in names]
     options.merge = [_PAGES / "training.json"] if options.merge == [] else options.merge or []
     return options
-
-
-def _engines(text: str) -> list[str]:
-    names = text.split(",")
-    unknown = [name for name in names if name not in ENGINES]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; choose from {', '.join(ENGINES)}")
-    return names
 
 
 def _tokens(options: argparse.Namespace) -> Path:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from training_peers.report import page
+
 _COMPARED = "padded per batch"
 
 _ABOUT = f"""\
@@ -23,11 +25,7 @@ the range. Ways take turns, round after round. "Filled" is the share of the plac
 
 def markdown(devices: dict[str, Any]) -> str:
     """Returns the whole page: a section for each device, a table for each set of lengths and encoder."""
-    parts = [_ABOUT]
-    for device, cases in devices.items():
-        parts.append(f"## {device}\n")
-        parts += [_case(name, case) for name, case in cases.items()]
-    return "\n".join(parts)
+    return page(_ABOUT, devices, _case)
 
 
 def _case(name: str, case: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -34,8 +35,8 @@ drawn afresh for every step.
   none in stage 1. The fastest of these is the **reference**. `trainer` is transformers.Trainer with the
   flags that its documentation recommends for speed. It trains without dropout. Beside a GPU the peers get
   DataLoader workers, which the public code of TLM does without.
-- **Useful TFLOP/s**: what the step needs when only the masked tokens are predicted, counted exactly and alike for every engine
-  (`tasklm.costs.EncoderCost`), not what an engine spends. **Ceiling**: the best of several blocks of one large square matrix product.
+- **Useful TFLOP/s**: what the step needs when only the masked tokens are predicted, and what follows the attention of the last layer is
+  computed for them alone; counted exactly and alike for every engine (`tasklm.costs.EncoderCost`), not what an engine spends. **Ceiling**: the best of several blocks of one large square matrix product.
 - **Memory**: most bytes allocated on the GPU; on a CPU the most resident memory of the process.
 - **Loss** at the first and at the last step, as a check that an engine really trains; numbers of steps may differ, so it is no contest.
 """
@@ -43,10 +44,15 @@ drawn afresh for every step.
 
 def markdown(devices: dict[str, Any]) -> str:
     """Returns the whole page: a section for each device, a table for each shape."""
-    parts = [_ABOUT]
+    return page(_ABOUT, devices, _case)
+
+
+def page(about: str, devices: dict[str, Any], section: Callable[[str, dict[str, Any]], str]) -> str:
+    """Returns a page of Markdown: what is measured, then for each device a section of every case."""
+    parts = [about]
     for device, cases in devices.items():
         parts.append(f"## {device}\n")
-        parts += [_case(name, case) for name, case in cases.items()]
+        parts += [section(name, case) for name, case in cases.items()]
     return "\n".join(parts)
 
 

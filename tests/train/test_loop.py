@@ -171,7 +171,7 @@ def test_going_back_restores_the_checkpoint_and_halves_the_rate(parts: Ingredien
     records = run(stage, tmp_path, 6, non_finite="back")
     assert [record.step for record in records] == [1, 2, 3, 3, 4, 5, 6]
     shares = Schedule("linear", 6, 0.1)
-    assert records[2].learning_rate == pytest.approx(shares.share(2)) and records[3].learning_rate == pytest.approx(shares.share(2) / 2)
+    assert records[2].share == pytest.approx(shares.share(2)) and records[3].share == pytest.approx(shares.share(2) / 2)
     assert "back to step 2, with half the learning rate" in records[3].messages[0]
 
 

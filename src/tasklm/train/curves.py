@@ -30,7 +30,7 @@ class Curve:
         if not due and not record.scores:
             return None
         means = {name: round(float(torch.stack(values).mean()), 5) for name, values in self._sums.items()}
-        point = {"step": record.step, "rate": self.peak_rate * record.learning_rate, **means, **record.scores}
+        point = {"step": record.step, "rate": self.peak_rate * record.share, **means, **record.scores}
         self._sums = {}
         self.points = [old for old in self.points if old["step"] < record.step] + [point]
         if self.path is not None:

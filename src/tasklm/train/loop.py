@@ -54,7 +54,7 @@ class Batch(Protocol):
 class Step:
     """What one optimiser step computes, prepared on the CPU."""
 
-    batch: Any  # a Batch: the whole of it, however many processes share it
+    batch: Batch  # the whole of it, however many processes share it
     compute: Callable[[Any], dict[str, Tensor]]  # micro-batch on the device → sums of the named losses
     targets: dict[str, int]  # of the whole batch, by loss
     weights: dict[str, float]  # of the losses
@@ -102,7 +102,7 @@ class Record:
 
     step: int
     steps: int
-    learning_rate: float  # as a share of the peak
+    share: float  # of the peak learning rate
     losses: dict[str, Tensor]
     scores: dict[str, float]
     tokens: int  # since the start of training
@@ -162,6 +162,7 @@ class Loop:
         self.at = Progress(planned=schedule.steps)
         self._parameters = [parameter for parameter in stage.module.parameters() if parameter.requires_grad]
         self._skipped = torch.zeros((), device=machine.device)  # on the device: reading it waits
+        self._before, self._since = 0.0, time.monotonic()  # seconds of training, and when the clock went on from there
         self._went_back = False
 
     def run(self) -> Iterator[Record]:
@@ -169,16 +170,16 @@ class Loop:
         if not self._restore() and self.settings.non_finite == "back":
             self._save(self.stage.position())  # somewhere to go back to
         self.stage.module.train()
-        started, before, saved = time.monotonic(), self.at.seconds, time.monotonic()
+        self._start_clock()
+        saved = time.monotonic()
         while self.at.step < self.schedule.steps:
             ahead = Ahead(self._prepare, self.at.step, self.schedule.steps)
             try:
                 for prepared in ahead:
                     record = self._step(prepared)
-                    self.at.seconds = before + time.monotonic() - started
-                    record.seconds = self.at.seconds
+                    record.seconds = self._read_clock()
                     yield record
-                    self._look(started, before)
+                    self._look()
                     if self._went_back or self.at.step >= self.schedule.steps:
                         break
                     if time.monotonic() - saved >= self.settings.checkpoint_seconds:
@@ -187,7 +188,16 @@ class Loop:
             finally:
                 ahead.close()
             if self._went_back:
-                self._went_back, started, before = False, time.monotonic(), self.at.seconds
+                self._went_back = False
+                self._start_clock()
+
+    def _start_clock(self) -> None:
+        self._before, self._since = self.at.seconds, time.monotonic()
+
+    def _read_clock(self) -> float:
+        """Returns the seconds of training so far, interruptions left out, and keeps them."""
+        self.at.seconds = self._before + time.monotonic() - self._since
+        return self.at.seconds
 
     def _prepare(self, step: int) -> Step:
         prepared = self.stage.prepare(step)
@@ -263,7 +273,7 @@ class Loop:
             f"the device's memory was full at step {self.at.step + 1}: micro-batches are halved, the result is the same"
         )
 
-    def _look(self, started: float, before: float) -> None:
+    def _look(self) -> None:
         """Now and then reads the clock and how many steps were skipped; on a CPU the latter costs nothing and is read every step."""
         step, steps = self.at.step, self.schedule.steps
         waits = self.machine.device.type != "cpu"
@@ -274,7 +284,7 @@ class Loop:
         if skipped > self.at.skipped:
             self._judge_skipped(skipped)
         if due and self.settings.seconds_allowed is not None and step < steps and not self._went_back:
-            self.at.seconds = before + time.monotonic() - started
+            self._read_clock()
             self._keep_to_time(self.settings.seconds_allowed)
 
     def _keep_to_time(self, allowed: float) -> None:
