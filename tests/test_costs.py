@@ -18,6 +18,7 @@ from tasklm.encoders.bert import Bert
 from tasklm.errors import RecipeError
 from tasklm.objectives.base import Corrupted
 from tasklm.objectives.mlm import MaskedLanguageModel
+from tasklm.recipe import Train
 from tasklm.tasks.classify import ClassHead
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
@@ -75,7 +76,7 @@ def test_parameters_of_electra_and_of_the_prediction_head(vocabulary: Vocabulary
     config = library().ElectraConfig(vocab_size=900, embedding_size=32, hidden_size=64, num_hidden_layers=2, intermediate_size=256)
     assert EncoderCost(2, 64, 256, 900, 512, embedding=32).parameters == size(library().ElectraModel(config))
     shape = Shape(900, 2, 64, 1, 256, 512)
-    assert EncoderCost(2, 64, 256, 900, 512).prediction_parameters == size(MaskedLanguageModel("bert", shape, vocabulary, 0.15))
+    assert EncoderCost(2, 64, 256, 900, 512).prediction_parameters == size(MaskedLanguageModel("bert", shape, vocabulary, Train()))
 
 
 def test_an_unknown_kind_is_refused() -> None:
@@ -102,7 +103,7 @@ class Case:
     def __init__(self, vocabulary: Vocabulary, dropout: float = 0.0, layers: int = 3, width: int = 128, rows: int = 7) -> None:
         torch.manual_seed(0)
         self.shape = Shape(len(vocabulary), layers, width, width // 64, 4 * width, LENGTH, dropout)
-        self.bert, self.objective = Bert(self.shape), MaskedLanguageModel("bert", self.shape, vocabulary, 0.15)
+        self.bert, self.objective = Bert(self.shape), MaskedLanguageModel("bert", self.shape, vocabulary, Train())
         ids = torch.randint(5, len(vocabulary), (rows, LENGTH))
         batch = TokenBatch(ids, torch.ones_like(ids), torch.arange(LENGTH).expand_as(ids).clone())
         self.corrupted: Corrupted = self.objective.corrupt(batch, 0)
@@ -112,7 +113,7 @@ class Case:
 
     def loss(self, bf16: bool = False) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            return self.objective(self.bert, self.corrupted)
+            return self.objective(self.bert, self.corrupted)["lm"]
 
 
 def counted(compute: Callable[[], object]) -> int:

@@ -120,6 +120,12 @@ class Train:
     clip: float = key(1.0, "largest gradient norm; 0: no clipping", low=0.0)
     dropout: float = key(0.0, "dropout rate of stage 1; text that is read a few times needs none", low=0.0, high=0.9)
     mask_rate: float = key(0.15, "share of tokens to predict", low=0.01, high=0.9)
+    hide: str = key(
+        "bert", "what stands in their place; bert: 80 % [MASK], 10 % random, 10 % kept; mask: always [MASK]", choices=("bert", "mask")
+    )
+    generator: float = key(0.25, "electra: width of the generator, as a share of the encoder's", low=0.05, high=1.0)
+    temperature: float = key(1.0, "electra: temperature of the generator's samples (ALE: 0.8)", low=0.05, high=10.0)
+    judgement: float = key(50.0, "electra: weight of the discriminator's loss beside the generator's", low=0.0)
     average: float = key(0.0, "decay of a moving average of the weights, which is then kept in their place; 0: off", low=0.0, high=0.99999)
     non_finite: str = key(
         "skip",

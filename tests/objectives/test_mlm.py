@@ -7,6 +7,7 @@ from torch.nn import functional
 from tasklm.encoders.base import ENCODERS, Encoder, Shape
 from tasklm.objectives.base import Corrupted
 from tasklm.objectives.mlm import MaskedLanguageModel
+from tasklm.recipe import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.tokenizer import Vocabulary
@@ -24,12 +25,12 @@ def rows(vocabulary: Vocabulary, count: int, length: int) -> TokenBatch:
 def parts(request: pytest.FixtureRequest, vocabulary: Vocabulary) -> Parts:
     torch.manual_seed(0)
     shape = Shape(len(vocabulary) + 12, 2, 32, 4, 64, 64, embedding=16 if request.param == "albert" else 0)
-    return ENCODERS.get(request.param)(shape), MaskedLanguageModel(request.param, shape, vocabulary, 0.15)
+    return ENCODERS.get(request.param)(shape), MaskedLanguageModel(request.param, shape, vocabulary, Train())
 
 
 @pytest.fixture
 def objective(vocabulary: Vocabulary) -> MaskedLanguageModel:
-    return MaskedLanguageModel("bert", Shape(len(vocabulary) + 12, 2, 32, 4, 64, 64), vocabulary, 0.15)
+    return MaskedLanguageModel("bert", Shape(len(vocabulary) + 12, 2, 32, 4, 64, 64), vocabulary, Train())
 
 
 def asked_of(corrupted: Corrupted) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -52,6 +53,15 @@ def test_rates_are_berts(objective: MaskedLanguageModel, vocabulary: Vocabulary)
     untouched[row, column] = False
     assert torch.equal(corrupted.batch.ids[untouched], batch.ids[untouched])
     assert not bool(torch.isin(answers, torch.tensor(vocabulary.specials)).any())
+
+
+def test_hidden_by_masks_alone(vocabulary: Vocabulary) -> None:
+    shape, batch = Shape(len(vocabulary) + 12, 2, 32, 4, 64, 64), rows(vocabulary, 40, 64)
+    always = MaskedLanguageModel("bert", shape, vocabulary, Train(hide="mask")).corrupt(batch, 3)
+    row, column, answers = asked_of(always)
+    assert (always.batch.ids[row, column] == vocabulary.mask).all() and torch.equal(answers, batch.ids[row, column])
+    as_bert = MaskedLanguageModel("bert", shape, vocabulary, Train()).corrupt(batch, 3)
+    assert torch.equal(as_bert.picked, always.picked) and torch.equal(as_bert.answers, always.answers)
 
 
 def test_masks_are_drawn_afresh_and_repeat_with_the_seed(objective: MaskedLanguageModel, vocabulary: Vocabulary) -> None:
@@ -91,7 +101,7 @@ def test_loss_equals_the_full_logits_computation(parts: Parts, vocabulary: Vocab
     labels = torch.full((4, 32), -100)
     labels[row, column] = answers
     wanted = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum")
-    torch.testing.assert_close(objective(encoder, corrupted), wanted)
+    torch.testing.assert_close(objective(encoder, corrupted)["lm"], wanted)
 
 
 def test_a_compiled_graph_computes_the_same_from_one_shape(parts: Parts, vocabulary: Vocabulary) -> None:
@@ -115,11 +125,11 @@ def test_parts_keep_targets_and_loss(parts: Parts, vocabulary: Vocabulary) -> No
     pieces = [corrupted.part(number, 3) for number in range(3)]
     assert [len(piece.batch.ids) for piece in pieces] == [3, 2, 2]
     assert sum(piece.targets() for piece in pieces) == corrupted.targets()
-    torch.testing.assert_close(sum(objective(encoder, piece) for piece in pieces), objective(encoder, corrupted))
+    torch.testing.assert_close(sum(objective(encoder, piece)["lm"] for piece in pieces), objective(encoder, corrupted)["lm"])
     assert corrupted.part(7, 8).targets() == 0  # more parts than rows
 
 
 def test_the_head_is_as_its_encoder_computes(vocabulary: Vocabulary) -> None:
     for name, epsilon, gelu in (("bert", 1e-12, "none"), ("albert", 1e-12, "tanh"), ("modern", 1e-5, "none")):
-        head = MaskedLanguageModel(name, Shape(400, 2, 32, 4, 64, 64, embedding=16), vocabulary, 0.15)
+        head = MaskedLanguageModel(name, Shape(400, 2, 32, 4, 64, 64, embedding=16), vocabulary, Train())
         assert (head.norm.eps, head.gelu, head.dense.out_features) == (epsilon, gelu, 16)

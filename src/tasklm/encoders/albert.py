@@ -18,14 +18,18 @@ class Albert(SummedEmbeddings):
 
     epsilon, gelu = EPSILON, "tanh"  # the authors' code computes GELU by its tanh form
 
-    def __init__(self, shape: Shape) -> None:
-        super().__init__(shape, projected=True)
+    def __init__(self, shape: Shape, tables: bool = True) -> None:
+        super().__init__(shape, True, tables)
         self.shared = BertLayer(shape, self.gelu)
         draw_encoder(self, shape)
 
     def forward(self, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
         """Returns hidden states (rows, length, width), or (wanted, width)."""
-        hidden, layout = self.embed(batch), layout_of(batch, self.shape.width // self.shape.heads)
+        return self.contextualise(self.embed(batch), batch, wanted)
+
+    def contextualise(self, embedded: Tensor, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
+        """Returns the hidden states of embedded tokens."""
+        hidden, layout = self.projection(embedded), layout_of(batch, self.shape.width // self.shape.heads)
         for _ in range(self.shape.layers - 1):
             hidden = self.shared(hidden, layout)
         last: Tensor = self.shared(hidden, layout, wanted)

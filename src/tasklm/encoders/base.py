@@ -35,7 +35,10 @@ class Shape:
 
 
 class Encoder(Protocol):
-    """Tokens in, one vector per token out."""
+    """Tokens in, one vector per token out.
+
+    Made with `tables=False` it has no embeddings of its own and only contextualises those of another encoder.
+    """
 
     shape: Shape
     token: nn.Embedding  # (vocabulary, token width): shared with the output layer of objectives that predict tokens
@@ -48,6 +51,14 @@ class Encoder(Protocol):
         `wanted` (int64) numbers tokens of the flattened batch. The last layer computes what follows its attention for them alone:
         all that a head does not read would be computed for nothing.
         """
+        ...
+
+    def embed(self, batch: TokenBatch) -> Tensor:
+        """Returns the embeddings of all tokens (rows, length, token width)."""
+        ...
+
+    def contextualise(self, embedded: Tensor, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
+        """Returns the hidden states of embedded tokens, as `__call__` does."""
         ...
 
 

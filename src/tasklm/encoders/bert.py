@@ -50,14 +50,19 @@ class Bert(SummedEmbeddings):
 
     epsilon, gelu = EPSILON, "none"
 
-    def __init__(self, shape: Shape) -> None:
-        super().__init__(shape, projected=shape.token_width != shape.width)
+    def __init__(self, shape: Shape, tables: bool = True) -> None:
+        super().__init__(shape, shape.token_width != shape.width, tables)
         self.layers = nn.ModuleList(BertLayer(shape, self.gelu) for _ in range(shape.layers))
         draw_encoder(self, shape)
 
     def forward(self, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
         """Returns hidden states (rows, length, width), or (wanted, width)."""
-        hidden, layout = self.embed(batch), layout_of(batch, self.shape.width // self.shape.heads)
+        return self.contextualise(self.embed(batch), batch, wanted)
+
+    def contextualise(self, embedded: Tensor, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
+        """Returns the hidden states of embedded tokens."""
+        hidden: Tensor = self.projection(embedded)
+        layout = layout_of(batch, self.shape.width // self.shape.heads)
         for number, layer in enumerate(self.layers, 1):
             hidden = layer(hidden, layout, wanted if number == self.shape.layers else None)
         return hidden

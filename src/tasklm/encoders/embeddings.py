@@ -14,19 +14,20 @@ SEGMENTS = 2  # the first and the second text of a pair
 class SummedEmbeddings(nn.Module):
     """Base of the encoders with learned positions; `projection` maps embeddings of another width onto the layers'."""
 
-    def __init__(self, shape: Shape, projected: bool) -> None:
+    def __init__(self, shape: Shape, projected: bool, tables: bool) -> None:
         super().__init__()
         self.shape = shape
-        self.token = nn.Embedding(shape.vocabulary, shape.token_width)
-        self.position = nn.Embedding(shape.positions, shape.token_width)
-        self.segment = nn.Embedding(SEGMENTS, shape.token_width)
-        self.norm = nn.LayerNorm(shape.token_width, EPSILON)
+        if tables:
+            self.token = nn.Embedding(shape.vocabulary, shape.token_width)
+            self.position = nn.Embedding(shape.positions, shape.token_width)
+            self.segment = nn.Embedding(SEGMENTS, shape.token_width)
+            self.norm = nn.LayerNorm(shape.token_width, EPSILON)
         self.dropout = nn.Dropout(shape.dropout)
         self.projection = nn.Linear(shape.token_width, shape.width) if projected else nn.Identity()
 
     def embed(self, batch: TokenBatch) -> Tensor:
-        """Returns what the first layer reads: (rows, length, width)."""
+        """Returns the embeddings of all tokens (rows, length, token width)."""
         segment = self.segment.weight[0] if batch.segments is None else self.segment(batch.segments)
         summed = self.token(batch.ids) + segment + self.position(batch.positions)
-        embedded: Tensor = self.projection(self.dropout(self.norm(summed)))
+        embedded: Tensor = self.dropout(self.norm(summed))
         return embedded

@@ -64,14 +64,15 @@ class Modern(nn.Module):
 
     epsilon, gelu = EPSILON, "none"
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, tables: bool = True) -> None:
         super().__init__()
         self.shape, self.head_width = shape, shape.width // shape.heads
         if self.head_width % 2:
             problem = f"model.width / model.heads = {self.head_width} is odd: rotary positions turn pairs of numbers"
             raise RecipeError([f"{problem}; choose other numbers, or model.encoder = bert"])
-        self.token = nn.Embedding(shape.vocabulary, shape.token_width)
-        self.norm = nn.LayerNorm(shape.token_width, EPSILON, bias=False)
+        if tables:
+            self.token = nn.Embedding(shape.vocabulary, shape.token_width)
+            self.norm = nn.LayerNorm(shape.token_width, EPSILON, bias=False)
         self.dropout = nn.Dropout(shape.dropout)
         same = shape.token_width == shape.width
         self.projection = nn.Identity() if same else nn.Linear(shape.token_width, shape.width, bias=False)
@@ -83,7 +84,16 @@ class Modern(nn.Module):
 
     def forward(self, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
         """Returns hidden states (rows, length, width), or (wanted, width)."""
-        hidden = self.projection(self.dropout(self.norm(self.token(batch.ids))))
+        return self.contextualise(self.embed(batch), batch, wanted)
+
+    def embed(self, batch: TokenBatch) -> Tensor:
+        """Returns the embeddings of all tokens (rows, length, token width)."""
+        embedded: Tensor = self.dropout(self.norm(self.token(batch.ids)))
+        return embedded
+
+    def contextualise(self, embedded: Tensor, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
+        """Returns the hidden states of embedded tokens."""
+        hidden = self.projection(embedded)
         layout, angles = layout_of(batch, self.head_width), rotary_angles(batch.positions, self.head_width)
         for number, layer in enumerate(self.layers, 1):
             hidden = layer(hidden, layout, angles, wanted if number == self.shape.layers else None)

@@ -1,21 +1,27 @@
-"""What a self-supervised objective must offer: (encoder, batch) → a loss.
+"""What a self-supervised objective must offer: (encoder, batch) → losses.
 
 A loss is a sum and the number of targets it runs over, so that the caller can divide by the targets of the whole
-step, however many micro-batches or devices it is spread over.
+step, however many micro-batches or devices it is spread over. All that is random is drawn before, on the CPU, row by
+row: neither the split of a batch nor the device changes it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from tasklm.encoders.base import Encoder
+from tasklm.costs import EncoderCost, MemoryCost
+from tasklm.encoders.base import Encoder, Shape
+from tasklm.recipe import Train
 from tasklm.registry import Registry
 from tasklm.tokens.batches import TokenBatch
-from tasklm.tokens.masking import NONE
+from tasklm.tokens.masking import NONE, mask_rows, uniform_rows
+from tasklm.tokens.tokenizer import Vocabulary
 
 
 @dataclass
@@ -25,47 +31,104 @@ class Corrupted:
     batch: TokenBatch
     picked: Tensor  # (rows, places) int64: columns of the tokens to predict
     answers: Tensor  # (rows, places) int64: the original tokens there; NONE where a row has fewer
+    draws: Tensor | None = None  # (rows, places) float32 in [0, 1): for what is drawn at these places while computing
+    judged: Tensor | None = None  # (rows, length) bool: the tokens that are to be judged, where not all are
 
     def targets(self) -> int:
         """Returns how many tokens are to be predicted."""
         return int((self.answers != NONE).sum())
 
+    def judging(self) -> Tensor:
+        """Returns which tokens are to be judged (rows, length): all but padding unless `judged` says otherwise."""
+        return self.batch.pieces != 0 if self.judged is None else self.judged
+
+    def judged_tokens(self) -> int:
+        """Returns how many these are."""
+        return int(self.judging().sum())
+
     def to(self, device: torch.device) -> Corrupted:
         """Returns the batch and its targets on a device."""
-        return Corrupted(self.batch.to(device), self.picked.to(device, non_blocking=True), self.answers.to(device, non_blocking=True))
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True), self.batch.to(device))
 
     def pinned(self) -> Corrupted:
         """Returns the batch and its targets in memory that a GPU reads by itself."""
-        return Corrupted(self.batch.pinned(), self.picked.pin_memory(), self.answers.pin_memory())
+        return self._each(lambda tensor: tensor.pin_memory(), self.batch.pinned())
 
     def part(self, number: int, parts: int) -> Corrupted:
         """Returns one of `parts` micro-batches, with the very same targets as in the whole, so that accumulation changes no result."""
-        columns = (tensor.tensor_split(parts)[number] for tensor in (self.picked, self.answers))
-        return Corrupted(self.batch.part(number, parts), *columns)
+        return self._each(lambda tensor: tensor.tensor_split(parts)[number], self.batch.part(number, parts))
+
+    def counted(self) -> Corrupted:
+        """Returns it with the tiles of its batch, or the bounds of its pieces."""
+        return replace(self, batch=self.batch.counted())
+
+    def _each(self, change: Callable[[Tensor], Tensor], batch: TokenBatch) -> Corrupted:
+        draws, judged = (None if tensor is None else change(tensor) for tensor in (self.draws, self.judged))
+        return Corrupted(batch, change(self.picked), change(self.answers), draws, judged)
 
     def places(self) -> tuple[Tensor, Tensor]:
         """Returns positions in the flattened batch and the answers there, both (targets,).
 
         A compiled graph needs one shape for all batches: there the places that ask nothing stay in.
         """
+        places, answers, _ = self._flat(self.answers)
+        return places, answers
+
+    def drawn_places(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns positions, answers and random numbers alike."""
+        assert self.draws is not None
+        return self._flat(self.draws)
+
+    def _flat(self, more: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         rows, length = self.batch.ids.shape
         starts = torch.arange(0, rows * length, length, device=self.picked.device)
-        places, answers = (self.picked + starts[:, None]).flatten(), self.answers.flatten()
+        places, answers, more = (self.picked + starts[:, None]).flatten(), self.answers.flatten(), more.flatten()
         if places.device.type == "cpu" and not torch.compiler.is_compiling():
             asked = answers != NONE
-            return places[asked], answers[asked]
-        return places, answers
+            return places[asked], answers[asked], more[asked]
+        return places, answers, more
+
+
+class Masks:
+    """Picks tokens and hides them, in one of the ways of `mask_rows`."""
+
+    def __init__(self, vocabulary: Vocabulary, shape: Shape, rate: float, hide: str) -> None:
+        self.rate, self.hide, self.mask, self.types = rate, hide, vocabulary.mask, len(vocabulary)
+        self.special = np.zeros(shape.vocabulary, bool)
+        self.special[vocabulary.specials] = True
+
+    def draw(self, batch: TokenBatch, seed: int, draws: bool = False) -> Corrupted:
+        """Returns the batch with fresh masks, and with a random number for each of their places where asked for."""
+        shown, picked, answers = mask_rows(batch.ids.numpy(), self.special, self.rate, self.mask, self.types, seed, hide=self.hide)
+        numbers = torch.from_numpy(uniform_rows(picked.shape[0], picked.shape[1], seed)) if draws else None
+        hidden = replace(batch, ids=torch.from_numpy(shown), targets=None)
+        return Corrupted(hidden, torch.from_numpy(picked), torch.from_numpy(answers), numbers)
 
 
 class Objective(Protocol):
-    """A module (it may own heads or networks) that turns text into a loss."""
+    """A module (it may own heads or networks) that turns text into losses."""
+
+    weights: dict[str, float]  # of its losses, by their names
 
     def corrupt(self, batch: TokenBatch, seed: int) -> Corrupted:
         """Returns the batch with its targets drawn afresh; touches no module and no global state: it runs beside the training."""
         ...
 
-    def __call__(self, encoder: Encoder, corrupted: Corrupted) -> Tensor:
-        """Returns the loss summed over the targets."""
+    def targets(self, corrupted: Corrupted) -> dict[str, int]:
+        """Returns what each loss is divided by."""
+        ...
+
+    def __call__(self, encoder: Encoder, corrupted: Corrupted) -> dict[str, Tensor]:
+        """Returns the losses, summed over their targets."""
+        ...
+
+    def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
+        """Returns the exact FLOPs of a training step with an encoder of this cost."""
+        ...
+
+    @staticmethod
+    def memory(cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool) -> MemoryCost:
+        """Returns the memory of a training step on so many tokens."""
         ...
 
 

@@ -2,46 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from tasklm.encoders.base import ENCODERS, Encoder, Shape
-from tasklm.encoders.weights import draw_weights, initial_spread
-from tasklm.objectives.base import OBJECTIVES, Corrupted
+from tasklm.costs import EncoderCost, MemoryCost, training_bytes
+from tasklm.encoders.base import Encoder, Shape
+from tasklm.objectives.base import OBJECTIVES, Corrupted, Masks
+from tasklm.objectives.prediction import TokenPrediction
+from tasklm.recipe import Train
 from tasklm.tokens.batches import TokenBatch
-from tasklm.tokens.masking import mask_rows
 from tasklm.tokens.tokenizer import Vocabulary
 
 
 @OBJECTIVES.register("mlm")
-class MaskedLanguageModel(nn.Module):
-    """Owns the prediction head; its output matrix is the encoder's token embedding."""
+class MaskedLanguageModel(TokenPrediction):
+    """Predicts the picked tokens from the encoder's states."""
 
-    def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, mask_rate: float) -> None:
-        super().__init__()
-        kind = ENCODERS.get(encoder)
-        self.gelu: str = kind.gelu
-        self.dense = nn.Linear(shape.width, shape.token_width)
-        self.norm = nn.LayerNorm(shape.token_width, kind.epsilon)
-        self.bias = nn.Parameter(torch.zeros(shape.vocabulary))
-        draw_weights(self.dense, initial_spread(shape.width))
-        self.mask_rate, self.mask, self.types = mask_rate, vocabulary.mask, len(vocabulary)
-        self.special = np.zeros(shape.vocabulary, bool)
-        self.special[vocabulary.specials] = True
+    def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train) -> None:
+        super().__init__(encoder, shape)
+        self.masks = Masks(vocabulary, shape, settings.mask_rate, settings.hide)
+        self.weights = {"lm": 1.0}
 
     def corrupt(self, batch: TokenBatch, seed: int) -> Corrupted:
         """Returns the batch with fresh masks; special tokens are never picked, and one token of each row at least is."""
-        shown, picked, answers = mask_rows(batch.ids.numpy(), self.special, self.mask_rate, self.mask, self.types, seed)
-        return Corrupted(replace(batch, ids=torch.from_numpy(shown), targets=None), torch.from_numpy(picked), torch.from_numpy(answers))
+        return self.masks.draw(batch, seed)
 
-    def forward(self, encoder: Encoder, corrupted: Corrupted) -> Tensor:
+    def targets(self, corrupted: Corrupted) -> dict[str, int]:
+        """Returns the number of picked tokens."""
+        return {"lm": corrupted.targets()}
+
+    def forward(self, encoder: Encoder, corrupted: Corrupted) -> dict[str, Tensor]:
         """Returns the cross-entropy summed over the picked tokens; logits exist at these alone."""
         places, answers = corrupted.places()
-        hidden = encoder(corrupted.batch, places)  # (targets, width)
-        hidden = self.norm(functional.gelu(self.dense(hidden), approximate=self.gelu))
-        logits = functional.linear(hidden, encoder.token.weight, self.bias)  # (targets, vocabulary)
-        return functional.cross_entropy(logits.float(), answers, reduction="sum")
+        logits = self.logits(encoder(corrupted.batch, places), encoder.token)  # (targets, vocabulary)
+        return {"lm": functional.cross_entropy(logits.float(), answers, reduction="sum")}
+
+    def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
+        """Returns the exact FLOPs of a training step."""
+        targets, (rows, length) = corrupted.targets(), corrupted.batch.ids.shape
+        return cost.training(rows * length, targets, length, wanted=targets)
+
+    @staticmethod
+    def memory(cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool) -> MemoryCost:
+        """Returns the memory of a training step."""
+        targets = round(settings.mask_rate * tokens)
+        return training_bytes(cost, tokens, targets, length, wanted=targets, optimiser=settings.optimiser, **how)

@@ -5,23 +5,26 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+HIDE = ("bert", "mask", "uniform", "unigram")
 NONE = -100  # answer of a place that asks nothing: PyTorch's losses leave it out
 
 
 def mask_rows(
-    ids: np.ndarray, special: np.ndarray, rate: float, mask: int, types: int, seed: int, first: int = 0
+    ids: np.ndarray, special: np.ndarray, rate: float, mask: int, types: int, seed: int, first: int = 0, hide: str = "bert"
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns (shown, picked, answers): ids with `rate` of each row's tokens hidden as in BERT (80 % [MASK], 10 % random, 10 % kept).
 
     `picked` and `answers` are (rows, places): columns in ascending order and the tokens that stood there; a row of fewer
     targets ends in column 0 with the answer NONE. Special tokens are never picked, and one token of a row at least is.
-    A row's draws depend on the seed and on its number alone (`first` is the number of the first), never on the other rows.
+    `hide` says what is shown there instead: "mask" always [MASK], "uniform" any token that is not special, "unigram" a token of the
+    batch that is not special. A row's other draws depend on the seed and on its number alone (`first` is the number of the first),
+    never on the other rows.
     """
     places = max(1, round(rate * ids.shape[1]))
     shown = ids.copy()
     picked = np.zeros((len(ids), places), np.int64)
     answers = np.full((len(ids), places), NONE, np.int64)
-    _mask(ids, special, rate, mask, types, np.uint64(seed % 2**64), first, shown, picked, answers)
+    _mask(ids, special, rate, mask, types, np.uint64(seed % 2**64), first, HIDE.index(hide), shown, picked, answers)
     return shown, picked, answers
 
 
@@ -40,7 +43,7 @@ def _below(state, limit):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _mask(ids, special, rate, mask, types, seed, first, shown, picked, answers):  # type: ignore[no-untyped-def]
+def _mask(ids, special, rate, mask, types, seed, first, hide, shown, picked, answers):  # type: ignore[no-untyped-def]
     golden = np.uint64(0x9E3779B97F4A7C15)
     usable = np.empty(ids.shape[1], np.int64)
     for row in range(len(ids)):
@@ -61,8 +64,31 @@ def _mask(ids, special, rate, mask, types, seed, first, shown, picked, answers):
             picked[row, i], answers[row, i] = column, ids[row, column]
             state += golden
             draw = _below(state, 10)
-            if draw < 8:
+            if hide == 1 or (hide == 0 and draw < 8):
                 shown[row, column] = mask
-            elif draw == 8:
+            elif hide == 0 and draw == 8:
                 state += golden
                 shown[row, column] = _below(state, types)
+            elif hide >= 2:
+                token = np.int64(mask)
+                while special[token]:  # ends: the picked tokens are not special
+                    state += golden
+                    token = _below(state, types) if hide == 2 else ids.flat[_below(state, ids.size)]
+                shown[row, column] = token
+
+
+def uniform_rows(rows: int, places: int, seed: int, first: int = 0) -> np.ndarray:
+    """Returns random numbers in [0, 1), (rows, places) float32; a row's depend on the seed and on its number alone."""
+    numbers = np.empty((rows, places), np.float32)
+    _uniform(np.uint64(seed % 2**64), first, numbers)
+    return numbers
+
+
+@njit(cache=True, nogil=True)
+def _uniform(seed, first, numbers):  # type: ignore[no-untyped-def]
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    for row in range(len(numbers)):
+        state = _mix(_mix(seed + golden * np.uint64(first + row + 1)) + np.uint64(1))  # another sequence than that of the masks
+        for place in range(numbers.shape[1]):
+            state += golden
+            numbers[row, place] = np.float32((_mix(state) >> np.uint64(40)) * 2.0**-24)

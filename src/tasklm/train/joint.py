@@ -47,7 +47,7 @@ class JointBatch:
         """Returns it on a device, with its tiles or the bounds of its pieces where they are counted."""
         text, task = self.text, self.task
         if self.counted:
-            text = None if text is None else Corrupted(text.batch.counted(), text.picked, text.answers)
+            text = None if text is None else text.counted()
             task = None if task is None else task.counted()
         return JointBatch(None if text is None else text.to(device), None if task is None else task.to(device))
 
@@ -70,19 +70,19 @@ class JointModel(nn.Module):
         super().__init__()
         self.encoder, self.objective, self.head, self.task = encoder, objective, head, task
 
-    def language_loss(self, text: Corrupted) -> Tensor:
-        """Returns the objective's loss on a batch of text, summed over its targets."""
-        loss: Tensor = self.objective(self.encoder, text)
-        return loss
+    def language_losses(self, text: Corrupted) -> dict[str, Tensor]:
+        """Returns the objective's losses on a batch of text, summed over their targets."""
+        losses: dict[str, Tensor] = self.objective(self.encoder, text)
+        return losses
 
     def task_loss(self, task: TokenBatch) -> Tensor:
         """Returns the task's loss, summed over the examples."""
         assert task.targets is not None
         return self.task.loss(task_outputs(self.encoder, self.head, task), task.targets)
 
-    def internal_losses(self, task: TokenBatch, text: Corrupted) -> tuple[Tensor, Tensor]:
-        """Returns both losses on the same examples."""
-        return self.task_loss(task), self.language_loss(text)
+    def internal_losses(self, task: TokenBatch, text: Corrupted) -> dict[str, Tensor]:
+        """Returns the task's and the objective's losses on the same examples."""
+        return {"task": self.task_loss(task), **{f"{name} on task": loss for name, loss in self.language_losses(text).items()}}
 
 
 class JointStage:
@@ -105,21 +105,24 @@ class JointStage:
         self.rho1, self.rho2, self.seed, self.machine = rho1 if external else 0, rho2, seed, machine
         self.cost, self.accumulate, self.graphs = cost, accumulate, graphs
         self.outputs = len(module.task.labels)
+        self.objective: Any = module.objective
 
     def prepare(self, step: int) -> Step:
         """Returns the work of a step: internal on every (ρ1 + 1)-th step, external on the others."""
         seed = step_seed(self.seed + 1, step)
         if step % (self.rho1 + 1) == 0 or self.external is None:
             return self._internal(self.internal.next(), seed)
-        text = self.module.objective.corrupt(self.external.next(), seed)  # type: ignore[operator]
-        batch, targets = JointBatch(text, None, self.machine.counts_pieces(text.batch)), {"lm": text.targets()}
-        return Step(batch, self._compute_external, targets, {"lm": 1.0}, text.batch.ids.numel(), self._flops(text, None), self.position())
+        text = self.objective.corrupt(self.external.next(), seed)
+        batch, targets = JointBatch(text, None, self.machine.counts_pieces(text.batch)), self.objective.targets(text)
+        tokens, flops = text.batch.ids.numel(), self._flops(text, None)
+        return Step(batch, self._compute_external, targets, self.objective.weights, tokens, flops, self.position())
 
     def _internal(self, task: TokenBatch, seed: int) -> Step:
-        text = self.module.objective.corrupt(task, seed) if self.rho2 else None  # type: ignore[operator]
+        text = self.objective.corrupt(task, seed) if self.rho2 else None
         targets, weights = {"task": examples_of(task)}, {"task": 1.0 / (self.rho2 + 1.0)}
         if text is not None:
-            targets["lm on task"], weights["lm on task"] = text.targets(), self.rho2 / (self.rho2 + 1.0)
+            targets |= {f"{name} on task": count for name, count in self.objective.targets(text).items()}
+            weights |= {f"{name} on task": weight * self.rho2 / (self.rho2 + 1.0) for name, weight in self.objective.weights.items()}
         tokens = task.ids.numel() * (2 if text is not None else 1)
         batch = JointBatch(text, task, self.machine.counts_pieces(task))
         return Step(batch, self._compute_internal, targets, weights, tokens, self._flops(text, task), self.position())
@@ -127,26 +130,26 @@ class JointStage:
     def _flops(self, text: Corrupted | None, task: TokenBatch | None) -> float:
         flops = 0.0
         if text is not None:
-            targets = text.targets()
-            flops += self.cost.training(text.batch.ids.numel(), targets, text.batch.ids.shape[1], wanted=targets)
+            flops += self.objective.flops(self.cost, text)
         if task is not None:
             count = examples_of(task)
             flops += self.cost.training(task.ids.numel(), 0, task.ids.shape[1], wanted=count, answers=count, outputs=self.outputs)
         return flops
 
     def _compute_external(self, batch: JointBatch) -> dict[str, Tensor]:
-        return {"lm": self._language(batch.text)}
+        losses: dict[str, Tensor] = self._language(batch.text)
+        return losses
 
     def _compute_internal(self, batch: JointBatch) -> dict[str, Tensor]:
         assert batch.task is not None
         if batch.text is None:
             return {"task": self._task(batch.task)}
-        task, language = self._both(batch.task, batch.text)
-        return {"task": task, "lm on task": language}
+        losses: dict[str, Tensor] = self._both(batch.task, batch.text)
+        return losses
 
     @functools.cached_property
     def _language(self) -> Any:
-        return self.machine.compiled(self.module.language_loss, self.graphs)
+        return self.machine.compiled(self.module.language_losses, self.graphs)
 
     @functools.cached_property
     def _task(self) -> Any:

@@ -67,7 +67,7 @@ def joint_stage(parts: Ingredients, settings: Train, rho1: int, batch: int) -> J
     accumulate = accumulation(parts, settings, batch)  # before the weights take memory: the prediction has them in
     torch.manual_seed(step_seed(settings.seed, 0))
     encoder = new_encoder(parts.encoder, dataclasses.replace(parts.shape, dropout=settings.dropout))
-    objective = OBJECTIVES.get(settings.objective)(parts.encoder, parts.shape, parts.vocabulary, settings.mask_rate)
+    objective = OBJECTIVES.get(settings.objective)(parts.encoder, parts.shape, parts.vocabulary, settings)
     head = parts.task.head(parts.shape.width, settings.dropout)
     module = JointModel(encoder, objective, head, parts.task).to(parts.machine.device)
     internal = ExampleStream(parts.train, batch, settings.seed, packed=parts.machine.compiles)
@@ -86,15 +86,15 @@ def accumulation(parts: Ingredients, settings: Train | Finetune, batch: int) -> 
     if asked is not None or free is None:
         return asked or 1
     cost, machine, length = cost_of(parts.encoder, parts.shape), parts.machine, parts.length
-    rate = settings.mask_rate if isinstance(settings, Train) else 0.0
 
     def bytes_of(rows: int) -> float:
-        """An internal batch runs the encoder twice: on the task, and on the same text with masks."""
-        tokens = rows * length
+        """An internal batch of stage 1 runs the encoder on the task, and on the same text as the objective shows it."""
         how = {"bf16": machine.bf16, "compiled": machine.compiles, "dropout": settings.dropout > 0}
-        read = round(rate * tokens) or rows
-        memory = training_bytes(cost, tokens, round(rate * tokens), length, wanted=read, optimiser=settings.optimiser, **how)
-        return memory.total + (memory.activations if rate else 0.0)
+        memory = training_bytes(cost, rows * length, 0, length, wanted=rows, optimiser=settings.optimiser, **how)
+        if isinstance(settings, Finetune):
+            return memory.total
+        of_text: float = OBJECTIVES.get(settings.objective).memory(cost, settings, rows * length, length, **how).total
+        return of_text + memory.activations
 
     return micro_batch_for(-(-batch // machine.ranks.count), bytes_of, free)
 

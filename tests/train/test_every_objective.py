@@ -1,0 +1,94 @@
+"""Every objective in stage 1, beside the task."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from tasklm.objectives.base import OBJECTIVES
+from tasklm.recipe import Train
+from tasklm.train.model import cost_of
+from tasklm.train.stages import Ingredients
+from tests.train.test_loop import parts, run, same_weights, stage_of  # noqa: F401  (parts is a fixture)
+
+NAMES = OBJECTIVES.names()
+
+
+def mean_loss(stage: object, records: list, first: int, last: int) -> float:  # type: ignore[type-arg]
+    """Returns the weighted loss of the external batches among some records."""
+    weights = stage.objective.weights  # type: ignore[attr-defined]
+    sums = [sum(weights[name] * float(r.losses[name]) for name in weights) for r in records[first:last] if set(r.losses) == set(weights)]
+    return sum(sums) / len(sums)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_learns_beside_the_task(parts: Ingredients, name: str) -> None:  # noqa: F811
+    stage = stage_of(parts, objective=name)
+    records = run(stage, None, 60)
+    names = set(stage.objective.weights)
+    assert set(records[0].losses) == {"task", *(f"{one} on task" for one in names)} and set(records[1].losses) == names
+    assert all(bool(loss.isfinite()) for record in records for loss in record.losses.values())
+    if name != "electra-adversarial":  # whose generator raises what the discriminator lowers
+        assert mean_loss(stage, records, 48, 60) < mean_loss(stage, records, 0, 12)
+    task = [float(record.losses["task"]) for record in records if "task" in record.losses]
+    assert sum(task[-4:]) < sum(task[:4])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_micro_batches_change_no_weight(parts: Ingredients, name: str) -> None:  # noqa: F811
+    whole, split = stage_of(parts, objective=name), stage_of(parts, objective=name)
+    run(whole, None, 4)
+    run(split, None, 4, accumulate=3)
+    for key, weight in whole.module.state_dict().items():
+        torch.testing.assert_close(split.module.state_dict()[key], weight, atol=5e-5, rtol=1e-3, msg=key)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_resumed_training_ends_in_the_same_weights(parts: Ingredients, tmp_path: Path, name: str) -> None:  # noqa: F811
+    straight, resumed = stage_of(parts, objective=name), stage_of(parts, objective=name)
+    run(straight, tmp_path / "straight", 6)
+    run(stage_of(parts, objective=name), tmp_path / "cut", 6, stop=3)
+    run(resumed, tmp_path / "cut", 6)
+    assert same_weights(straight, resumed)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_one_graph_for_all_batches(parts: Ingredients, name: str) -> None:  # noqa: F811
+    stage, graphs = stage_of(parts, objective=name), list[object]()
+
+    def counting(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> object:
+        graphs.append(graph)
+        return graph
+
+    torch._dynamo.reset()
+    compiled = torch.compile(stage.module.language_losses, backend=counting, fullgraph=True, dynamic=False)
+    assert stage.external is not None
+    for seed in range(3):
+        text = stage.objective.corrupt(stage.external.next(), seed)
+        wanted = stage.module.language_losses(text)
+        torch.testing.assert_close(compiled(text), wanted, atol=1e-4, rtol=1e-4)
+    assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_flops_are_torchs(parts: Ingredients, name: str) -> None:  # noqa: F811
+    stage = stage_of(parts, objective=name)
+    assert stage.external is not None
+    text = stage.objective.corrupt(stage.external.next(), 1)
+    text.batch.pieces[:] = 1  # whole rows: no mask, so that the counter knows the kernel
+    with FlopCounterMode(display=False) as counter, torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        sum(stage.module.language_losses(text).values()).backward()  # type: ignore[union-attr]
+    small = {"electra-adversarial": 0.01}.get(name, 0.0)  # its baseline, one product with a vector, is not counted
+    assert counter.get_total_flops() == pytest.approx(stage.objective.flops(stage.cost, text), rel=small)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_memory_grows_with_the_rows_and_holds_the_encoders(parts: Ingredients, name: str) -> None:  # noqa: F811
+    cost = cost_of("bert", dataclasses.replace(parts.shape, width=64, layers=3))
+    kind = OBJECTIVES.get(name)
+    few, many = (kind.memory(cost, Train(), tokens, 32, bf16=True, compiled=True, dropout=False).total for tokens in (320, 640))
+    assert 0 < few < many and few > 16 * cost.parameters  # weights, gradients and the two moments
