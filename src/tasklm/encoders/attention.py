@@ -45,6 +45,10 @@ def layout_of(batch: TokenBatch, head_width: int) -> Layout:
     no mask, which a CPU finds out by looking; on a GPU that would wait for the device, and a compiled graph cannot branch on it.
     """
     pieces = batch.pieces
+    if batch.direction:
+        place = torch.arange(pieces.shape[1], device=pieces.device)
+        ahead = (place[:, None] - place) * batch.direction >= 0
+        return Layout(mask=(pieces[:, None, :, None] == pieces[:, None, None, :]) & ahead)
     if batch.bounds is not None:
         return Layout(bounds=batch.bounds, longest=batch.longest)
     short = (pieces.shape[1] <= LONGEST_ROW or batch.tiles is not None) and head_width in HEAD_WIDTHS

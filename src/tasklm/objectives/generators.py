@@ -6,6 +6,7 @@ The network reads the encoder's embeddings, and no gradient passes through its s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -65,7 +66,7 @@ class Replacing(nn.Module):
     def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train) -> None:
         super().__init__()
         narrow = generator_shape(encoder, shape, settings.generator)
-        self.generator = Generator(encoder, narrow, len(vocabulary), settings.temperature)
+        self.generator: Any = Generator(encoder, narrow, len(vocabulary), settings.temperature)
         self.masks = Masks(vocabulary, shape, settings.mask_rate, "mask")
 
     def corrupt(self, batch: TokenBatch, seed: int) -> Corrupted:

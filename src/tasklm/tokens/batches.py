@@ -30,6 +30,7 @@ class TokenBatch:
     firsts: Tensor | None = None  # (rows, places) int64: columns where examples begin; None: one example a row, at column 0
     bounds: Tensor | None = None  # (pieces + 1,) int32: where pieces begin in the flattened batch, and its end; None: not counted
     longest: int = 0  # tokens that the longest piece may have; 0: as many as a row
+    direction: int = 0  # which tokens of its piece a token sees beside itself: those before it (1), those after it (−1), or all
     tiles: Tensor | None = None  # (tiles + 1,) int32: where tiles of whole pieces begin in the flattened batch, and its end
 
     def first_places(self) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-HIDE = ("bert", "mask", "uniform", "unigram")
+HIDE = ("bert", "mask", "uniform", "unigram", "nothing")
 NONE = -100  # answer of a place that asks nothing: PyTorch's losses leave it out
 
 
@@ -17,8 +17,8 @@ def mask_rows(
     `picked` and `answers` are (rows, places): columns in ascending order and the tokens that stood there; a row of fewer
     targets ends in column 0 with the answer NONE. Special tokens are never picked, and one token of a row at least is.
     `hide` says what is shown there instead: "mask" always [MASK], "uniform" any token that is not special, "unigram" a token of the
-    batch that is not special. A row's other draws depend on the seed and on its number alone (`first` is the number of the first),
-    never on the other rows.
+    batch that is not special, "nothing" the token itself. A row's other draws depend on the seed and on its number alone (`first`
+    is the number of the first), never on the other rows.
     """
     places = max(1, round(rate * ids.shape[1]))
     shown = ids.copy()
@@ -69,7 +69,7 @@ def _mask(ids, special, rate, mask, types, seed, first, hide, shown, picked, ans
             elif hide == 0 and draw == 8:
                 state += golden
                 shown[row, column] = _below(state, types)
-            elif hide >= 2:
+            elif hide == 2 or hide == 3:
                 token = np.int64(mask)
                 while special[token]:  # ends: the picked tokens are not special
                     state += golden

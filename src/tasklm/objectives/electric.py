@@ -1,0 +1,113 @@
+"""Electric (*Pre-Training Transformers as Energy-Based Cloze Models*, arXiv 2012.08561): an energy for every token in its context.
+
+p̂(x_t | context) = exp(−E_t) with E_t = wᵀh_t of the unmasked text. It is learnt by noise-contrastive estimation: k of the n
+tokens of a row are replaced by samples of q, and a token is noise with probability
+
+    k·q / (k·q + (n − k)·p̂) = σ(E_t + log(k·q(x_t) / (n − k))).
+
+The prior odds of noise are k to n − k, since n − k tokens of a row are data; the paper writes n in one place and n − k in
+another. q is that of the text with its samples, which is what the energies see: with q of the text before, a data token
+whose neighbour was replaced would be told from noise by a context that its energy does not know. A sample that happens to
+be the original token is noise all the same, unlike in ELECTRA: that is what makes p̂ the probability of the data. Special
+tokens are neither replaced nor judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasklm.costs import EncoderCost, MemoryCost, training_bytes
+from tasklm.encoders.base import Encoder, Shape
+from tasklm.encoders.weights import draw_weights, initial_spread
+from tasklm.objectives.base import OBJECTIVES, Corrupted, Masks
+from tasklm.objectives.electra import Electra, loss_scale
+from tasklm.objectives.generators import generator_shape, with_generator
+from tasklm.objectives.two_towers import TwoTowers
+from tasklm.recipe import Train
+from tasklm.tokens.batches import TokenBatch
+from tasklm.tokens.masking import NONE
+from tasklm.tokens.tokenizer import Vocabulary
+
+
+@OBJECTIVES.register("electric")
+class Electric(nn.Module):
+    """Owns the noise and the vector of the energies."""
+
+    def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train) -> None:
+        super().__init__()
+        types = len(vocabulary)
+        self.noise = TwoTowers(encoder, generator_shape(encoder, shape, settings.generator), types, settings.temperature)
+        self.energy = nn.Linear(shape.width, 1)
+        draw_weights(self.energy, initial_spread(shape.width))
+        self.masks = Masks(vocabulary, shape, settings.mask_rate, "nothing")
+        scale = loss_scale(settings.judgement, settings.mask_rate, types)
+        self.weights = {"noise": 1.0 / scale, "energy": settings.judgement / scale}
+
+    def corrupt(self, batch: TokenBatch, seed: int) -> Corrupted:
+        """Returns the batch as it is, with fresh places, the random numbers of their samples, and the tokens to judge."""
+        ordinary = torch.from_numpy(~self.masks.special[batch.ids.numpy()])
+        return replace(self.masks.draw(batch, seed, draws=True), judged=ordinary & (batch.pieces != 0))
+
+    def targets(self, corrupted: Corrupted) -> dict[str, int]:
+        """Returns the numbers of samples and of judged tokens."""
+        return {"noise": corrupted.targets(), "energy": corrupted.judged_tokens()}
+
+    def forward(self, encoder: Encoder, corrupted: Corrupted) -> dict[str, Tensor]:
+        """Returns the cross-entropy of the noise's network and the loss of the contrast, summed over their targets."""
+        shown = self.noise(encoder, corrupted)
+        shape = shown.batch.ids.shape
+        log_q = self.noise.log_probabilities(encoder, shown.batch)
+        logits = self.energies(encoder, shown.batch) + log_q + noise_odds(corrupted)
+        sampled = torch.zeros(shape, dtype=torch.bool, device=logits.device).flatten().scatter(0, shown.places, shown.answers != NONE)
+        of_each = functional.binary_cross_entropy_with_logits(logits, sampled.view(shape).float(), reduction="none")
+        return {"noise": shown.generator_loss(), "energy": (of_each * corrupted.judging()).sum()}
+
+    def energies(self, encoder: Encoder, batch: TokenBatch) -> Tensor:
+        """Returns the energy of every token (rows, length): −log p̂ of it in its context."""
+        energies: Tensor = self.energy(encoder(batch))
+        return energies.squeeze(-1).float()
+
+    def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
+        """Returns the exact FLOPs of a training step: both towers and the encoder."""
+        rows, length = corrupted.batch.ids.shape
+        tokens = rows * length
+        return self.noise.flops(cost, corrupted, judged=True) + cost.training(tokens, 0, length) + 3.0 * tokens * 2 * cost.width
+
+    @staticmethod
+    def memory(cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool) -> MemoryCost:
+        """Returns the memory of a training step: the encoder's, two towers', and the logits of all tokens in fp32, for a moment."""
+        own = training_bytes(cost, tokens, 0, length, optimiser=settings.optimiser, **how)
+        both = with_generator(with_generator(own, cost, settings, tokens, length, **how), cost, settings, tokens, length, **how)
+        return replace(both, logits=both.logits + 4.0 * tokens * cost.vocabulary)
+
+
+def noise_odds(corrupted: Corrupted) -> Tensor:
+    """Returns log(k / (n − k)) of each row (rows, 1): k tokens are noise, n − k are data."""
+    noise = (corrupted.answers != NONE).sum(1, keepdim=True)
+    data = (corrupted.judging().sum(1, keepdim=True) - noise).clamp(min=1)
+    return noise.float().clamp(min=1e-6).log() - data.float().log()
+
+
+@OBJECTIVES.register("electra-tt")
+class ElectraTwoTowers(Electra):
+    """ELECTRA with Electric's noise: its judgements give probabilities of tokens too, in one pass (ELECTRA-TT)."""
+
+    def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train) -> None:
+        super().__init__(encoder, shape, vocabulary, settings)
+        narrow = generator_shape(encoder, shape, settings.generator)
+        self.generator = TwoTowers(encoder, narrow, len(vocabulary), settings.temperature)
+        self.masks = Masks(vocabulary, shape, settings.mask_rate, "nothing")
+
+    def generator_flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
+        """Returns the exact FLOPs of a training step of both towers."""
+        flops: float = self.generator.flops(cost, corrupted, judged=False)
+        return flops
+
+    @staticmethod
+    def memory(cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool) -> MemoryCost:
+        """Returns the memory of a training step: the encoder's and two towers'."""
+        return with_generator(Electra.memory(cost, settings, tokens, length, **how), cost, settings, tokens, length, **how)
