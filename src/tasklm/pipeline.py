@@ -19,15 +19,18 @@ import torch
 from tasklm import results, steps
 from tasklm.analyse.report import write_report
 from tasklm.budget import Plan
+from tasklm.encoders.base import ENCODERS
 from tasklm.errors import RecipeError
 from tasklm.evaluate.scores import Kind, Row, Scores, to_dict, with_verdict
+from tasklm.objectives.base import OBJECTIVES
 from tasklm.planning import make_plan
 from tasklm.recipe import Recipe
 from tasklm.recipe_files import absolute, dump
-from tasklm.registry import nearest
+from tasklm.registry import Registry, nearest
 from tasklm.runs import Artefacts, locked, read_json, write_json, write_text
 from tasklm.selecting import check_settings, select
 from tasklm.tasks.audit import Finding, refuse
+from tasklm.tasks.base import TASKS
 from tasklm.tracking import EventFile, TensorBoard, Tracker
 from tasklm.train.hardware import set_up
 from tasklm.train.parallel import first_of_all
@@ -38,8 +41,22 @@ STEPS = ("check", "select", "tokenize", "train", "finetune", "evaluate", "report
 COMPARISONS = {"task-only": "task data only", "random": "random selection"}
 
 
+def check_names(recipe: Recipe) -> None:
+    """Raises the error for all plug-ins that the recipe names and that do not exist, before any work is done."""
+    problems: list[str] = []
+    chosen: list[tuple[Registry[Any], str]] = [(TASKS, recipe.data.kind), (ENCODERS, recipe.model.encoder)]
+    for registry, name in [*chosen, (OBJECTIVES, recipe.train.objective)]:
+        try:
+            registry.get(name)
+        except RecipeError as error:
+            problems += error.problems
+    if problems:
+        raise RecipeError(problems)
+
+
 def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | None = None) -> Run:
     """Returns the run in a folder, with its recipe and the versions it runs on written down."""
+    check_names(recipe)
     machine = set_up(recipe.hardware)
     artefacts = Artefacts(folder, machine.ranks)
     cache = cache or Artefacts(Path(recipe.hardware.cache) if recipe.hardware.cache else folder.parent / ".cache", machine.ranks)

@@ -265,3 +265,18 @@ def test_another_number_of_passages_is_chosen_without_scoring_again(files: Path,
     many = pq.read_table(out / "selected" / "selected.parquet")["id"].to_pylist()
     assert len(few) == 30 and len(many) == 45 and many[:30] == few
     assert runner.invoke(app, ["select", str(out), "--select.b", "0.5"]).exit_code == 1
+
+
+def test_unknown_plug_ins_are_named_all_at_once_before_any_work(files: Path, tmp_path: Path) -> None:
+    said = fit_error(files, tmp_path / "run", **{"train.objective": "elektra", "model.encoder": "brt"})
+    assert "2 problems" in said and "no objective called 'elektra' (did you mean 'electra'?)" in said
+    assert "no encoder called 'brt' (did you mean 'bert'?)" in said
+    assert not (tmp_path / "run" / "recipe.toml").exists()
+
+
+def test_another_objective_by_one_option(files: Path, tmp_path: Path) -> None:
+    given = options(files, **{"train.objective": "electra"})
+    done = runner.invoke(app, ["fit", given.pop("data.train"), "--out", str(tmp_path / "run"), *words(given)])
+    assert done.exit_code == 0, done.output
+    curve = json.loads(next((tmp_path / "run").rglob("stage1/curve.json")).read_text(encoding="utf-8"))
+    assert {"generator", "discriminator", "task", "discriminator on task"} <= {name for point in curve for name in point}
