@@ -64,6 +64,30 @@ def test_hidden_by_masks_alone(vocabulary: Vocabulary) -> None:
     assert torch.equal(as_bert.picked, always.picked) and torch.equal(as_bert.answers, always.answers)
 
 
+def test_whole_words_are_hidden_or_not_at_all(vocabulary: Vocabulary) -> None:
+    shape = Shape(len(vocabulary) + 12, 2, 32, 4, 64, 64)
+    continues = vocabulary.continuing()
+    assert 10 < continues.sum() < len(vocabulary) - 20 and not continues[vocabulary.specials].any()
+    batch = rows(vocabulary, 60, 64)
+    corrupted = MaskedLanguageModel("bert", shape, vocabulary, Train(whole_words=True, hide="mask")).corrupt(batch, 3)
+    hidden = (corrupted.batch.ids == vocabulary.mask).numpy()
+    for row in range(60):
+        tokens = batch.ids[row].tolist()
+        columns = [column for column in range(64) if tokens[column] not in vocabulary.specials]
+        words: list[list[int]] = []
+        for column in columns:
+            if words and words[-1][-1] == column - 1 and continues[tokens[column]]:
+                words[-1].append(column)
+            else:
+                words.append([column])
+        most = round(0.15 * len(columns))
+        assert 0 < hidden[row].sum() <= most
+        whole = [hidden[row][word].all() for word in words if hidden[row][word].any()]
+        assert all(whole) or len(words) < 3
+        shortest_left = min(len(word) for word in words if not hidden[row][word].any())
+        assert hidden[row].sum() + shortest_left > most  # no other word would have fitted
+
+
 def test_masks_are_drawn_afresh_and_repeat_with_the_seed(objective: MaskedLanguageModel, vocabulary: Vocabulary) -> None:
     batch = rows(vocabulary, 4, 32)
     before, state = batch.ids.clone(), torch.get_rng_state()

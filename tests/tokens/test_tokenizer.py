@@ -57,3 +57,13 @@ def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
     path.write_text("{}", encoding="utf-8")
     with pytest.raises(DataError, match=r"tokenizer\.json.*tokens\.file"):
         Vocabulary.load(path)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
+def test_every_word_has_one_token_that_begins_it(kind: str) -> None:
+    texts = ["the quick brown foxes jumped over several extraordinarily sleepy dogs", "ein größeres wörterbuch"] * 20
+    vocabulary = train_vocabulary([texts], Tokens(kind=kind), 300)
+    continues = vocabulary.continuing()
+    for text in texts[:2]:
+        numbers = vocabulary.encode([text])[0]
+        assert int((~continues[numbers]).sum()) == len(text.split()), [vocabulary.tokenizer.id_to_token(n) for n in numbers]

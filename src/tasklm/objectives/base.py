@@ -92,14 +92,17 @@ class Corrupted:
 class Masks:
     """Picks tokens and hides them, in one of the ways of `mask_rows`."""
 
-    def __init__(self, vocabulary: Vocabulary, shape: Shape, rate: float, hide: str) -> None:
+    def __init__(self, vocabulary: Vocabulary, shape: Shape, rate: float, hide: str, whole_words: bool = False) -> None:
+        self.continues = vocabulary.continuing() if whole_words else None
         self.rate, self.hide, self.mask, self.types = rate, hide, vocabulary.mask, len(vocabulary)
         self.special = np.zeros(shape.vocabulary, bool)
         self.special[vocabulary.specials] = True
 
     def draw(self, batch: TokenBatch, seed: int, draws: bool = False) -> Corrupted:
         """Returns the batch with fresh masks, and with a random number for each of their places where asked for."""
-        shown, picked, answers = mask_rows(batch.ids.numpy(), self.special, self.rate, self.mask, self.types, seed, hide=self.hide)
+        shown, picked, answers = mask_rows(
+            batch.ids.numpy(), self.special, self.rate, self.mask, self.types, seed, 0, self.hide, self.continues
+        )
         numbers = torch.from_numpy(uniform_rows(picked.shape[0], picked.shape[1], seed)) if draws else None
         hidden = replace(batch, ids=torch.from_numpy(shown), targets=None)
         return Corrupted(hidden, torch.from_numpy(picked), torch.from_numpy(answers), numbers)

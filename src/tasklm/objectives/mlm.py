@@ -20,7 +20,7 @@ class MaskedLanguageModel(TokenPrediction):
 
     def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train) -> None:
         super().__init__(encoder, shape)
-        self.masks = Masks(vocabulary, shape, settings.mask_rate, settings.hide)
+        self.masks = Masks(vocabulary, shape, settings.mask_rate, settings.hide, settings.whole_words)
         self.weights = {"lm": 1.0}
 
     def corrupt(self, batch: TokenBatch, seed: int) -> Corrupted:

@@ -10,12 +10,21 @@ NONE = -100  # answer of a place that asks nothing: PyTorch's losses leave it ou
 
 
 def mask_rows(
-    ids: np.ndarray, special: np.ndarray, rate: float, mask: int, types: int, seed: int, first: int = 0, hide: str = "bert"
+    ids: np.ndarray,
+    special: np.ndarray,
+    rate: float,
+    mask: int,
+    types: int,
+    seed: int,
+    first: int = 0,
+    hide: str = "bert",
+    continues: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns (shown, picked, answers): ids with `rate` of each row's tokens hidden as in BERT (80 % [MASK], 10 % random, 10 % kept).
 
     `picked` and `answers` are (rows, places): columns in ascending order and the tokens that stood there; a row of fewer
     targets ends in column 0 with the answer NONE. Special tokens are never picked, and one token of a row at least is.
+    `continues` (a bool for each token: it goes on with the word before it) has whole words picked, as far as they fit into the rate.
     `hide` says what is shown there instead: "mask" always [MASK], "uniform" any token that is not special, "unigram" a token of the
     batch that is not special, "nothing" the token itself. A row's other draws depend on the seed and on its number alone (`first`
     is the number of the first), never on the other rows.
@@ -24,7 +33,9 @@ def mask_rows(
     shown = ids.copy()
     picked = np.zeros((len(ids), places), np.int64)
     answers = np.full((len(ids), places), NONE, np.int64)
-    _mask(ids, special, rate, mask, types, np.uint64(seed % 2**64), first, HIDE.index(hide), shown, picked, answers)
+    whole = continues is not None
+    continues = np.zeros(0, np.bool_) if continues is None else continues
+    _mask(ids, special, rate, mask, types, np.uint64(seed % 2**64), first, HIDE.index(hide), whole, continues, shown, picked, answers)
     return shown, picked, answers
 
 
@@ -43,7 +54,7 @@ def _below(state, limit):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _mask(ids, special, rate, mask, types, seed, first, hide, shown, picked, answers):  # type: ignore[no-untyped-def]
+def _mask(ids, special, rate, mask, types, seed, first, hide, whole, continues, shown, picked, answers):  # type: ignore[no-untyped-def]
     golden = np.uint64(0x9E3779B97F4A7C15)
     usable = np.empty(ids.shape[1], np.int64)
     for row in range(len(ids)):
@@ -54,10 +65,13 @@ def _mask(ids, special, rate, mask, types, seed, first, hide, shown, picked, ans
                 usable[count] = column
                 count += 1
         wanted = min(count, max(1, int(rate * count + 0.5)), picked.shape[1])
-        for i in range(wanted):  # a shuffle that stops after the first `wanted`
-            state += golden
-            j = i + _below(state, count - i)
-            usable[i], usable[j] = usable[j], usable[i]
+        if whole:
+            state, wanted = _pick_words(ids[row], usable[:count], continues, wanted, state)
+        else:
+            for i in range(wanted):  # a shuffle that stops after the first `wanted`
+                state += golden
+                j = i + _below(state, count - i)
+                usable[i], usable[j] = usable[j], usable[i]
         chosen = np.sort(usable[:wanted])
         for i in range(wanted):
             column = chosen[i]
@@ -75,6 +89,40 @@ def _mask(ids, special, rate, mask, types, seed, first, hide, shown, picked, ans
                     state += golden
                     token = _below(state, types) if hide == 2 else ids.flat[_below(state, ids.size)]
                 shown[row, column] = token
+
+
+@njit(cache=True, nogil=True)
+def _pick_words(ids, usable, continues, wanted, state):  # type: ignore[no-untyped-def]
+    """Puts the columns of random whole words at the front of `usable`; returns the state of the draws and how many columns these are.
+
+    Words that would make it more than `wanted` are passed over; where all would, the first one drawn is cut.
+    """
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    count = len(usable)
+    starts = np.empty(count + 1, np.int64)
+    words = 0
+    for i in range(count):
+        if i == 0 or usable[i] != usable[i - 1] + 1 or not continues[ids[usable[i]]]:
+            starts[words] = i
+            words += 1
+    starts[words] = count
+    order, columns = np.arange(words), usable.copy()
+    taken = 0
+    for i in range(words):
+        state += golden
+        j = i + _below(state, words - i)
+        order[i], order[j] = order[j], order[i]
+        begin, end = starts[order[i]], starts[order[i] + 1]
+        if taken + end - begin <= wanted:
+            usable[taken : taken + end - begin] = columns[begin:end]
+            taken += end - begin
+        if taken == wanted:
+            break
+    if taken == 0 and count > 0:
+        begin = starts[order[0]]
+        usable[:wanted] = columns[begin : begin + wanted]
+        taken = wanted
+    return state, taken
 
 
 def uniform_rows(rows: int, places: int, seed: int, first: int = 0) -> np.ndarray:

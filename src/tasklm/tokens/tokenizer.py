@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from tasklm.errors import DataError
@@ -38,6 +39,20 @@ class Vocabulary:
     def decode(self, numbers: Sequence[int]) -> str:
         """Returns the text of token numbers, special tokens included, for a person to look at."""
         return str(self.tokenizer.decode(list(numbers), skip_special_tokens=False))
+
+    def continuing(self) -> np.ndarray:
+        """Returns for every token whether it goes on with the word before it: a mark says so (##), or the lack of one (▁, Ġ).
+
+        Without a mark of its own, a token that begins with a sign and not with a letter or digit is a word.
+        """
+        texts = [str(self.tokenizer.id_to_token(number)) for number in range(len(self))]
+        if any(text.startswith("##") for text in texts):
+            found = [text.startswith("##") for text in texts]
+        else:
+            found = [text[:1] not in "▁Ġ" and (text[:1].isalnum() or ord(text[0]) > 127) for text in texts]
+        found_array = np.array(found, bool)
+        found_array[self.specials] = False
+        return found_array
 
     def save(self, path: Path) -> None:
         """Writes tokenizer.json."""
