@@ -8,6 +8,7 @@ from tasklm.encoders.attention import layout_of
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.encoders.bert import BertLayer
 from tasklm.encoders.embeddings import EPSILON, SummedEmbeddings
+from tasklm.encoders.two_streams import Streams, embed_queries
 from tasklm.encoders.weights import draw_encoder
 from tasklm.tokens.batches import TokenBatch
 
@@ -34,3 +35,11 @@ class Albert(SummedEmbeddings):
             hidden = self.shared(hidden, layout)
         last: Tensor = self.shared(hidden, layout, wanted)
         return last
+
+    def two_streams(self, batch: TokenBatch, streams: Streams) -> Tensor:
+        """Returns the states of the query stream (rows, places, width)."""
+        content: Tensor = self.projection(self.embed(batch))
+        queries: Tensor = self.projection(embed_queries(self, batch, streams))
+        for number in range(1, self.shape.layers + 1):
+            content, queries = self.shared.two_streams(content, queries, streams, number == self.shape.layers)
+        return queries

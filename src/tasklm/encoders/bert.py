@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -9,6 +11,7 @@ from tasklm.encoders.activation import linear_gelu
 from tasklm.encoders.attention import Layout, attend, layout_of
 from tasklm.encoders.base import ENCODERS, Shape, pick
 from tasklm.encoders.embeddings import EPSILON, SummedEmbeddings
+from tasklm.encoders.two_streams import Streams, attend_to, embed_queries, project
 from tasklm.encoders.weights import draw_encoder
 from tasklm.tokens.batches import TokenBatch
 
@@ -40,6 +43,25 @@ class BertLayer(nn.Module):
         added = self.dropout(self.down(inner))
         return torch.as_tensor(self.norm(hidden + added), dtype=added.dtype)
 
+    def two_streams(self, content: Tensor, queries: Tensor, streams: Streams, last: bool) -> tuple[Tensor, Tensor]:
+        """Returns the content (rows, length, width) and the queries (rows, places, width) of the next layer; after the last, queries alone.
+
+        Nothing reads the last layer's content but its queries, so that keys and values are all that is computed of it.
+        """
+        asking = project(self.query_key_value, queries, self.heads, last=0)[:, :, 0]
+        split = project(self.query_key_value, content, self.heads, first=1 if last else 0)
+        key, value = split[:, :, -2], split[:, :, -1]
+        queries = self._after_attention(queries, attend_to(asking, key, value, streams.seen_by_queries))
+        if not last:
+            content = self._after_attention(content, attend_to(split[:, :, 0], key, value, streams.seen_by_content))
+        return content, queries
+
+    def _after_attention(self, hidden: Tensor, mixed: Tensor) -> Tensor:
+        added = self.dropout(self.attention_out(mixed))
+        hidden = self.attention_norm(hidden + added).to(added.dtype)
+        added = self.dropout(self.down(linear_gelu(self.up, hidden, self.gelu)))
+        return torch.as_tensor(self.norm(hidden + added), dtype=added.dtype)
+
 
 @ENCODERS.register("bert")
 class Bert(SummedEmbeddings):
@@ -66,3 +88,12 @@ class Bert(SummedEmbeddings):
         for number, layer in enumerate(self.layers, 1):
             hidden = layer(hidden, layout, wanted if number == self.shape.layers else None)
         return hidden
+
+    def two_streams(self, batch: TokenBatch, streams: Streams) -> Tensor:
+        """Returns the states of the query stream (rows, places, width)."""
+        content: Tensor = self.projection(self.embed(batch))
+        queries: Tensor = self.projection(embed_queries(self, batch, streams))
+        layers: Any = self.layers
+        for number, layer in enumerate(layers, 1):
+            content, queries = layer.two_streams(content, queries, streams, number == self.shape.layers)
+        return queries

@@ -5,12 +5,15 @@ Every layer attends to the whole piece. The paper's local layers (a window of 12
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tasklm.encoders.attention import Layout, attend, layout_of
 from tasklm.encoders.base import ENCODERS, Shape, pick
+from tasklm.encoders.two_streams import Streams, attend_to, project
 from tasklm.encoders.weights import draw_encoder, shrink_outputs
 from tasklm.errors import RecipeError
 from tasklm.tokens.batches import TokenBatch
@@ -57,6 +60,28 @@ class ModernLayer(nn.Module):
         added: Tensor = self.dropout(self.down(functional.gelu(inner) * gate))
         return hidden + added
 
+    def two_streams(
+        self, content: Tensor, queries: Tensor, streams: Streams, angles: list[tuple[Tensor, Tensor]], last: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the content (rows, length, width) and the queries (rows, places, width) of the next layer; after the last, queries alone.
+
+        Nothing reads the last layer's content but its queries, so that keys and values are all that is computed of it.
+        """
+        asking = project(self.query_key_value, self.attention_norm(queries), self.heads, last=0)
+        split = project(self.query_key_value, self.attention_norm(content), self.heads, first=1 if last else 0)
+        asking, turned, value = rotate(asking, angles[1]), rotate(split[:, :, :-1], angles[0]), split[:, :, -1]
+        queries = self._after_attention(queries, attend_to(asking[:, :, 0], turned[:, :, -1], value, streams.seen_by_queries))
+        if not last:
+            mixed = attend_to(turned[:, :, 0], turned[:, :, -1], value, streams.seen_by_content)
+            content = self._after_attention(content, mixed)
+        return content, queries
+
+    def _after_attention(self, hidden: Tensor, mixed: Tensor) -> Tensor:
+        hidden = hidden + self.dropout(self.attention_out(mixed))
+        inner, gate = self.up(self.norm(hidden)).chunk(2, dim=-1)
+        added: Tensor = self.dropout(self.down(functional.gelu(inner) * gate))
+        return hidden + added
+
 
 @ENCODERS.register("modern")
 class Modern(nn.Module):
@@ -98,4 +123,17 @@ class Modern(nn.Module):
         for number, layer in enumerate(self.layers, 1):
             hidden = layer(hidden, layout, angles, wanted if number == self.shape.layers else None)
         out: Tensor = self.last_norm(hidden)
+        return out
+
+    def two_streams(self, batch: TokenBatch, streams: Streams) -> Tensor:
+        """Returns the states of the query stream (rows, places, width)."""
+        rows, places = streams.picked.shape
+        asking = self.dropout(self.norm(streams.vector).expand(rows, places, -1))
+        content, queries = self.projection(self.embed(batch)), self.projection(asking)
+        positions = batch.positions, batch.positions.gather(1, streams.picked)
+        angles = [rotary_angles(some, self.head_width) for some in positions]
+        layers: Any = self.layers
+        for number, layer in enumerate(layers, 1):
+            content, queries = layer.two_streams(content, queries, streams, angles, number == self.shape.layers)
+        out: Tensor = self.last_norm(queries)
         return out

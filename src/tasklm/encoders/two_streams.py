@@ -1,0 +1,67 @@
+"""Two-stream attention (XLNet, arXiv 1906.08237, section 2.3): the content stream reads tokens, the query stream asks for some of them.
+
+Both run through the same layers. A query starts without its token and finds keys and values in the content stream alone, so that
+no query is seen by anybody. The query stream exists at the places asked for, not at all tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasklm.encoders.base import Encoder
+from tasklm.encoders.embeddings import SummedEmbeddings
+from tasklm.tokens.batches import TokenBatch
+
+
+@dataclass
+class Streams:
+    """What the query stream asks for, and which tokens both streams see."""
+
+    vector: Tensor  # (token width,): what a query has in place of its token's embedding
+    picked: Tensor  # (rows, places) int64: columns of the tokens asked for
+    seen_by_content: Tensor  # (rows, 1, length, length) bool; no row of it is empty
+    seen_by_queries: Tensor  # (rows, 1, places, length) bool; no row of it is empty
+
+
+class TwoStreamEncoder(Encoder, Protocol):
+    """An encoder whose layers can be run with both streams."""
+
+    def two_streams(self, batch: TokenBatch, streams: Streams) -> Tensor:
+        """Returns the states of the query stream (rows, places, width)."""
+        ...
+
+
+def embed_queries(encoder: SummedEmbeddings, batch: TokenBatch, streams: Streams) -> Tensor:
+    """Returns the embeddings of the queries (rows, places, token width): the vector, segments and positions, as tokens have them."""
+    picked = streams.picked
+    segment = encoder.segment.weight[0] if batch.segments is None else encoder.segment(batch.segments.gather(1, picked))
+    summed = streams.vector + segment + encoder.position(batch.positions.gather(1, picked))
+    embedded: Tensor = encoder.dropout(encoder.norm(summed))
+    return embedded
+
+
+def project(query_key_value: nn.Linear, states: Tensor, heads: int, first: int = 0, last: int = 2) -> Tensor:
+    """Returns queries (0), keys (1) and values (2) of states (rows, tokens, width), or some: (rows, tokens, some, heads, head width)."""
+    rows, tokens, width = states.shape
+    if (first, last) == (0, 2):
+        return torch.as_tensor(query_key_value(states)).view(rows, tokens, 3, heads, width // heads)
+    some = slice(first * width, (last + 1) * width)
+    bias = None if query_key_value.bias is None else query_key_value.bias[some]
+    return functional.linear(states, query_key_value.weight[some], bias).view(rows, tokens, last + 1 - first, heads, width // heads)
+
+
+def attend_to(query: Tensor, key: Tensor, value: Tensor, seen: Tensor) -> Tensor:
+    """Returns softmax(QKᵀ/√d)·V over what is seen: queries (rows, n, heads, head width) → (rows, n, heads · head width).
+
+    On a CPU it stays in fp32, as in encoders/attention.py.
+    """
+    if query.device.type == "cpu" and query.dtype != torch.float32:
+        with torch.autocast("cpu", enabled=False):
+            return attend_to(query.float(), key.float(), value.float(), seen)
+    query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=seen).transpose(1, 2).flatten(2)
