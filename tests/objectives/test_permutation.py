@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -22,6 +22,7 @@ from tasklm.tokens.orders import order_rows
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.model import cost_of
 from tests.encoders.samples import stir
+from tests.test_costs_memory import kept_bytes
 
 KINDS = ["bert", "albert", "modern"]
 LENGTHS = ([11, 8], [17], [5, 6, 7], [2])  # of the pieces of each row; the last row has nothing to predict
@@ -114,7 +115,7 @@ def slow_mix(layer: Any, rotary: bool, asking: Tensor, position: int, seen: list
 def slow_layer(kind: str, layer: Any, asking: Tensor, position: int, seen: list[tuple[Tensor, int]]) -> Tensor:
     """Returns the next state of one token or query."""
     if kind == "modern":
-        first = isinstance(layer.attention_norm, torch.nn.Identity)
+        first = isinstance(layer.attention_norm, nn.Identity)
         normed = [(state if first else norm(state, layer.attention_norm), place) for state, place in [(asking, position), *seen]]
         asking = asking + layer.attention_out(slow_mix(layer, True, *normed[0], normed[1:]))
         value, gate = layer.up(norm(asking, layer.norm)).chunk(2)
@@ -170,8 +171,14 @@ def test_both_streams_compute_what_each_target_alone_would_get(vocabulary: Vocab
 def test_a_compiled_graph_computes_the_same_losses_and_gradients(vocabulary: Vocabulary, kind: str) -> None:
     encoder, objective = made(vocabulary, kind, layers=2)
     weights = [*encoder.parameters(), *objective.parameters()]
+    graphs = list[object]()
+
+    def counting(graph: torch.fx.GraphModule, _: list[Tensor]) -> object:
+        graphs.append(graph)
+        return graph
+
     torch._dynamo.reset()
-    compiled = torch.compile(objective, backend="aot_eager", fullgraph=True, dynamic=False)
+    compiled = torch.compile(objective, backend=counting, fullgraph=True, dynamic=False)
     for seed, lengths in enumerate((LENGTHS, ([20], [2], [9, 9], [2, 3]))):  # places that ask nothing stay in the graph
         corrupted = objective.corrupt(rows_of(vocabulary, lengths), seed)
         losses = [compute(encoder, corrupted)["lm"] for compute in (objective, compiled)]
@@ -179,6 +186,7 @@ def test_a_compiled_graph_computes_the_same_losses_and_gradients(vocabulary: Voc
         wanted, found = (torch.autograd.grad(loss, weights, allow_unused=True) for loss in losses)
         torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-3)
         assert any(weight is objective.query and bool(grad.abs().max() > 0) for weight, grad in zip(weights, found, strict=True))
+    assert len(graphs) == 1
 
 
 @pytest.mark.parametrize(("kind", "embedding"), [("bert", 0), ("bert", 16), ("albert", 16), ("modern", 0), ("modern", 16)])
@@ -186,9 +194,28 @@ def test_flops_are_torchs_for_every_encoder(vocabulary: Vocabulary, kind: str, e
     encoder, objective = made(vocabulary, kind, embedding=embedding)
     corrupted = objective.corrupt(rows_of(vocabulary), 0)
     assert 0 < corrupted.targets() < corrupted.picked.numel()  # queries that ask nothing are counted too
-    with FlopCounterMode(display=False) as counter, torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+    with FlopCounterMode(display=False) as counter, nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH):
         objective(encoder, corrupted)["lm"].backward()
     assert counter.get_total_flops() == objective.flops(cost_of(kind, encoder.shape), corrupted)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_is_no_less_and_little_more_than_what_is_kept(vocabulary: Vocabulary, kind: str, bf16: bool) -> None:
+    shape = Shape(len(vocabulary), 4, 64, 2, 192, 64, embedding=16 if kind == "albert" else 0)
+    encoder, objective = ENCODERS.get(kind)(shape), PermutationLanguageModel(kind, shape, vocabulary, Train())
+    corrupted = objective.corrupt(rows_of(vocabulary, ([64],) * 7, 64, segments=False), 0)
+
+    def forward() -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            return objective(encoder, corrupted)["lm"]
+
+    kept, copies = kept_bytes(nn.ModuleList([encoder, objective]), forward)
+    how = {"bf16": bf16, "compiled": False, "dropout": False, "cpu": True}
+    memory = objective.memory(cost_of(kind, shape), Train(), 7 * 64, 64, **how)
+    log_probabilities = 4 * corrupted.targets() * shape.vocabulary
+    assert 1.0 < (memory.activations + memory.copies) / (kept + copies - log_probabilities) < 1.2
+    assert log_probabilities < memory.logits
 
 
 @pytest.mark.parametrize("kind", KINDS)

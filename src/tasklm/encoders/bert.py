@@ -11,7 +11,7 @@ from tasklm.encoders.activation import linear_gelu
 from tasklm.encoders.attention import Layout, attend, layout_of
 from tasklm.encoders.base import ENCODERS, Shape, pick
 from tasklm.encoders.embeddings import EPSILON, SummedEmbeddings
-from tasklm.encoders.two_streams import Streams, attend_to, embed_queries, project
+from tasklm.encoders.two_streams import Streams, attend_streams, embed_queries, project
 from tasklm.encoders.weights import draw_encoder
 from tasklm.tokens.batches import TokenBatch
 
@@ -48,13 +48,11 @@ class BertLayer(nn.Module):
 
         Nothing reads the last layer's content but its queries, so that keys and values are all that is computed of it.
         """
-        asking = project(self.query_key_value, queries, self.heads, last=0)[:, :, 0]
+        asking = project(self.query_key_value, queries, self.heads, last=0)
         split = project(self.query_key_value, content, self.heads, first=1 if last else 0)
-        key, value = split[:, :, -2], split[:, :, -1]
-        queries = self._after_attention(queries, attend_to(asking, key, value, streams.seen_by_queries))
-        if not last:
-            content = self._after_attention(content, attend_to(split[:, :, 0], key, value, streams.seen_by_content))
-        return content, queries
+        found, mixed = attend_streams(asking, split, streams)
+        content = content if mixed is None else self._after_attention(content, mixed)
+        return content, self._after_attention(queries, found)
 
     def _after_attention(self, hidden: Tensor, mixed: Tensor) -> Tensor:
         added = self.dropout(self.attention_out(mixed))

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from tasklm.encoders.attention import Layout, attend, layout_of
 from tasklm.encoders.base import ENCODERS, Shape, pick
-from tasklm.encoders.two_streams import Streams, attend_to, project
+from tasklm.encoders.two_streams import Streams, attend_streams, project
 from tasklm.encoders.weights import draw_encoder, shrink_outputs
 from tasklm.errors import RecipeError
 from tasklm.tokens.batches import TokenBatch
@@ -67,14 +67,12 @@ class ModernLayer(nn.Module):
 
         Nothing reads the last layer's content but its queries, so that keys and values are all that is computed of it.
         """
-        asking = project(self.query_key_value, self.attention_norm(queries), self.heads, last=0)
+        asking = rotate(project(self.query_key_value, self.attention_norm(queries), self.heads, last=0), angles[1])
         split = project(self.query_key_value, self.attention_norm(content), self.heads, first=1 if last else 0)
-        asking, turned, value = rotate(asking, angles[1]), rotate(split[:, :, :-1], angles[0]), split[:, :, -1]
-        queries = self._after_attention(queries, attend_to(asking[:, :, 0], turned[:, :, -1], value, streams.seen_by_queries))
-        if not last:
-            mixed = attend_to(turned[:, :, 0], turned[:, :, -1], value, streams.seen_by_content)
-            content = self._after_attention(content, mixed)
-        return content, queries
+        turned = torch.cat((rotate(split[:, :, :-1], angles[0]), split[:, :, -1:]), dim=2)
+        found, mixed = attend_streams(asking, turned, streams)
+        content = content if mixed is None else self._after_attention(content, mixed)
+        return content, self._after_attention(queries, found)
 
     def _after_attention(self, hidden: Tensor, mixed: Tensor) -> Tensor:
         hidden = hidden + self.dropout(self.attention_out(mixed))

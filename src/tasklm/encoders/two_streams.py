@@ -55,13 +55,18 @@ def project(query_key_value: nn.Linear, states: Tensor, heads: int, first: int =
     return functional.linear(states, query_key_value.weight[some], bias).view(rows, tokens, last + 1 - first, heads, width // heads)
 
 
-def attend_to(query: Tensor, key: Tensor, value: Tensor, seen: Tensor) -> Tensor:
-    """Returns softmax(QKᵀ/√d)·V over what is seen: queries (rows, n, heads, head width) → (rows, n, heads · head width).
+def attend_streams(asking: Tensor, split: Tensor, streams: Streams) -> tuple[Tensor, Tensor | None]:
+    """Returns softmax(QKᵀ/√d)·V over what is seen, for queries (rows, places, width) and for content (rows, length, width).
 
-    On a CPU it stays in fp32, as in encoders/attention.py.
+    `asking` (rows, places, 1, heads, head width) are the query stream's, `split` (rows, length, 3, heads, head width) the content's. Where
+    that has keys and values alone, the content gets nothing. On a CPU it stays in fp32, as in encoders/attention.py.
     """
-    if query.device.type == "cpu" and query.dtype != torch.float32:
+    if split.device.type == "cpu" and split.dtype != torch.float32:
         with torch.autocast("cpu", enabled=False):
-            return attend_to(query.float(), key.float(), value.float(), seen)
-    query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-    return functional.scaled_dot_product_attention(query, key, value, attn_mask=seen).transpose(1, 2).flatten(2)
+            return attend_streams(asking.float(), split.float(), streams)
+    *own, key, value = split.transpose(1, 3).unbind(2)  # each (rows, heads, length, head width)
+    attend = functional.scaled_dot_product_attention
+    queries = attend(asking[:, :, 0].transpose(1, 2), key, value, attn_mask=streams.seen_by_queries).transpose(1, 2).flatten(2)
+    if not own:
+        return queries, None
+    return queries, attend(own[0], key, value, attn_mask=streams.seen_by_content).transpose(1, 2).flatten(2)

@@ -103,6 +103,7 @@ class PermutationLanguageModel(TokenPrediction):
         In bf16, the parts of matrices that one stream alone needs are copied apart: a third in each layer, two thirds in the last.
         """
         queries = -(-tokens // length) * max(1, round(settings.mask_rate * length))
-        memory = training_bytes(cost, tokens + queries, queries, length, optimiser=settings.optimiser, **{**how, "masked": True})
+        how = {**how, "masked": True}
+        memory = training_bytes(cost, tokens + queries, queries, length, wanted=queries, optimiser=settings.optimiser, **how)
         apart = 2.0 * (cost.layers + 2) * cost.width**2 if memory.copies else 0.0
         return replace(memory, copies=memory.copies + apart)
