@@ -37,11 +37,7 @@ class BertLayer(nn.Module):
         """Returns hidden states of the same shape (rows, length, width), or (wanted, width)."""
         rows, length, width = hidden.shape
         split = self.query_key_value(hidden).view(rows, length, 3, self.heads, width // self.heads)
-        added = self.dropout(self.attention_out(pick(attend(split, layout), wanted)))
-        hidden = self.attention_norm(pick(hidden, wanted) + added).to(added.dtype)  # in bf16 where products are, also where norms give fp32
-        inner = linear_gelu(self.up, hidden, self.gelu)
-        added = self.dropout(self.down(inner))
-        return torch.as_tensor(self.norm(hidden + added), dtype=added.dtype)
+        return self._after_attention(pick(hidden, wanted), pick(attend(split, layout), wanted))
 
     def two_streams(self, content: Tensor, queries: Tensor, streams: Streams, last: bool) -> tuple[Tensor, Tensor]:
         """Returns the content (rows, length, width) and the queries (rows, places, width) of the next layer; after the last, queries alone.
@@ -56,7 +52,7 @@ class BertLayer(nn.Module):
 
     def _after_attention(self, hidden: Tensor, mixed: Tensor) -> Tensor:
         added = self.dropout(self.attention_out(mixed))
-        hidden = self.attention_norm(hidden + added).to(added.dtype)
+        hidden = self.attention_norm(hidden + added).to(added.dtype)  # in bf16 where products are, also where norms give fp32
         added = self.dropout(self.down(linear_gelu(self.up, hidden, self.gelu)))
         return torch.as_tensor(self.norm(hidden + added), dtype=added.dtype)
 

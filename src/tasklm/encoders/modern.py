@@ -55,10 +55,7 @@ class ModernLayer(nn.Module):
         rows, length, width = hidden.shape
         split = self.query_key_value(self.attention_norm(hidden)).view(rows, length, 3, self.heads, width // self.heads)
         turned = torch.cat((rotate(split[:, :, :2], angles), split[:, :, 2:]), dim=2)
-        hidden = pick(hidden, wanted) + self.dropout(self.attention_out(pick(attend(turned, layout), wanted)))
-        inner, gate = self.up(self.norm(hidden)).chunk(2, dim=-1)
-        added: Tensor = self.dropout(self.down(functional.gelu(inner) * gate))
-        return hidden + added
+        return self._after_attention(pick(hidden, wanted), pick(attend(turned, layout), wanted))
 
     def two_streams(
         self, content: Tensor, queries: Tensor, streams: Streams, angles: list[tuple[Tensor, Tensor]], last: bool
