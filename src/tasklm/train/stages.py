@@ -27,6 +27,7 @@ from tasklm.train.curves import Curve, Speed, speed_text
 from tasklm.train.finetune import FinetuneStage
 from tasklm.train.hardware import Machine
 from tasklm.train.joint import JointModel, JointStage
+from tasklm.train.language_model import describe_language_model
 from tasklm.train.loop import Loop, Record, Settings, Stage, step_seed
 from tasklm.train.model import TaskModel, cost_of, new_encoder, outputs_of
 from tasklm.train.optimisers import Rule, make_optimiser
@@ -100,7 +101,7 @@ def accumulation(parts: Ingredients, settings: Train | Finetune, batch: int) -> 
 
 
 def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Plan, tracker: Tracker) -> None:
-    """Trains jointly; leaves model.safetensors (all of it), curve.json and summary.json in the folder."""
+    """Trains jointly; leaves model.safetensors (all of it), what describes it, curve.json and summary.json in the folder."""
     stage = joint_stage(parts, settings, plan.rho1, plan.batch)
     _show(stage, parts, tracker)
     peak = settings.learning_rate or stage1_rate(parts.shape.width)
@@ -116,6 +117,7 @@ def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Pl
     else:
         with average.applied():
             save_weights(folder / "model.safetensors", stage.module.state_dict())
+    describe_language_model(folder, parts.encoder, parts.shape, parts.vocabulary, settings, parts.length)
     write_json(folder / "summary.json", {**summary, "rho1": stage.rho1, "batch": plan.batch, "learning_rate": peak})
     Checkpoints(folder).clear()
 

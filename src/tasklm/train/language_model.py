@@ -1,0 +1,85 @@
+"""The language model of stage 1: encoder and objective, described beside their weights so that they can be loaded again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from tasklm.encoders.base import Shape
+from tasklm.errors import DataError, RunError
+from tasklm.objectives.base import OBJECTIVES
+from tasklm.recipe import Train
+from tasklm.runs import read_json, write_json
+from tasklm.tokens.tokenizer import Vocabulary
+from tasklm.train.checkpoints import load_weights
+from tasklm.train.model import new_encoder
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """What stage 1 trained on text; the task's head is left out."""
+
+    encoder: Any
+    objective: Any
+    vocabulary: Vocabulary
+    settings: Train
+    length: int  # tokens of the longest row, [CLS] and [SEP] among them
+    device: torch.device
+
+
+def describe_language_model(folder: Path, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train, length: int) -> None:
+    """Writes config.json and tokenizer.json beside the weights of stage 1; no code and nothing pickled."""
+    vocabulary.save(folder / "tokenizer.json")
+    made_of = {"encoder": encoder, "shape": shape.to_dict(), "objective": settings.objective, "train": asdict(settings)}
+    write_json(folder / "config.json", {"format": FORMAT, **made_of, "length": length})
+
+
+def load_language_model(where: Path, device: torch.device) -> LanguageModel:
+    """Returns the language model of a run folder, or of the folder `stage1` in it, ready to score text."""
+    folder = _stage1_of(where)
+    config = read_json(folder / "config.json")
+    found = config.get("format") if isinstance(config, dict) else None
+    if found != FORMAT:
+        raise RunError(f"{folder / 'config.json'} has format {found!r}, this version reads {FORMAT}. {_again(folder)}")
+    try:
+        settings, shape, length = Train(**config["train"]), Shape(**config["shape"]), int(config["length"])
+        vocabulary = Vocabulary.load(folder / "tokenizer.json")
+        encoder = new_encoder(config["encoder"], shape)
+        objective = OBJECTIVES.get(config["objective"])(config["encoder"], shape, vocabulary, settings)
+        weights = load_weights(folder / "model.safetensors")
+        encoder.load_state_dict(_under("encoder.", weights))
+        objective.load_state_dict(_under("objective.", weights))
+    except (KeyError, TypeError, ValueError, RuntimeError, OSError, SafetensorError, DataError) as error:
+        raise RunError(f"{folder} is damaged ({error}). Copy it again from where it was trained, or: {_again(folder)}") from error
+    return LanguageModel(encoder.to(device).eval(), objective.to(device).eval(), vocabulary, settings, length, device)
+
+
+def _stage1_of(where: Path) -> Path:
+    """Returns the folder that holds a language model; the error says what was found in its place."""
+    if not where.is_dir():
+        raise RunError(f"there is no folder {where}. Give the folder of a run, such as runs/first.")
+    folder = where / "stage1" if (where / "stage1").is_dir() else where
+    if (folder / "config.json").exists() and not (folder / "model.safetensors").exists():
+        raise RunError(f"{folder} is damaged (model.safetensors is missing). Copy it again from where it was trained.")
+    if not (folder / "model.safetensors").exists():
+        raise RunError(f"{where} holds no language model (there is no stage1). Give the folder of a run that has done: tasklm train RUN")
+    if not (folder / "config.json").exists():
+        raise RunError(f"{folder} was trained before language models could be loaded again (no config.json). {_again(folder)}")
+    if "objective" not in (read_json(folder / "config.json") or {}):
+        raise RunError(f"{where} holds a task model, whose language model is not in it. Give the folder of the run, with its stage1.")
+    return folder
+
+
+def _again(folder: Path) -> str:
+    return f"Delete {folder} and train it again: tasklm train {folder.parent}"
+
+
+def _under(prefix: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
