@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tasklm.cli_scoring import rerank, score
 from tasklm.errors import RecipeError, TaskLMError
 from tasklm.tracking import Tracker
 
@@ -302,6 +303,10 @@ def predict(
     predictor = Predictor(model)
     for text, answer in predictor.stream(texts_of(what, text_column or "", sys.stdin)):
         typer.echo(json.dumps({"text": text, **answer}, ensure_ascii=False))
+
+
+app.command()(score)
+app.command()(rerank)
 
 
 @app.command()

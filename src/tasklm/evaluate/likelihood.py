@@ -1,0 +1,162 @@
+"""Pseudo-log-likelihood: how likely a language model finds a text, token by token, each given all the others.
+
+PLL(x) = Σ_t log p(x_t | the other tokens) (*BERT has a Mouth, and It Must Speak*, arXiv 1902.04094; *Masked Language Model Scoring*, arXiv
+1910.14659). Special tokens, [UNK] among them, are read but not summed over: no objective learns to predict them.
+
+- `mlm`: every token is masked in turn, n passes for a text of n tokens.
+- `electric`: one pass; log p̂ = −E, the energies (*Pre-Training Transformers as Energy-Based Cloze Models*, arXiv 2012.08561).
+- `electra-tt`: one pass of the encoder and of both towers. An ideal discriminator takes a token for data with the probability
+  D = (n − k)·p / ((n − k)·p + k·q), so that p = k·q·D / ((n − k)·(1 − D)), with k / (n − k) = rate / (1 − rate) of training's mask
+  rate. (Clark's thesis, section 5.4.5, writes n for n − k; n − k of n tokens are data.) In ELECTRA a sample that happens to be the
+  original token counts as data, which this leaves out: with c = rate / (1 − rate), an ideal discriminator of that task gives not p but
+  p·(1 + c·q) / (1 − p), which is close to p for small p only and may exceed 1.
+
+A text longer than the model's rows is cut into windows of nearly equal size, which are scored each by itself and summed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasklm.errors import RecipeError
+from tasklm.tokens.batches import TokenBatch
+from tasklm.tracking import Bar
+from tasklm.train.language_model import LanguageModel
+
+TOKENS = 2048  # of a pass: the towers' logits of all of them exist at once, 250 MB with BERT's vocabulary
+AT_ONCE = 256  # texts whose windows are sorted by length together
+
+Windows = list[list[int]]
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """The score of one text."""
+
+    tokens: list[int]  # numbers of the tokens that are scored
+    scores: list[float]  # log p of each of them
+    left_out: int  # special tokens in the text, such as [UNK]
+    windows: int  # parts that the text was cut into
+
+    @property
+    def total(self) -> float:
+        """Returns the pseudo-log-likelihood of the text."""
+        return math.fsum(self.scores)
+
+    @property
+    def per_token(self) -> float | None:
+        """Returns the mean of its tokens, None where there is none."""
+        return self.total / len(self.scores) if self.scores else None
+
+
+class Scorer:
+    """Scores texts with a language model whose objective knows probabilities of tokens."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        name = model.settings.objective
+        if name not in METHODS:
+            raise RecipeError(
+                [f"train.objective = {name!r} gives no probability of a token; train with one of {', '.join(METHODS)} to score texts"]
+            )
+        self.model, self.method = model, METHODS[name]
+
+    def scored(self, texts: Sequence[str], bar: Bar | None = None) -> Iterator[Likelihood]:
+        """Yields the score of each text, in order; a text without tokens has the sum 0."""
+        for start in range(0, len(texts), AT_ONCE):
+            block = texts[start : start + AT_ONCE]
+            yield from self._block(block)
+            if bar is not None:
+                bar.advance(len(block))
+
+    def _block(self, texts: Sequence[str]) -> Iterator[Likelihood]:
+        cut = [windows_of(numbers, self.model.length - 2) for numbers in self.model.vocabulary.encode(texts)]
+        with torch.inference_mode():
+            scores = iter(self.method(self.model, [window for windows in cut for window in windows]))
+        specials = set(self.model.vocabulary.specials)
+        for windows in cut:
+            pairs = [pair for window in windows for pair in zip(window, next(scores).tolist(), strict=True)]
+            kept = [(token, score) for token, score in pairs if token not in specials]
+            yield Likelihood([token for token, _ in kept], [score for _, score in kept], len(pairs) - len(kept), len(windows))
+
+
+def windows_of(numbers: list[int], most: int) -> Windows:
+    """Returns the tokens in as few parts of at most `most` as will do, of nearly equal size: none is left with little context."""
+    count = -(-len(numbers) // most)
+    bounds = [len(numbers) * part // count for part in range(count + 1)] if count else []
+    return [numbers[start:end] for start, end in pairwise(bounds)]
+
+
+def _batches(model: LanguageModel, windows: Windows) -> Iterator[tuple[list[int], TokenBatch]]:
+    """Yields all windows, longest first, as padded rows of [CLS] window [SEP], with their numbers; a pass has at most TOKENS tokens."""
+    vocabulary = model.vocabulary
+    order = sorted(range(len(windows)), key=lambda number: -len(windows[number]))
+    while order:
+        longest = len(windows[order[0]]) + 2
+        rows = max(1, TOKENS // longest)
+        numbers, order = order[:rows], order[rows:]
+        ids = np.full((len(numbers), longest), vocabulary.pad, np.int64)
+        for row, number in enumerate(numbers):
+            ids[row, : len(windows[number]) + 2] = [vocabulary.cls, *windows[number], vocabulary.sep]
+        inside = np.arange(longest) < np.array([len(windows[number]) + 2 for number in numbers])[:, None]
+        positions = np.where(inside, np.arange(longest), 0)
+        batch = TokenBatch(torch.from_numpy(ids), torch.from_numpy(inside.astype(np.int64)), torch.from_numpy(positions))
+        yield numbers, batch.to(model.device)
+
+
+def _in_one_pass(model: LanguageModel, windows: Windows, scores_of: Callable[[LanguageModel, TokenBatch], Tensor]) -> list[np.ndarray]:
+    """Returns the score of every token of every window, by a function that gives those of a batch (rows, length)."""
+    found = [np.zeros(len(window)) for window in windows]
+    for numbers, batch in _batches(model, windows):
+        for number, scores in zip(numbers, scores_of(model, batch).double().cpu().numpy(), strict=True):
+            found[number][:] = scores[1 : len(windows[number]) + 1]
+    return found
+
+
+def by_energies(model: LanguageModel, windows: Windows) -> list[np.ndarray]:
+    """Returns −E of every token (`electric`)."""
+    return _in_one_pass(model, windows, lambda model, batch: -model.objective.energies(model.encoder, batch))
+
+
+def by_judgements(model: LanguageModel, windows: Windows) -> list[np.ndarray]:
+    """Returns log(k·q·D / ((n − k)·(1 − D))) of every token (`electra-tt`); the head's logit is log((1 − D) / D)."""
+    rate = model.settings.mask_rate
+    odds = math.log(rate / (1.0 - rate))
+
+    def scores_of(model: LanguageModel, batch: TokenBatch) -> Tensor:
+        replaced: Tensor = model.objective.judgement(model.encoder(batch))
+        log_q: Tensor = model.objective.generator.log_probabilities(model.encoder, batch)
+        return odds + log_q - replaced
+
+    return _in_one_pass(model, windows, scores_of)
+
+
+def by_masking(model: LanguageModel, windows: Windows) -> list[np.ndarray]:
+    """Returns log p of every token where it alone is masked (`mlm`); special tokens are not masked and get 0."""
+    specials = set(model.vocabulary.specials)
+    asked = [(number, at) for number, window in enumerate(windows) for at, token in enumerate(window) if token not in specials]
+    found = [np.zeros(len(window)) for window in windows]
+    for places, batch in _batches(model, [windows[number] for number, _ in asked]):
+        rows, columns = torch.arange(len(places)), torch.tensor([asked[place][1] + 1 for place in places])
+        answers, ids = batch.ids[rows, columns], batch.ids.clone()
+        ids[rows, columns] = model.vocabulary.mask
+        wanted = (rows * ids.shape[1] + columns).to(model.device)
+        logits = model.objective.logits(model.encoder(replace(batch, ids=ids), wanted), model.encoder.token)
+        scores = logits.float().log_softmax(-1).gather(1, answers[:, None]).squeeze(1).tolist()
+        for place, score in zip(places, scores, strict=True):
+            number, at = asked[place]
+            found[number][at] = score
+    return found
+
+
+METHODS: dict[str, Callable[[LanguageModel, Windows], list[np.ndarray]]] = {
+    "electric": by_energies,
+    "electra-tt": by_judgements,
+    "mlm": by_masking,
+}
