@@ -12,7 +12,7 @@ from tests.encoders.samples import stir
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.errors import RecipeError
 from tasklm.evaluate import likelihood
-from tasklm.evaluate.likelihood import METHODS, Scorer, windows_of
+from tasklm.evaluate.likelihood import METHODS, Scorer, log_data, windows_of
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe import Train
 from tasklm.tokens.batches import TokenBatch
@@ -57,8 +57,9 @@ def by_hand(model: LanguageModel, numbers: list[int]) -> list[float]:
             states = objective.generator.states(encoder, batch)[column]
             q = (objective.generator.prediction.logits(states, encoder.token)[:tokens] / model.settings.temperature).softmax(-1)[token]
             d = 1 - float(torch.sigmoid(objective.judgement(encoder(batch))[0, column]))  # the head judges "replaced"
-            k, rest = 100 * rate, 100 * (1 - rate)
-            found.append(math.log(k * float(q) * d / (rest * (1 - d))))
+            noise = rate / (1 - rate) * float(q)
+            odds = noise * d / (1 - d) / (1 + noise)
+            found.append(math.log(odds / (1 + odds)))
     return found
 
 
@@ -80,6 +81,17 @@ def test_scores_are_the_formula_one_token_at_a_time(vocabulary: Vocabulary, name
     assert found[-1].left_out == 1  # [UNK]
     assert (found[6].total, found[6].per_token, found[6].windows) == (0.0, None, 0)
     assert found[0].per_token == pytest.approx(found[0].total / len(found[0].tokens))
+
+
+def test_judgements_of_an_ideal_discriminator_give_the_probabilities_of_the_data() -> None:
+    """By enumeration of what can stand in a place: the original, or a sample, which may be the original again."""
+    p, q, rate = torch.tensor([0.7, 0.2, 0.09, 0.01]), torch.tensor([0.1, 0.6, 0.25, 0.05]), 0.3
+    data, replaced = torch.zeros(4), torch.zeros(4)
+    for original in range(4):
+        data[original] += (1 - rate) * p[original]
+        for sample in range(4):
+            (data if sample == original else replaced)[sample] += rate * p[original] * q[sample]
+    torch.testing.assert_close(log_data((replaced / data).log(), q.log(), rate).exp(), p)
 
 
 def test_windows_are_few_and_nearly_equal() -> None:

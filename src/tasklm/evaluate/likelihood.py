@@ -5,11 +5,7 @@ PLL(x) = Σ_t log p(x_t | the other tokens) (*BERT has a Mouth, and It Must Spea
 
 - `mlm`: every token is masked in turn, n passes for a text of n tokens.
 - `electric`: one pass; log p̂ = −E, the energies (*Pre-Training Transformers as Energy-Based Cloze Models*, arXiv 2012.08561).
-- `electra-tt`: one pass of the encoder and of both towers. An ideal discriminator takes a token for data with the probability
-  D = (n − k)·p / ((n − k)·p + k·q), so that p = k·q·D / ((n − k)·(1 − D)), with k / (n − k) = rate / (1 − rate) of training's mask
-  rate. (Clark's thesis, section 5.4.5, writes n for n − k; n − k of n tokens are data.) In ELECTRA a sample that happens to be the
-  original token counts as data, which this leaves out: with c = rate / (1 − rate), an ideal discriminator of that task gives not p but
-  p·(1 + c·q) / (1 − p), which is close to p for small p only and may exceed 1.
+- `electra-tt`: one pass of the encoder and of both towers; p is what the discriminator's D and the towers' q say, see `log_data`.
 
 A text longer than the model's rows is cut into windows of nearly equal size, which are scored each by itself and summed.
 """
@@ -24,6 +20,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from tasklm.errors import RecipeError
 from tasklm.tokens.batches import TokenBatch
@@ -125,16 +122,28 @@ def by_energies(model: LanguageModel, windows: Windows) -> list[np.ndarray]:
 
 
 def by_judgements(model: LanguageModel, windows: Windows) -> list[np.ndarray]:
-    """Returns log(k·q·D / ((n − k)·(1 − D))) of every token (`electra-tt`); the head's logit is log((1 − D) / D)."""
-    rate = model.settings.mask_rate
-    odds = math.log(rate / (1.0 - rate))
+    """Returns log p of every token by the judgements of the encoder and the towers' q (`electra-tt`)."""
 
     def scores_of(model: LanguageModel, batch: TokenBatch) -> Tensor:
-        replaced: Tensor = model.objective.judgement(model.encoder(batch))
-        log_q: Tensor = model.objective.generator.log_probabilities(model.encoder, batch)
-        return odds + log_q - replaced
+        replaced = model.objective.judgement(model.encoder(batch))
+        return log_data(replaced, model.objective.generator.log_probabilities(model.encoder, batch), model.settings.mask_rate)
 
     return _in_one_pass(model, windows, scores_of)
+
+
+def log_data(replaced: Tensor, log_q: Tensor, rate: float) -> Tensor:
+    """Returns log p of tokens in the data, from the logits of their being replaced and log q of their being sampled.
+
+    A place is sampled with probability `rate`, and a sample that equals the original token counts as data. A token is therefore data with
+    mass (1 − rate)·p + rate·q·p and replaced with mass rate·q·(1 − p). With D the probability of data and c = rate / (1 − rate),
+
+        p / (1 − p) = c·q·D / ((1 − D)·(1 + c·q)).
+
+    Clark's thesis (section 5.4.5) has p = k·q·D / (n·(1 − D)), the first factors alone: that holds where every sample counts as replaced,
+    as in Electric, and with n − k, the number of data tokens, for n. Of ELECTRA's judgements it makes odds, which exceed 1.
+    """
+    odds = math.log(rate / (1.0 - rate))
+    return functional.logsigmoid(odds + log_q - replaced - functional.softplus(odds + log_q))
 
 
 def by_masking(model: LanguageModel, windows: Windows) -> list[np.ndarray]:
