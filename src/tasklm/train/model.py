@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from tasklm.costs import EncoderCost
@@ -106,6 +107,6 @@ def load_model(folder: Path, device: torch.device) -> tuple[TaskModel, Task, Voc
         model = TaskModel(encoder, task.head(encoder.shape.width, 0.0))
         model.load_state_dict(load_weights(folder / "model.safetensors"))
         vocabulary = Vocabulary.load(folder / "tokenizer.json")
-    except (KeyError, TypeError, RuntimeError, OSError) as error:
+    except (KeyError, TypeError, RuntimeError, OSError, SafetensorError) as error:
         raise RunError(f"{folder} is damaged ({error}). Copy it again from where it was trained.") from error
     return model.to(device).eval(), task, vocabulary, config
