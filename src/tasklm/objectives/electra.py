@@ -67,7 +67,7 @@ class Electra(Replacing):
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
         """Returns the exact FLOPs of a training step: generator and encoder."""
         rows, length = corrupted.batch.ids.shape
-        return self.generator_flops(cost, corrupted) + cost.training(rows * length, 0, length, judged=rows * length)
+        return float(self.generator.flops(cost, corrupted)) + cost.training(rows * length, 0, length, judged=rows * length)
 
     @staticmethod
     def memory(cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool) -> MemoryCost:

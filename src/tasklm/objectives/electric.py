@@ -75,7 +75,8 @@ class Electric(nn.Module):
         """Returns the exact FLOPs of a training step: both towers and the encoder."""
         rows, length = corrupted.batch.ids.shape
         tokens = rows * length
-        return self.noise.flops(cost, corrupted, judged=True) + cost.training(tokens, 0, length) + 3.0 * tokens * 2 * cost.width
+        noise = self.noise.flops(cost, corrupted) + self.noise.log_probability_flops(cost, corrupted)
+        return noise + cost.training(tokens, 0, length) + 3.0 * tokens * 2 * cost.width
 
     @staticmethod
     def memory(cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool) -> MemoryCost:
@@ -96,16 +97,8 @@ def noise_odds(corrupted: Corrupted) -> Tensor:
 class ElectraTwoTowers(Electra):
     """ELECTRA with Electric's noise: its judgements give probabilities of tokens too, in one pass (ELECTRA-TT)."""
 
-    def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train) -> None:
-        super().__init__(encoder, shape, vocabulary, settings)
-        narrow = generator_shape(encoder, shape, settings.generator)
-        self.generator = TwoTowers(encoder, narrow, len(vocabulary), settings.temperature)
-        self.masks = Masks(vocabulary, shape, settings.mask_rate, "nothing")
-
-    def generator_flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
-        """Returns the exact FLOPs of a training step of both towers."""
-        flops: float = self.generator.flops(cost, corrupted, judged=False)
-        return flops
+    network = TwoTowers
+    hide = "nothing"
 
     @staticmethod
     def memory(cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool) -> MemoryCost:

@@ -59,24 +59,27 @@ class Generator(nn.Module):
         sampled = sample(logits.detach()[:, : self.types] / self.temperature, draws)
         return replace(noised(corrupted.batch, places, answers, sampled), states=states, logits=logits)
 
+    def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
+        """Returns the exact FLOPs of a training step, beside an encoder of this cost."""
+        targets, (rows, length) = corrupted.targets(), corrupted.batch.ids.shape
+        return generator_cost(cost, self.network.shape).training(rows * length, targets, length, wanted=targets)
+
 
 class Replacing(nn.Module):
     """Base of the objectives that replace tokens by samples of a generator, which learns beside the encoder."""
 
+    network: type[nn.Module] = Generator
+    hide = "mask"  # what the generator sees where it is asked
+
     def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train) -> None:
         super().__init__()
         narrow = generator_shape(encoder, shape, settings.generator)
-        self.generator: Any = Generator(encoder, narrow, len(vocabulary), settings.temperature)
-        self.masks = Masks(vocabulary, shape, settings.mask_rate, "mask")
+        self.generator: Any = self.network(encoder, narrow, len(vocabulary), settings.temperature)
+        self.masks = Masks(vocabulary, shape, settings.mask_rate, self.hide)
 
     def corrupt(self, batch: TokenBatch, seed: int) -> Corrupted:
-        """Returns the batch with [MASK] in fresh places, and the random numbers of the samples."""
+        """Returns the batch with fresh places, and the random numbers of their samples."""
         return self.masks.draw(batch, seed, draws=True)
-
-    def generator_flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
-        """Returns the exact FLOPs of a training step of the generator."""
-        targets, (rows, length) = corrupted.targets(), corrupted.batch.ids.shape
-        return generator_cost(cost, self.generator.network.shape).training(rows * length, targets, length, wanted=targets)
 
 
 def with_generator(memory: MemoryCost, cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool) -> MemoryCost:

@@ -41,7 +41,7 @@ class ReplaceMLM(Replacing):
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
         """Returns the exact FLOPs of a training step: generator and encoder."""
         targets, (rows, length) = corrupted.targets(), corrupted.batch.ids.shape
-        return self.generator_flops(cost, corrupted) + cost.training(rows * length, targets, length, wanted=targets)
+        return float(self.generator.flops(cost, corrupted)) + cost.training(rows * length, targets, length, wanted=targets)
 
     @staticmethod
     def memory(cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool) -> MemoryCost:
@@ -81,7 +81,7 @@ class AllTokensMLM(ReplaceMLM):
         """Returns the exact FLOPs of a training step: generator and encoder, with logits for every token."""
         rows, length = corrupted.batch.ids.shape
         tokens = rows * length
-        return self.generator_flops(cost, corrupted) + cost.training(tokens, tokens, length) + 3.0 * tokens * 2 * cost.width
+        return float(self.generator.flops(cost, corrupted)) + cost.training(tokens, tokens, length) + 3.0 * tokens * 2 * cost.width
 
     @staticmethod
     def memory(cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool) -> MemoryCost:

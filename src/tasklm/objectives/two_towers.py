@@ -51,10 +51,17 @@ class TwoTowers(nn.Module):
             logits = self.prediction.logits(self.states(encoder, batch), encoder.token).float()[:, : self.types] / self.temperature
             return logits.log_softmax(-1).gather(1, batch.ids.flatten()[:, None]).view(batch.ids.shape)
 
-    def flops(self, cost: EncoderCost, corrupted: Corrupted, judged: bool) -> float:
-        """Returns the exact FLOPs of a training step, with a pass for the probabilities of all tokens where these are judged by them."""
-        (rows, length), targets = corrupted.batch.ids.shape, corrupted.targets()
+    def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
+        """Returns the exact FLOPs of a training step, beside an encoder of this cost."""
+        (rows, length), (tower, per_target) = corrupted.batch.ids.shape, self._costs(cost)
+        return 2 * tower.training(rows * length, 0, length) + 3.0 * corrupted.targets() * per_target
+
+    def log_probability_flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
+        """Returns those of the probabilities of all tokens, which have no backward pass."""
+        (rows, length), (tower, per_target) = corrupted.batch.ids.shape, self._costs(cost)
+        return rows * length * (2 * tower.forward_per_token(length) + per_target)
+
+    def _costs(self, cost: EncoderCost) -> tuple[EncoderCost, float]:
+        """Returns the cost of one tower, and the FLOPs of predicting one token from both."""
         tower = generator_cost(cost, self.right.shape)
-        head = replace(tower, width=2 * tower.width, embedding=tower.embedding_width)
-        extra = rows * length * (2 * tower.forward_per_token(length) + head.forward_per_target()) if judged else 0.0
-        return 2 * tower.training(rows * length, 0, length) + 3.0 * targets * head.forward_per_target() + extra
+        return tower, replace(tower, width=2 * tower.width, embedding=tower.embedding_width).forward_per_target()

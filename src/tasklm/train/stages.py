@@ -67,8 +67,9 @@ def joint_stage(parts: Ingredients, settings: Train, rho1: int, batch: int) -> J
     """Returns stage 1 with freshly drawn weights."""
     accumulate = accumulation(parts, settings, batch)  # before the weights take memory: the prediction has them in
     torch.manual_seed(step_seed(settings.seed, 0))
-    encoder = new_encoder(parts.encoder, dataclasses.replace(parts.shape, dropout=settings.dropout))
-    objective = OBJECTIVES.get(settings.objective)(parts.encoder, parts.shape, parts.vocabulary, settings)
+    shape = dataclasses.replace(parts.shape, dropout=settings.dropout)
+    encoder = new_encoder(parts.encoder, shape)
+    objective = OBJECTIVES.get(settings.objective)(parts.encoder, shape, parts.vocabulary, settings)
     head = parts.task.head(parts.shape.width, settings.dropout)
     module = JointModel(encoder, objective, head, parts.task).to(parts.machine.device)
     internal = ExampleStream(parts.train, batch, settings.seed, packed=parts.machine.compiles)
