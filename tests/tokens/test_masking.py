@@ -23,7 +23,7 @@ def test_random_bits_are_splitmix64s() -> None:
     """The first numbers of the published generator for the seed 1234567: what its reference code prints."""
     golden, published = 0x9E3779B97F4A7C15, (6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431)
     for number, wanted in enumerate(published, 1):
-        assert int(masking._mix(np.uint64((1234567 + number * golden) % 2**64))) == wanted
+        assert int(masking.mix(np.uint64((1234567 + number * golden) % 2**64))) == wanted
 
 
 @settings(max_examples=60, deadline=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # step of the counter whose mixed values are the random numbers
 HIDE = ("bert", "mask", "uniform", "unigram", "nothing")
 NONE = -100  # answer of a place that asks nothing: PyTorch's losses leave it out
 
@@ -40,7 +41,7 @@ def mask_rows(
 
 
 @njit(cache=True, nogil=True)
-def _mix(state):  # type: ignore[no-untyped-def]
+def mix(state):  # type: ignore[no-untyped-def]
     """Returns 64 random bits of a counter: the output function of SplitMix64 (Steele et al., OOPSLA 2014)."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -48,17 +49,16 @@ def _mix(state):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _below(state, limit):  # type: ignore[no-untyped-def]
+def below(state, limit):  # type: ignore[no-untyped-def]
     """Returns a random whole number below `limit`, which is far below 2^32."""
-    return np.int64(((_mix(state) >> np.uint64(32)) * np.uint64(limit)) >> np.uint64(32))
+    return np.int64(((mix(state) >> np.uint64(32)) * np.uint64(limit)) >> np.uint64(32))
 
 
 @njit(cache=True, nogil=True)
 def _mask(ids, special, rate, mask, types, seed, first, hide, whole, continues, shown, picked, answers):  # type: ignore[no-untyped-def]
-    golden = np.uint64(0x9E3779B97F4A7C15)
     usable = np.empty(ids.shape[1], np.int64)
     for row in range(len(ids)):
-        state = _mix(seed + golden * np.uint64(first + row + 1))
+        state = mix(seed + GOLDEN * np.uint64(first + row + 1))
         count = 0
         for column in range(ids.shape[1]):
             if not special[ids[row, column]]:
@@ -69,25 +69,25 @@ def _mask(ids, special, rate, mask, types, seed, first, hide, whole, continues, 
             state, wanted = _pick_words(ids[row], usable[:count], continues, wanted, state)
         else:
             for i in range(wanted):  # a shuffle that stops after the first `wanted`
-                state += golden
-                j = i + _below(state, count - i)
+                state += GOLDEN
+                j = i + below(state, count - i)
                 usable[i], usable[j] = usable[j], usable[i]
         chosen = np.sort(usable[:wanted])
         for i in range(wanted):
             column = chosen[i]
             picked[row, i], answers[row, i] = column, ids[row, column]
-            state += golden
-            draw = _below(state, 10)
+            state += GOLDEN
+            draw = below(state, 10)
             if hide == 1 or (hide == 0 and draw < 8):
                 shown[row, column] = mask
             elif hide == 0 and draw == 8:
-                state += golden
-                shown[row, column] = _below(state, types)
+                state += GOLDEN
+                shown[row, column] = below(state, types)
             elif hide == 2 or hide == 3:
                 token = np.int64(mask)
                 while special[token]:  # ends: the picked tokens are not special
-                    state += golden
-                    token = _below(state, types) if hide == 2 else ids.flat[_below(state, ids.size)]
+                    state += GOLDEN
+                    token = below(state, types) if hide == 2 else ids.flat[below(state, ids.size)]
                 shown[row, column] = token
 
 
@@ -97,7 +97,6 @@ def _pick_words(ids, usable, continues, wanted, state):  # type: ignore[no-untyp
 
     Words that would make it more than `wanted` are passed over; where all would, the first one drawn is cut.
     """
-    golden = np.uint64(0x9E3779B97F4A7C15)
     count = len(usable)
     starts = np.empty(count + 1, np.int64)
     words = 0
@@ -109,8 +108,8 @@ def _pick_words(ids, usable, continues, wanted, state):  # type: ignore[no-untyp
     order, columns = np.arange(words), usable.copy()
     taken = 0
     for i in range(words):
-        state += golden
-        j = i + _below(state, words - i)
+        state += GOLDEN
+        j = i + below(state, words - i)
         order[i], order[j] = order[j], order[i]
         begin, end = starts[order[i]], starts[order[i] + 1]
         if taken + end - begin <= wanted:
@@ -134,9 +133,8 @@ def uniform_rows(rows: int, places: int, seed: int, first: int = 0) -> np.ndarra
 
 @njit(cache=True, nogil=True)
 def _uniform(seed, first, numbers):  # type: ignore[no-untyped-def]
-    golden = np.uint64(0x9E3779B97F4A7C15)
     for row in range(len(numbers)):
-        state = _mix(_mix(seed + golden * np.uint64(first + row + 1)) + np.uint64(1))  # another sequence than that of the masks
+        state = mix(mix(seed + GOLDEN * np.uint64(first + row + 1)) + np.uint64(1))  # another sequence than that of the masks
         for place in range(numbers.shape[1]):
-            state += golden
-            numbers[row, place] = np.float32((_mix(state) >> np.uint64(40)) * 2.0**-24)
+            state += GOLDEN
+            numbers[row, place] = np.float32((mix(state) >> np.uint64(40)) * 2.0**-24)

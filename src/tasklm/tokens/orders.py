@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tasklm.tokens.masking import NONE, _below, _mix
+from tasklm.tokens.masking import GOLDEN, NONE, below, mix
 
 
 def order_rows(
@@ -29,11 +29,10 @@ def order_rows(
 
 @njit(cache=True, nogil=True)
 def _order(ids, pieces, special, rate, seed, first, order, picked, answers):  # type: ignore[no-untyped-def]
-    golden = np.uint64(0x9E3779B97F4A7C15)
     length = ids.shape[1]
     usable = np.empty(length, np.int64)
     for row in range(len(ids)):
-        state = _mix(seed + golden * np.uint64(first + row + 1))
+        state = mix(seed + GOLDEN * np.uint64(first + row + 1))
         begin, seen, taken = 0, 0, 0
         while begin < length:
             end, count = begin, 0
@@ -46,8 +45,8 @@ def _order(ids, pieces, special, rate, seed, first, order, picked, answers):  # 
             due = min(max(1, int(rate * seen + 0.5)), picked.shape[1]) - taken
             wanted = min(due, count if count < end - begin else count - 1)
             for i in range(wanted):  # a shuffle that stops after the first `wanted`
-                state += golden
-                j = i + _below(state, count - i)
+                state += GOLDEN
+                j = i + below(state, count - i)
                 usable[i], usable[j] = usable[j], usable[i]
                 column = usable[i]
                 order[row, column] = i + 1
