@@ -10,6 +10,7 @@ from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
 from tasklm.errors import RecipeError, RunError
 from tasklm.recipe import OPTIMISERS
+from tasklm.train.muon import Muon
 from tasklm.train.optimisers import Rule, hidden_matrices, layers_above, make_optimiser
 
 
@@ -235,6 +236,30 @@ def test_a_step_of_muon_is_the_gradient_with_its_singular_values_made_near_1() -
         turned = u.T @ (start[key] - weights(module)[key]) @ v.T / scale
         assert ((turned.diagonal() > 0.6) & (turned.diagonal() < 1.3)).all()
         assert (turned - turned.diagonal().diag()).abs().max() < 0.05
+
+
+def test_muon_follows_torchs_own_which_takes_one_matrix_at_a_time() -> None:
+    torch.manual_seed(3)
+    starts = [torch.randn(shape) for shape in ((6, 9), (9, 6), (6, 9), (5, 5))]
+    ours, theirs = ([nn.Parameter(start.clone()) for start in starts] for _ in range(2))
+    one = Muon([{"params": ours, "weight_decay": 0.1}], 0.02)
+    other = torch.optim.Muon(theirs, lr=0.02, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw")
+    for _ in range(4):
+        for mine, its in zip(ours, theirs, strict=True):
+            mine.grad = torch.randn_like(mine)
+            its.grad = mine.grad.clone()
+        one.step()
+        other.step()
+    for start, mine, its in zip(starts, ours, theirs, strict=True):
+        assert (mine - its).abs().max() < 0.02 * (mine - start).abs().max()  # products are rounded to 16 bits
+        torch.testing.assert_close(one.state[mine]["momentum_buffer"], other.state[its]["momentum_buffer"])
+
+
+def test_muon_leaves_alone_what_has_no_gradient() -> None:
+    moved, kept = nn.Parameter(torch.ones(3, 4)), nn.Parameter(torch.ones(3, 4))
+    moved.grad = torch.randn(3, 4)
+    Muon([{"params": [kept, moved], "weight_decay": 0.5}], 0.1).step()
+    assert torch.equal(kept, torch.ones(3, 4)) and not torch.equal(moved, torch.ones(3, 4))
 
 
 def test_what_cannot_be_done_is_told_with_the_way_out() -> None:

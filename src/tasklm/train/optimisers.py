@@ -13,6 +13,7 @@ from tasklm.errors import RecipeError
 from tasklm.recipe import OPTIMISERS
 from tasklm.registry import nearest
 from tasklm.train.lamb import Lamb
+from tasklm.train.muon import Muon
 from tasklm.train.named_tensors import fill
 
 _ENCODER = re.compile(r"(?:^|.*\.)encoder\.")  # up to the innermost encoder
@@ -46,16 +47,6 @@ class FusedAdamW(torch.optim.AdamW):
             }
 
 
-class StartedMuon(torch.optim.Muon):
-    """Muon with its state made at once."""
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds a group of parameters with their state: a momentum of 0."""
-        super().add_param_group(param_group)
-        for parameter in self.param_groups[-1]["params"]:
-            self.state[parameter] = {"momentum_buffer": torch.zeros_like(parameter)}
-
-
 class Optimiser:
     """One or more torch optimisers over the parameters of one module."""
 
@@ -67,18 +58,16 @@ class Optimiser:
     def step(self, share: float, skip: Tensor | None = None, divisor: Tensor | None = None) -> None:
         """Does one step at `share` of every peak rate; changes nothing at all where `skip` (0-dim, float, on the device) is 1.
 
-        Gradients count as if divided by `divisor` (0-dim as well), and may be left so. AdamW looks at both on the device. LAMB and
-        Muon read `skip`, and so wait for the device.
+        Gradients count as if divided by `divisor` (0-dim as well), and may be left so. AdamW and Muon look at both on the device.
+        LAMB reads `skip`, and so waits for the device.
         """
         for group, peak in self._peaks:
             group["lr"] = peak * share
-        if skip is not None and not all(isinstance(part, FusedAdamW) for part in self._parts):
-            if bool(skip):
-                return
-            skip = None
         for part in self._parts:
-            if isinstance(part, FusedAdamW):
+            if isinstance(part, (FusedAdamW, Muon)):
                 part.found_inf, part.grad_scale = skip, divisor
+            elif skip is not None and bool(skip):
+                continue
             elif divisor is not None:
                 torch._foreach_div_(
                     [weight.grad for group in part.param_groups for weight in group["params"] if weight.grad is not None], divisor
@@ -117,7 +106,7 @@ def make_optimiser(module: nn.Module, rule: Rule) -> Optimiser:
         raise RecipeError(["optimiser = 'muon': this encoder has no hidden matrices that it could move; choose adamw or lamb"])
     parts: list[torch.optim.Optimizer] = []
     if matrices := {name: parameter for name, parameter in names.items() if name in hidden}:
-        parts.append(StartedMuon(_groups(matrices, rates, rule), lr=rule.rate, adjust_lr_fn="match_rms_adamw"))
+        parts.append(Muon(_groups(matrices, rates, rule), rule.rate))
     if rest := {name: parameter for name, parameter in names.items() if name not in hidden}:
         parts.append(FusedAdamW(_groups(rest, rates, rule), lr=rule.rate, betas=(0.9, 0.98), eps=1e-6, fused=True))
     return Optimiser(names, parts)
