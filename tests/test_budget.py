@@ -32,3 +32,13 @@ def test_batches_leave_enough_steps() -> None:
         batch = budget.batch_for(tokens, 128)
         assert 16 <= batch <= 256 and batch & (batch - 1) == 0
         assert batch == 16 or tokens / (batch * 128) >= budget.STEPS_WANTED / 2
+
+
+@pytest.mark.parametrize(("internal", "external"), [(3.0, 10.0), (25.0, 10.0), (10.0, 10.0)])
+@pytest.mark.parametrize("rho1", [None, 0, 1, 4, 37])
+def test_steps_spend_the_flops(internal: float, external: float, rho1: int | None) -> None:
+    external = external if rho1 != 0 else 0.0
+    steps, share = budget.steps_for_flops(40_000.0, internal, external, rho1, batch=16, examples=300)
+    spent = sum(internal if step % (share + 1) == 0 else external for step in range(steps))
+    assert spent == pytest.approx(40_000, abs=(share + 1) * max(internal, external))
+    assert share == rho1 or (rho1 is None and abs(share - budget.rho1_for(steps, 16, 300)) <= 1)

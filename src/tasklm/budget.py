@@ -87,6 +87,24 @@ def rho1_for(steps: int, batch: int, examples: int) -> int:
     return max(1, min(999, round(steps / internal) - 1))
 
 
+def steps_for_flops(flops: float, internal: float, external: float, rho1: int | None, batch: int, examples: int) -> tuple[int, int]:
+    """Returns the steps that spend the FLOPs, and ρ1; the FLOPs of an internal and of an external step are given.
+
+    An open ρ1 follows from the steps, and the steps from ρ1: the smallest ρ1 that is no smaller than its own steps ask for.
+    """
+
+    def steps_at(share: int) -> int:
+        return max(1, round(flops * (share + 1) / (internal + share * external)))
+
+    if not external:
+        return max(1, round(flops / internal)), 0
+    if rho1 is None:
+        rho1 = 1
+        while rho1 < rho1_for(steps_at(rho1), batch, examples):
+            rho1 += 1
+    return steps_at(rho1), rho1
+
+
 def epochs_for(examples: int, batch: int) -> int:
     """Returns passes over the task in stage 2: about FINETUNE_STEPS steps, between 3 and 30 passes."""
     return max(3, min(30, round(FINETUNE_STEPS * batch / max(1, examples))))

@@ -11,7 +11,7 @@ import numpy as np
 from tasklm import budget
 from tasklm.costs import EncoderCost
 from tasklm.encoders.sizes import SIZES, shape_of
-from tasklm.recipe import Recipe
+from tasklm.recipe import Recipe, Train
 from tasklm.runs import digest, read_json, write_json
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.examples import Example
@@ -24,6 +24,7 @@ from tasklm.train.speed import matmul_ceiling, seconds_per_step
 from tasklm.train.stages import Ingredients, Stage1Plan, finetune_stage, joint_stage
 from tasklm.workspace import CorpusData, Run, TaskData, sections
 
+INTERNAL_TRIED, EXTERNAL_TRIED = 256, 8  # batches whose FLOPs are counted to plan by FLOPs
 BATCH = 64  # sequences per step where neither the recipe nor a budget says
 
 
@@ -111,24 +112,34 @@ def stage_plan(run: Run, parts: Ingredients, plan: budget.Plan) -> dict[str, Any
     epochs = recipe.finetune.epochs or budget.epochs_for(examples, recipe.finetune.batch)
     rho1 = recipe.train.rho1
     steps, allowed = recipe.train.steps, None
-    if steps is None:
+    if steps is None and plan.seconds is not None:
         trial = joint_stage(parts, recipe.train, 4 if rho1 is None else min(rho1, 4), plan.batch)
-        pace = seconds_per_step(trial, _rule(recipe), run.machine, 3.0 if plan.seconds else 0.5, least=max(5, trial.rho1 + 1))
-        if plan.seconds is not None:
-            left = max(1.0, plan.seconds - run.seconds())
-            epoch = recipe.finetune.seeds * _seconds_per_epoch(run, parts)
-            if recipe.finetune.epochs is None:
-                epochs = max(1, min(epochs, int(budget.STAGE2_SHARE * left / epoch)))
-            allowed = max(1.0, 0.93 * left - epochs * epoch)
-            steps = max(1, int(allowed * run.machine.ranks.total / pace))
-        else:
-            assert plan.flops is not None
-            per_step = sum(trial.prepare(step).flops for step in range(trial.rho1 + 1)) / (trial.rho1 + 1)
-            steps = max(1, int(plan.flops / per_step))
+        pace = seconds_per_step(trial, _rule(recipe), run.machine, 3.0, least=max(5, trial.rho1 + 1))
+        left = max(1.0, plan.seconds - run.seconds())
+        epoch = recipe.finetune.seeds * _seconds_per_epoch(run, parts)
+        if recipe.finetune.epochs is None:
+            epochs = max(1, min(epochs, int(budget.STAGE2_SHARE * left / epoch)))
+        allowed = max(1.0, 0.93 * left - epochs * epoch)
+        steps = max(1, int(allowed * run.machine.ranks.total / pace))
+    elif steps is None:
+        assert plan.flops is not None
+        internal, external = _flops_per_step(parts, recipe.train, plan.batch)
+        steps, rho1 = budget.steps_for_flops(plan.flops, internal, external, rho1, plan.batch, examples)
     if rho1 is None:
         rho1 = budget.rho1_for(steps, plan.batch, examples)
     stage1 = Stage1Plan(steps, rho1, plan.batch, allowed)
     return {"stage1": dataclasses.asdict(stage1), "epochs": epochs}
+
+
+def _flops_per_step(parts: Ingredients, settings: Train, batch: int) -> tuple[float, float]:
+    """Returns the mean exact FLOPs of an internal and of an external step; the latter is 0 without selected text.
+
+    Internal batches differ in length, so many are looked at; nothing is computed.
+    """
+    stage = joint_stage(parts, settings, 1, batch)
+    internal = [stage.prepare(0).flops for _ in range(min(len(stage.internal), INTERNAL_TRIED))]
+    external = [stage.prepare(1).flops for _ in range(EXTERNAL_TRIED)] if stage.external is not None else [0.0]
+    return float(np.mean(internal)), float(np.mean(external))
 
 
 def _seconds_per_epoch(run: Run, parts: Ingredients) -> float:
