@@ -148,10 +148,10 @@ def _job(case: Case, objective: str, text: Text, options: argparse.Namespace, de
     }
 
     def job() -> None:
-        if not folders.is_done(folder, recipe):
+        if not folders.is_done(folder, text, recipe):
             folders.start_folder(folder, text, recipe)
             run_verb("evaluate", folder, options.threads, deadline)
-            folders.mark_done(folder, recipe, about)
+            folders.mark_done(folder, text, recipe, about)
 
     return job
 

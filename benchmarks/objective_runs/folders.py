@@ -102,19 +102,19 @@ def start_folder(folder: Path, text: Text, recipe: Recipe) -> None:
     write_recipe(folder, recipe)
 
 
-def is_done(folder: Path, recipe: Recipe) -> bool:
-    """Returns whether the folder holds the scores of this very recipe."""
+def is_done(folder: Path, text: Text, recipe: Recipe) -> bool:
+    """Returns whether the folder holds the scores of this very recipe and text."""
     done = folder / "done.json"
-    return done.exists() and read_json(done)["recipe"] == _recipe_key(recipe)
+    return done.exists() and read_json(done)["key"] == _run_key(text, recipe)
 
 
-def mark_done(folder: Path, recipe: Recipe, about: dict[str, Any]) -> None:
+def mark_done(folder: Path, text: Text, recipe: Recipe, about: dict[str, Any]) -> None:
     """Notes that the run is complete, and on which machine beside how many others."""
-    write_json(folder / "done.json", {"recipe": _recipe_key(recipe), "about": about})
+    write_json(folder / "done.json", {"key": _run_key(text, recipe), "about": about})
 
 
-def _recipe_key(recipe: Recipe) -> str:
-    return digest({section: values for section, values in to_dict(recipe).items() if section != "hardware"})
+def _run_key(text: Text, recipe: Recipe) -> str:
+    return digest([text.keys, {section: values for section, values in to_dict(recipe).items() if section != "hardware"}])
 
 
 def found_in(folder: Path, text: Text) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def _same(name: str, old: dict[str, Any], new: dict[str, Any]) -> None:
     for what in ("metric", "settings", "text"):
         if old[what] != new[what]:
             raise RunError(
-                f"{name}: the earlier results have another {what} ({old[what]}) than this command ({new[what]}). "
+                f"{name}: the earlier results differ in {what} ({old[what]}) from this command's ({new[what]}). "
                 "Leave them out of --merge, or ask for the same."
             )
 
