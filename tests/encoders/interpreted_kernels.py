@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tasklm.encoders.kernels import biased_gelu as gelu
+from tasklm.encoders.kernels import residual_norm as norm
 from tasklm.encoders.kernels import row_attention as rows
 from tasklm.tokens.packing import TILE, tile_starts
 
@@ -70,9 +71,34 @@ def gelu_error(tokens: int, width: int) -> float:
     return max(map(float, errors))
 
 
+def norm_error(tokens: int, width: int, programs: int) -> float:
+    """Returns the largest difference in values and gradients from PyTorch in fp64, those of vectors as a share of the tokens."""
+    torch.manual_seed(0)
+    norm.PROGRAMS = programs
+    hidden, added, first, second = (torch.randn(tokens, width, dtype=torch.float64) + 3 for _ in range(4))
+    vectors = [torch.randn(width, dtype=torch.float64) for _ in range(3)]
+    vectors[1][:3] = 0.0  # also where the norm's weight is zero
+    outcomes = []
+    for kind in (torch.float64, torch.float32):
+        given = [part.to(kind, copy=True).requires_grad_() for part in (hidden, added, *vectors)]
+        if kind == torch.float64:
+            out = again = functional.layer_norm(given[0] + given[1] + given[2], (width,), given[3], given[4], 1e-12)
+        else:
+            out, again = norm.residual_norm(*given, 1e-12)
+        torch.autograd.backward([out, again], [first.to(kind), second.to(kind)])
+        outcomes.append([out.detach(), again.detach(), *(part.grad for part in given)])
+    errors = [(ours - exact).abs().max() for exact, ours in zip(*outcomes, strict=True)]
+    assert all(bool(error.isfinite()) for error in errors)
+    return max(*map(float, errors[:4]), *(float(error) / tokens for error in errors[4:]))
+
+
 if __name__ == "__main__":
+    torch.use_deterministic_algorithms(True)  # new memory holds no numbers
+    torch.library.wrap_triton = lambda kernel: kernel  # the interpreter's kernels are called as they are
     for length, tiled in ((40, False), (128, False), (200, False), (200, True), (256, True)):
         print("attention", attention_error(pieces_of(length, (20, 9), (15, 11, 14), (min(length, 128),)), 16, tiled))
     print("attention", attention_error(pieces_of(256, (100, 90, 20, 30), (128, 5, 60)), 32, True))
     for tokens, width in ((70, 200), (5, 7)):
         print("gelu", gelu_error(tokens, width))
+    for tokens, width, programs in ((70, 200, 3), (33, 24, 4), (5, 7, 528), (3, 1030, 2)):
+        print("norm", norm_error(tokens, width, programs))

@@ -8,6 +8,7 @@ from tasklm.encoders.attention import layout_of
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.encoders.bert import BertLayer
 from tasklm.encoders.embeddings import EPSILON, SummedEmbeddings
+from tasklm.encoders.residual import Hidden
 from tasklm.encoders.two_streams import Streams, embed_queries
 from tasklm.encoders.weights import draw_encoder
 from tasklm.tokens.batches import TokenBatch
@@ -30,16 +31,17 @@ class Albert(SummedEmbeddings):
 
     def contextualise(self, embedded: Tensor, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
         """Returns the hidden states of embedded tokens."""
-        hidden, layout = self.projection(embedded), layout_of(batch, self.shape.width // self.shape.heads)
+        states: Tensor = self.projection(embedded)
+        hidden, layout = Hidden(states, states), layout_of(batch, self.shape.width // self.shape.heads)
         for _ in range(self.shape.layers - 1):
             hidden = self.shared(hidden, layout)
-        last: Tensor = self.shared(hidden, layout, wanted)
-        return last
+        last: Hidden = self.shared(hidden, layout, wanted)
+        return last.states
 
     def two_streams(self, batch: TokenBatch, streams: Streams) -> Tensor:
         """Returns the states of the query stream (rows, places, width)."""
-        content: Tensor = self.projection(self.embed(batch))
-        queries: Tensor = self.projection(embed_queries(self, batch, streams))
+        own, asked = self.projection(self.embed(batch)), self.projection(embed_queries(self, batch, streams))
+        content, queries = Hidden(own, own), Hidden(asked, asked)
         for number in range(1, self.shape.layers + 1):
             content, queries = self.shared.two_streams(content, queries, streams, number == self.shape.layers)
-        return queries
+        return queries.states

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from tasklm.encoders.activation import linear_gelu
 from tasklm.encoders.attention import Layout, attend, layout_of
 from tasklm.encoders.base import ENCODERS, Shape, pick
 from tasklm.encoders.embeddings import EPSILON, SummedEmbeddings
+from tasklm.encoders.residual import Hidden, add_and_norm
 from tasklm.encoders.two_streams import Streams, attend_streams, embed_queries, project
 from tasklm.encoders.weights import draw_encoder
 from tasklm.tokens.batches import TokenBatch
@@ -33,28 +33,27 @@ class BertLayer(nn.Module):
         self.norm = nn.LayerNorm(shape.width, EPSILON)
         self.dropout = nn.Dropout(shape.dropout)
 
-    def forward(self, hidden: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
+    def forward(self, hidden: Hidden, layout: Layout, wanted: Tensor | None = None) -> Hidden:
         """Returns hidden states of the same shape (rows, length, width), or (wanted, width)."""
-        rows, length, width = hidden.shape
-        split = self.query_key_value(hidden).view(rows, length, 3, self.heads, width // self.heads)
-        return self._after_attention(pick(hidden, wanted), pick(attend(split, layout), wanted))
+        rows, length, width = hidden.states.shape
+        split = self.query_key_value(hidden.states).view(rows, length, 3, self.heads, width // self.heads)
+        return self._after_attention(pick(hidden.residual, wanted), pick(attend(split, layout), wanted))
 
-    def two_streams(self, content: Tensor, queries: Tensor, streams: Streams, last: bool) -> tuple[Tensor, Tensor]:
+    def two_streams(self, content: Hidden, queries: Hidden, streams: Streams, last: bool) -> tuple[Hidden, Hidden]:
         """Returns the content (rows, length, width) and the queries (rows, places, width) of the next layer; after the last, queries alone.
 
         Nothing reads the last layer's content but its queries, so that keys and values are all that is computed of it.
         """
-        asking = project(self.query_key_value, queries, self.heads, last=0)
-        split = project(self.query_key_value, content, self.heads, first=1 if last else 0)
+        asking = project(self.query_key_value, queries.states, self.heads, last=0)
+        split = project(self.query_key_value, content.states, self.heads, first=1 if last else 0)
         found, mixed = attend_streams(asking, split, streams)
-        content = content if mixed is None else self._after_attention(content, mixed)
-        return content, self._after_attention(queries, found)
+        content = content if mixed is None else self._after_attention(content.residual, mixed)
+        return content, self._after_attention(queries.residual, found)
 
-    def _after_attention(self, hidden: Tensor, mixed: Tensor) -> Tensor:
-        added = self.dropout(self.attention_out(mixed))
-        hidden = self.attention_norm(hidden + added).to(added.dtype)  # in bf16 where products are, also where norms give fp32
-        added = self.dropout(self.down(linear_gelu(self.up, hidden, self.gelu)))
-        return torch.as_tensor(self.norm(hidden + added), dtype=added.dtype)
+    def _after_attention(self, residual: Tensor, mixed: Tensor) -> Hidden:
+        hidden = add_and_norm(self.attention_out, mixed, residual, self.attention_norm, self.dropout)
+        inner = linear_gelu(self.up, hidden.states, self.gelu)
+        return add_and_norm(self.down, inner, hidden.residual, self.norm, self.dropout)
 
 
 @ENCODERS.register("bert")
@@ -77,17 +76,17 @@ class Bert(SummedEmbeddings):
 
     def contextualise(self, embedded: Tensor, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
         """Returns the hidden states of embedded tokens."""
-        hidden: Tensor = self.projection(embedded)
-        layout = layout_of(batch, self.shape.width // self.shape.heads)
+        states: Tensor = self.projection(embedded)
+        hidden, layout = Hidden(states, states), layout_of(batch, self.shape.width // self.shape.heads)
         for number, layer in enumerate(self.layers, 1):
             hidden = layer(hidden, layout, wanted if number == self.shape.layers else None)
-        return hidden
+        return hidden.states
 
     def two_streams(self, batch: TokenBatch, streams: Streams) -> Tensor:
         """Returns the states of the query stream (rows, places, width)."""
-        content: Tensor = self.projection(self.embed(batch))
-        queries: Tensor = self.projection(embed_queries(self, batch, streams))
+        own, asked = self.projection(self.embed(batch)), self.projection(embed_queries(self, batch, streams))
+        content, queries = Hidden(own, own), Hidden(asked, asked)
         layers: Any = self.layers
         for number, layer in enumerate(layers, 1):
             content, queries = layer.two_streams(content, queries, streams, number == self.shape.layers)
-        return queries
+        return queries.states
