@@ -129,9 +129,10 @@ def residual_norm_of(
     out, unit = torch.empty_like(added), torch.empty_like(added)
     scale = torch.empty(added.shape[:1], dtype=torch.float32, device=added.device)
     width, block, columns = _shape(added.shape[1])
-    kernel, grid = torch.library.wrap_triton(_forward), (triton.cdiv(added.shape[0], ROWS),)
+    kernel, rows = torch.library.wrap_triton(_forward), max(ROWS, block)
     given, made = (hidden, added, added_bias, weight, bias), (out, unit, scale)
-    kernel[grid](*given, *made, added.shape[0], epsilon, width, ROWS, block, columns, num_warps=WARPS)
+    grid = (triton.cdiv(added.shape[0], rows),)
+    kernel[grid](*given, *made, added.shape[0], epsilon, width, rows, block, columns, num_warps=WARPS)
     return out, unit, scale
 
 
