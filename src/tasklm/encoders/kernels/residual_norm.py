@@ -14,11 +14,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS = 16  # that a program of the forward pass takes
-PROGRAMS = 792  # of the backward pass at most, whatever the device: each gives one part of the sums
-VALUES = 1024  # that a program has at hand at once: one row, or several where they are narrow
+ROWS = 4  # that a program of the forward pass takes
+PROGRAMS = 528  # of the backward pass at most, whatever the device: each gives one part of the sums
+VALUES = 2048  # that a program has at hand at once: one row, or several where they are narrow
 WARPS = 4
-STAGES = 2  # rows that the backward pass reads ahead, and those at hand
+STAGES = 3  # rows that the backward pass reads ahead, and those at hand
 
 
 @triton.jit
