@@ -35,6 +35,7 @@ from tasklm.tracking import EventFile, TensorBoard, Tracker
 from tasklm.train.hardware import set_up
 from tasklm.train.parallel import first_of_all
 from tasklm.train.stages import Ingredients
+from tasklm.train.start import started
 from tasklm.workspace import CorpusData, Run, TaskData
 
 STEPS = ("check", "select", "tokenize", "train", "finetune", "evaluate", "report")
@@ -57,6 +58,7 @@ def check_names(recipe: Recipe) -> None:
 def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | None = None) -> Run:
     """Returns the run in a folder, with its recipe and the versions it runs on written down."""
     check_names(recipe)
+    recipe = started(recipe, folder)
     machine = set_up(recipe.hardware)
     artefacts = Artefacts(folder, machine.ranks)
     cache = cache or Artefacts(Path(recipe.hardware.cache) if recipe.hardware.cache else folder.parent / ".cache", machine.ranks)

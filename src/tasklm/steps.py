@@ -28,6 +28,7 @@ from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary, vocabulary_size
 from tasklm.tracking import Bar
 from tasklm.train.stages import Ingredients, Stage1Plan, run_stage1, run_stage2
+from tasklm.train.start import starting_weights
 from tasklm.workspace import CorpusData, Run, TaskData, Tokenised, sections
 
 
@@ -122,7 +123,8 @@ def _counted(batches: Iterator[list[str]], bar: Bar) -> Iterator[list[str]]:
 def ingredients(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> Ingredients:
     """Returns what both training stages are made from."""
     recipe, length = run.recipe, run.recipe.tokens.length
-    shape = shape_of(recipe.model, plan.size, len(tokens.vocabulary), length)
+    start = recipe.train.start
+    shape = starting_weights(Path(start)).shape_for(length) if start else shape_of(recipe.model, plan.size, len(tokens.vocabulary), length)
 
     def encoded(split: str) -> EncodedExamples:
         examples = task.splits.named()[split]
@@ -136,7 +138,9 @@ def ingredients(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> Ingr
 
 def train(run: Run, parts: Ingredients, tokens: Tokenised, plan: Plan) -> tuple[Path, str]:
     """Returns the folder of stage 1 and its key; the number of steps is decided once, when it first starts."""
-    key = digest([tokens.key, plan.size, plan.batch, *sections(run.recipe, "model", "train", "budget")])
+    start = run.recipe.train.start
+    started_from = starting_weights(Path(start)).digest() if start else ""
+    key = digest([tokens.key, plan.size, plan.batch, started_from, *sections(run.recipe, "model", "train", "budget")])
 
     def build(folder: Path) -> None:
         if run.machine.ranks.first and not (folder / "plan.json").exists():

@@ -33,9 +33,13 @@ class Curve:
         point = {"step": record.step, "rate": self.peak_rate * record.share, **means, **record.scores}
         self._sums = {}
         self.points = [old for old in self.points if old["step"] < record.step] + [point]
+        self.write()
+        return point
+
+    def write(self) -> None:
+        """Writes the curve to its file, where it has one."""
         if self.path is not None:
             write_json(self.path, self.points)
-        return point
 
 
 class Speed:

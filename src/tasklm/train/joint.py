@@ -1,4 +1,4 @@
-"""Stage 1 (TLM section 3.2): joint training on the selected text and the task, from random weights.
+"""Stage 1 (TLM section 3.2): joint training on the selected text and the task.
 
 ρ1 · E_S[L_lm] + E_T[ρ2 · L_lm + L_task], as one batch of internal (task) data, then ρ1 batches of external (selected)
 data, and so on. The internal loss is divided by ρ2 + 1, which keeps its scale beside an external batch's.

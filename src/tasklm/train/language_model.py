@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -41,28 +43,68 @@ def describe_language_model(folder: Path, encoder: str, shape: Shape, vocabulary
     write_json(folder / "config.json", {"format": FORMAT, **made_of, "length": length})
 
 
-def load_language_model(where: Path, device: torch.device) -> LanguageModel:
-    """Returns the language model of a run folder, or of the folder `stage1` in it, ready to score text."""
+@dataclass(frozen=True)
+class Description:
+    """What stands beside the weights of a language model."""
+
+    folder: Path
+    encoder: str
+    shape: Shape
+    settings: Train
+    vocabulary: Vocabulary
+    length: int
+
+    @property
+    def weights(self) -> Path:
+        """Returns the file with the weights of encoder, objective and task head."""
+        return self.folder / "model.safetensors"
+
+    @contextmanager
+    def damage_is_clear(self) -> Iterator[None]:
+        """Turns the errors of weights that cannot be read, or do not fit the description, into a message with the way out."""
+        with _damage_is_clear(self.folder):
+            yield
+
+
+def read_description(where: Path) -> Description:
+    """Returns what describes the language model of a run folder, or of the folder `stage1` in it."""
     folder = _stage1_of(where)
     config = read_json(folder / "config.json")
     found = config.get("format") if isinstance(config, dict) else None
     if found != FORMAT:
         raise RunError(f"{folder / 'config.json'} has format {found!r}, this version reads {FORMAT}. {_again(folder)}")
-    try:
+    with _damage_is_clear(folder):
         settings, shape, length = Train(**config["train"]), Shape(**config["shape"]), int(config["length"])
+        if config["objective"] != settings.objective:
+            raise ValueError(f"config.json names two objectives, {config['objective']} and {settings.objective}")
         vocabulary = Vocabulary.load(folder / "tokenizer.json")
-        encoder = new_encoder(config["encoder"], shape)
-        objective = OBJECTIVES.get(config["objective"])(config["encoder"], shape, vocabulary, settings)
-        weights = load_weights(folder / "model.safetensors")
-        encoder.load_state_dict(_under("encoder.", weights))
-        objective.load_state_dict(_under("objective.", weights))
+        return Description(folder, str(config["encoder"]), shape, settings, vocabulary, length)
+
+
+def load_language_model(where: Path, device: torch.device) -> LanguageModel:
+    """Returns the language model of a run folder, or of the folder `stage1` in it, ready to score text."""
+    about = read_description(where)
+    with about.damage_is_clear():
+        encoder = new_encoder(about.encoder, about.shape)
+        objective = OBJECTIVES.get(about.settings.objective)(about.encoder, about.shape, about.vocabulary, about.settings)
+        weights = load_weights(about.weights)
+        encoder.load_state_dict(under("encoder.", weights))
+        objective.load_state_dict(under("objective.", weights))
+    return LanguageModel(encoder.to(device).eval(), objective.to(device).eval(), about.vocabulary, about.settings, about.length, device)
+
+
+@contextmanager
+def _damage_is_clear(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except (KeyError, TypeError, ValueError, RuntimeError, OSError, SafetensorError, DataError) as error:
         raise RunError(f"{folder} is damaged ({error}). Copy it again from where it was trained, or: {_again(folder)}") from error
-    return LanguageModel(encoder.to(device).eval(), objective.to(device).eval(), vocabulary, settings, length, device)
 
 
 def _stage1_of(where: Path) -> Path:
     """Returns the folder that holds a language model; the error says what was found in its place."""
+    if where.is_file():
+        raise RunError(f"{where} is a file. Give the folder of a run, such as runs/first, or the folder stage1 in it.")
     if not where.is_dir():
         raise RunError(f"there is no folder {where}. Give the folder of a run, such as runs/first.")
     folder = where / "stage1" if (where / "stage1").is_dir() else where
@@ -81,5 +123,6 @@ def _again(folder: Path) -> str:
     return f"Delete {folder} and train it again: tasklm train {folder.parent}"
 
 
-def _under(prefix: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def under(prefix: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the weights whose names begin with the prefix, without it."""
     return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}

@@ -34,6 +34,7 @@ from tasklm.train.optimisers import Rule, make_optimiser
 from tasklm.train.schedules import Schedule
 from tasklm.train.showing import shown_rows
 from tasklm.train.speed import matmul_ceiling
+from tasklm.train.start import starting_weights, take_over
 
 GRAPH_FLOPS = 5e13  # a GPU waits now and then for the launches of smaller steps: these are recorded and replayed then
 
@@ -102,8 +103,13 @@ def accumulation(parts: Ingredients, settings: Train | Finetune, batch: int) -> 
 
 
 def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Plan, tracker: Tracker) -> None:
-    """Trains jointly; leaves model.safetensors (all of it), what describes it, curve.json and summary.json in the folder."""
+    """Trains jointly, from random weights or those of `train.start`.
+
+    Leaves model.safetensors (all of it), what describes it, curve.json and summary.json in the folder.
+    """
     stage = joint_stage(parts, settings, plan.rho1, plan.batch)
+    if settings.start:
+        tracker.say(take_over(stage.module, starting_weights(Path(settings.start)), settings.objective))
     _show(stage, parts, tracker)
     peak = settings.learning_rate or stage1_rate(parts.shape.width)
     rule = Rule(settings.optimiser, peak, settings.weight_decay)
@@ -210,6 +216,7 @@ def _follow(
                 bar.total(record.steps)
                 bar.at(record.step, f"{losses}  rate {point['rate']:.1e}  {speed_text(rates)}")
     if record is None:  # no step was asked for: the last one is always done again after an interruption
+        curve.write()
         return {"steps": 0, "tokens": 0, "flops": 0.0, "seconds": 0.0, "steps_planned": asked}
     return {
         "steps": record.step,

@@ -1,0 +1,172 @@
+"""Where stage 1 starts from in place of random weights (`train.start`): what another training left.
+
+The encoder goes on as it is, and the vocabulary with it. The objective's own parts go on where the objective is the same; the task's head
+is always new. `starting_weights` is the one place that knows what a folder to start from looks like.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from tasklm.costs import ARCHITECTURES
+from tasklm.encoders.base import Shape
+from tasklm.encoders.sizes import SIZES, shape_of
+from tasklm.errors import RecipeError
+from tasklm.objectives.base import OBJECTIVES
+from tasklm.recipe import Model, Recipe, Tokens, Train
+from tasklm.runs import file_digest
+from tasklm.tokens.tokenizer import Vocabulary
+from tasklm.train.checkpoints import load_weights
+from tasklm.train.language_model import Description, read_description, under
+from tasklm.train.model import new_encoder
+
+NUMBERS = ("layers", "width", "heads", "feedforward", "embedding")  # keys of [model] that say an encoder's shape
+
+
+@dataclass(frozen=True)
+class Start:
+    """An encoder to start from, with the objective that it was trained by."""
+
+    about: Description
+    shapes: dict[str, tuple[int, ...]]  # of all tensors in its file
+
+    @property
+    def folder(self) -> Path:
+        """Returns the folder of the weights and of the vocabulary, as an absolute path."""
+        return self.about.folder.resolve()
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Returns the shape of the encoder by the keys of the recipe."""
+        shape = self.about.shape
+        return {**{name: getattr(shape, name) for name in NUMBERS}, "embedding": shape.token_width}
+
+    @property
+    def rotary(self) -> bool:
+        """Returns whether the encoder computes its positions, so that there may be any number of them."""
+        return ARCHITECTURES[self.about.encoder].rotary
+
+    def shape_for(self, length: int) -> Shape:
+        """Returns the shape of an encoder that reads rows of `length` tokens and can take over the weights."""
+        return dataclasses.replace(self.about.shape, positions=length) if self.rotary else self.about.shape
+
+    def digest(self) -> str:
+        """Returns a hash of the weights."""
+        return file_digest(self.about.weights)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Returns all tensors: 'encoder.…', 'objective.…' and others that are not taken over."""
+        with self.about.damage_is_clear():
+            return load_weights(self.about.weights)
+
+
+def starting_weights(where: Path) -> Start:
+    """Returns what a run folder, or the folder `stage1` in it, has to start from; the weights are looked at, not yet read."""
+    about = read_description(where)
+    with about.damage_is_clear():
+        with safe_open(about.weights, "pt") as file:
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118  (it is no mapping)
+        with torch.device("meta"):
+            encoder = new_encoder(about.encoder, about.shape)
+        if misfits := _misfits(encoder, "encoder.", shapes):
+            raise ValueError(misfits[0])
+    return Start(about, shapes)
+
+
+def take_over(module: Any, start: Start, objective: str) -> str:
+    """Puts the weights into a freshly drawn joint model; returns what was taken, for a person."""
+    weights = start.weights()
+    module.encoder.load_state_dict(under("encoder.", weights))
+    if objective != start.about.settings.objective:
+        return f"stage 1 starts from the encoder of {start.folder} ({start.about.settings.objective}); what is {objective}'s own is new"
+    module.objective.load_state_dict(under("objective.", weights))
+    return f"stage 1 starts from the encoder of {start.folder} and from what is {objective}'s own there"
+
+
+def started(recipe: Recipe, folder: Path) -> Recipe:
+    """Returns the recipe of a run in `folder` with the vocabulary and the encoder of the run that it starts from written into it.
+
+    Raises RecipeError where it asks for others. A key at its default asks for nothing.
+    """
+    if not recipe.train.start:
+        return recipe
+    start = starting_weights(Path(recipe.train.start))
+    problems = [] if start.folder != (folder / "stage1").resolve() else ["train.start is this run itself; choose another folder with --out"]
+    problems += _other_vocabulary(recipe.tokens, start) + _other_encoder(recipe.model, start) + _other_parts(recipe.train, start)
+    if recipe.tokens.length > start.about.shape.positions and not start.rotary:
+        most = start.about.shape.positions
+        problems.append(
+            f"tokens.length = {recipe.tokens.length}: the encoder of train.start has {most} positions; set it to {most} or less"
+        )
+    if problems:
+        raise RecipeError(problems)
+    size = recipe.model.size
+    if size == "auto":  # a name for people: all that it stands for is written beside it
+        layers_and_width = start.numbers["layers"], start.numbers["width"]
+        size = next((name for name, numbers in SIZES.items() if numbers == layers_and_width), "tiny")
+    return recipe.changed(
+        tokens={"kind": "file", "file": str(start.folder / "tokenizer.json"), "vocabulary": None},
+        model={"encoder": start.about.encoder, "size": size, **start.numbers},
+        train={"start": str(start.folder)},
+    )
+
+
+def _other_vocabulary(asked: Tokens, start: Start) -> list[str]:
+    has, problem = start.about.vocabulary, ""
+    if asked.kind == "file":
+        if asked.file and Vocabulary.load(Path(asked.file)).tokenizer.to_str() != has.tokenizer.to_str():
+            problem = f"tokens.file = {asked.file!r} is another vocabulary"
+    elif asked.kind != Tokens().kind:
+        problem = f"tokens.kind = {asked.kind!r} asks for a new vocabulary"
+    elif asked.lowercase != Tokens().lowercase:
+        problem = "tokens.lowercase = false asks for a new vocabulary"
+    if not problem and asked.vocabulary not in (None, len(has)):
+        problem = f"tokens.vocabulary = {asked.vocabulary} asks for a new vocabulary"
+    return [f"{problem}, but with train.start it is that of {start.folder} ({len(has):,} types); leave it out"] if problem else []
+
+
+def _other_encoder(asked: Model, start: Start) -> list[str]:
+    if asked.encoder not in (Model().encoder, start.about.encoder):
+        return [f"model.encoder = {asked.encoder!r}, but train.start has {start.about.encoder!r}: {start.folder}; leave it out"]
+    wanted = {name: value for name in NUMBERS if (value := getattr(asked, name)) is not None}
+    if asked.size != "auto":
+        shape = shape_of(dataclasses.replace(asked, encoder=start.about.encoder), asked.size, 1, 1)
+        wanted = {**{name: getattr(shape, name) for name in NUMBERS}, "embedding": shape.token_width}
+    other = [name for name, value in wanted.items() if value != start.numbers[name]]
+    if not other:
+        return []
+    ours, theirs = (", ".join(f"{name} {numbers[name]}" for name in other) for numbers in (wanted, start.numbers))
+    size = "" if asked.size == "auto" else f" (model.size = {asked.size!r})"
+    return [f"model: {ours}{size}, but the encoder of train.start has {theirs}: {start.folder}; leave them out"]
+
+
+def _other_parts(asked: Train, start: Start) -> list[str]:
+    """Returns why the objective's own parts, which are the same kind of parts there, cannot go on here."""
+    before = start.about.settings
+    if asked.objective != before.objective:
+        return []
+    with torch.device("meta"):
+        objective = OBJECTIVES.get(asked.objective)(start.about.encoder, start.about.shape, start.about.vocabulary, asked)
+    if not (misfits := _misfits(objective, "objective.", start.shapes)):
+        return []
+    if asked.generator != before.generator:
+        return [f"train.generator = {asked.generator}, but train.start has {before.generator}: {start.folder}; set it to that"]
+    return [f"what is {asked.objective}'s own does not fit that of train.start, {start.folder}: {misfits[0]}"]
+
+
+def _misfits(module: nn.Module, prefix: str, shapes: dict[str, tuple[int, ...]]) -> list[str]:
+    """Returns in what the tensors under a prefix are not those of a module."""
+    wanted = {prefix + name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+    found = {name: shape for name, shape in shapes.items() if name.startswith(prefix)}
+    problems = [f"{name} is missing" for name in wanted if name not in found]
+    problems += [f"{name} is not known" for name in found if name not in wanted]
+    return problems + [
+        f"{name} has shape {found[name]}, not {shape}" for name, shape in wanted.items() if name in found and found[name] != shape
+    ]

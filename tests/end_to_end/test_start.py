@@ -1,0 +1,106 @@
+"""A run that starts from another one: the whole flow, its comparisons, its recorded recipe, kills and several processes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tasklm.pipeline import fit
+from tasklm.recipe import Recipe
+from tasklm.recipe_files import load
+from tasklm.tracking import SILENT
+from tasklm.train.checkpoints import load_weights, save_weights
+from tests.end_to_end.conftest import options
+from tests.end_to_end.test_kill import kill_at
+from tests.end_to_end.test_processes import run, same_training, several
+
+LEFT_OUT = ("model.", "tokens.vocabulary")  # what the run that is started from decides
+
+
+@pytest.fixture(scope="module")
+def first(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("first") / "run"
+    fit(load(None, options(files)), folder, SILENT, until="train")
+    return folder
+
+
+def further(files: Path, first: Path, **changes: str) -> dict[str, str]:
+    """Returns dotted keys of a quick run that starts from the first."""
+    usual = {"train__start": str(first), "train__steps": "12", "finetune__epochs": "1", "finetune__seeds": "1"}
+    given = options(files, **{**usual, **changes})
+    return {key: value for key, value in given.items() if not key.startswith(LEFT_OUT)}
+
+
+def command(given: dict[str, str], out: Path) -> list[str]:
+    given = dict(given)
+    words = ["fit", given.pop("data.train"), "--corpus", given.pop("data.corpus"), "--out", str(out)]
+    return words + [word for key, value in given.items() for word in (f"--{key}", value)]
+
+
+def encoder_of(run: Path) -> dict[str, Tensor]:
+    return {name: value for name, value in load_weights(run / "stage1/model.safetensors").items() if name.startswith("encoder.")}
+
+
+def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_without_steps_it_is_plain_fine_tuning_for_the_ablations_too(files: Path, first: Path, tmp_path: Path) -> None:
+    recipe = load(None, further(files, first, train__steps="0", evaluate__compare="task-only,random"))
+    scores = fit(recipe, tmp_path / "run", SILENT)
+    assert scores is not None and scores.ours is not None and scores.ours.test is not None
+    for folder in (tmp_path / "run", tmp_path / "run" / "compare" / "task-only", tmp_path / "run" / "compare" / "random"):
+        assert equal(encoder_of(first), encoder_of(folder))
+        assert json.loads((folder / "stage1" / "summary.json").read_text())["steps"] == 0
+        assert (folder / "tokens" / "tokenizer.json").read_bytes() == (first / "tokens" / "tokenizer.json").read_bytes()
+    tuned = load_weights(tmp_path / "run" / "stage2" / "seed-1" / "best.safetensors")
+    assert not torch.equal(tuned["encoder.token.weight"], encoder_of(first)["encoder.token.weight"])
+
+
+def predictions(recipe: Recipe, folder: Path) -> np.ndarray:
+    fit(recipe, folder, SILENT, until="evaluate")
+    found: np.ndarray = np.load(folder / "predictions" / "test.npy")
+    return found
+
+
+def test_the_recorded_recipe_repeats_it_and_other_weights_build_it_anew(files: Path, first: Path, tmp_path: Path) -> None:
+    start = Path(shutil.copytree(first, tmp_path / "start"))
+    found = predictions(load(None, further(files, start, train__objective="electra")), tmp_path / "run")
+    recorded = load(tmp_path / "run" / "recipe.toml")
+    assert recorded.train.start == str((start / "stage1").resolve()) and recorded.tokens.kind == "file" and recorded.model.width == 32
+    assert np.array_equal(found, predictions(recorded, tmp_path / "again"))
+    assert not equal(encoder_of(start), encoder_of(tmp_path / "run"))
+    built = (tmp_path / "run" / "stage1" / "model.safetensors").stat().st_mtime_ns
+    predictions(recorded, tmp_path / "run")
+    assert (tmp_path / "run" / "stage1" / "model.safetensors").stat().st_mtime_ns == built
+    weights = load_weights(start / "stage1" / "model.safetensors")
+    save_weights(start / "stage1" / "model.safetensors", {name: value * 1.1 for name, value in weights.items()})
+    assert not np.array_equal(found, predictions(recorded, tmp_path / "run"))
+    assert (tmp_path / "run" / "stage1" / "model.safetensors").stat().st_mtime_ns != built
+
+
+def test_killed_and_continued_it_ends_in_identical_weights(files: Path, first: Path, tmp_path: Path) -> None:
+    given = further(files, first, train__steps="24", train__checkpoint_seconds="0")
+    straight, cut = tmp_path / "straight" / "run", tmp_path / "cut" / "run"
+    fit(load(None, given), straight, SILENT, until="train")
+    words = [sys.executable, "-m", "tasklm", *command(given, cut)]
+    points = ("stage1.partial/plan.json", "stage1.partial/checkpoint-00000000[3-9]", "stage1.partial/checkpoint-00000001[5-9]")
+    assert sum(kill_at(words, cut, pattern, 0.0) for pattern in points) >= 2, "the kills came too late to test anything"
+    subprocess.run(words, check=True, capture_output=True)
+    assert equal(load_weights(straight / "stage1/model.safetensors"), load_weights(cut / "stage1/model.safetensors"))
+
+
+def test_several_processes_start_from_the_same_weights(files: Path, first: Path, tmp_path: Path) -> None:
+    given = further(files, first, train__objective="electra")
+    fit(load(None, given), tmp_path / "one" / "run", SILENT, until="train")
+    done = run([*several(2), "-m", "tasklm", *command(given, tmp_path / "two" / "run")])
+    assert done.returncode == 0, done.stderr
+    same_training(tmp_path / "one" / "run", tmp_path / "two" / "run")
