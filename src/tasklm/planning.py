@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import train_vocabulary
+from tasklm.train.joint import JointStage
 from tasklm.train.model import cost_of
 from tasklm.train.optimisers import Rule
 from tasklm.train.speed import matmul_ceiling, seconds_per_step
@@ -25,6 +27,7 @@ from tasklm.train.stages import Ingredients, Stage1Plan, finetune_stage, joint_s
 from tasklm.workspace import CorpusData, Run, TaskData, sections
 
 INTERNAL_TRIED, EXTERNAL_TRIED = 256, 8  # batches whose FLOPs are counted to plan by FLOPs
+Measured = TypeVar("Measured")
 BATCH = 64  # sequences per step where neither the recipe nor a budget says
 
 
@@ -113,8 +116,7 @@ def stage_plan(run: Run, parts: Ingredients, plan: budget.Plan) -> dict[str, Any
     rho1 = recipe.train.rho1
     steps, allowed = recipe.train.steps, None
     if steps is None and plan.seconds is not None:
-        trial = joint_stage(parts, recipe.train, 4 if rho1 is None else min(rho1, 4), plan.batch)
-        pace = seconds_per_step(trial, _rule(recipe), run.machine, 3.0, least=max(5, trial.rho1 + 1))
+        pace = _seconds_per_step(run, parts, plan)
         left = max(1.0, plan.seconds - run.seconds())
         epoch = recipe.finetune.seeds * _seconds_per_epoch(run, parts)
         if recipe.finetune.epochs is None:
@@ -131,15 +133,41 @@ def stage_plan(run: Run, parts: Ingredients, plan: budget.Plan) -> dict[str, Any
     return {"stage1": dataclasses.asdict(stage1), "epochs": epochs}
 
 
+def _seconds_per_step(run: Run, parts: Ingredients, plan: budget.Plan) -> float:
+    """Returns how long a step of stage 1 takes; of an objective with two halves, the mean of a step of either."""
+    rho1 = 4 if run.recipe.train.rho1 is None else min(run.recipe.train.rho1, 4)
+
+    def pace(stage: JointStage) -> float:
+        return seconds_per_step(stage, _rule(run.recipe), run.machine, 3.0, least=max(5, stage.rho1 + 1))
+
+    return float(np.mean(_of_each_half(pace, parts, run.recipe.train, rho1, plan.batch)))
+
+
 def _flops_per_step(parts: Ingredients, settings: Train, batch: int) -> tuple[float, float]:
     """Returns the mean exact FLOPs of an internal and of an external step; the latter is 0 without selected text.
 
     Internal batches differ in length, so many are looked at; nothing is computed.
     """
-    stage = joint_stage(parts, settings, 1, batch)
-    internal = [stage.prepare(0).flops for _ in range(min(len(stage.internal), INTERNAL_TRIED))]
-    external = [stage.prepare(1).flops for _ in range(EXTERNAL_TRIED)] if stage.external is not None else [0.0]
-    return float(np.mean(internal)), float(np.mean(external))
+
+    def flops(stage: JointStage) -> tuple[float, float]:
+        internal = [stage.prepare(0).flops for _ in range(min(len(stage.internal), INTERNAL_TRIED))]
+        external = [stage.prepare(1).flops for _ in range(EXTERNAL_TRIED)] if stage.external is not None else [0.0]
+        return float(np.mean(internal)), float(np.mean(external))
+
+    internal, external = np.mean(_of_each_half(flops, parts, settings, 1, batch), axis=0)
+    return float(internal), float(external)
+
+
+def _of_each_half(measure: Callable[[JointStage], Measured], parts: Ingredients, settings: Train, rho1: int, batch: int) -> list[Measured]:
+    """Returns what is measured of stage 1, and once more of its second half where its objective has two."""
+    stage = joint_stage(parts, settings, rho1, batch)
+    found = [measure(stage)]
+    if stage.halves:
+        del stage  # before the next takes memory
+        stage = joint_stage(parts, settings, rho1, batch)
+        stage.begin_phase(0, 0)
+        found.append(measure(stage))
+    return found
 
 
 def _seconds_per_epoch(run: Run, parts: Ingredients) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe import Recipe, from_dict, section_types, with_overrides
 
-PATH_KEYS = {"data": ("train", "dev", "test"), "tokens": ("file",)}
+PATH_KEYS = {"data": ("train", "dev", "test"), "tokens": ("file",), "train": ("start",)}
 
 
 def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Recipe:

@@ -88,18 +88,21 @@ def test_the_recorded_recipe_repeats_it_and_other_weights_build_it_anew(files: P
 
 
 def test_killed_and_continued_it_ends_in_identical_weights(files: Path, first: Path, tmp_path: Path) -> None:
-    given = further(files, first, train__steps="24", train__checkpoint_seconds="0")
+    """With an objective that changes after half of the steps."""
+    given = further(files, first, train__steps="24", train__checkpoint_seconds="0", train__objective="electra-two-stage")
     straight, cut = tmp_path / "straight" / "run", tmp_path / "cut" / "run"
     fit(load(None, given), straight, SILENT, until="train")
     words = [sys.executable, "-m", "tasklm", *command(given, cut)]
-    points = ("stage1.partial/plan.json", "stage1.partial/checkpoint-00000000[3-9]", "stage1.partial/checkpoint-00000001[5-9]")
+    points = [f"stage1.partial/checkpoint-0000000{step}" for step in ("0[3-9]", "12", "1[5-9]")]
     assert sum(kill_at(words, cut, pattern, 0.0) for pattern in points) >= 2, "the kills came too late to test anything"
     subprocess.run(words, check=True, capture_output=True)
     assert equal(load_weights(straight / "stage1/model.safetensors"), load_weights(cut / "stage1/model.safetensors"))
+    assert json.loads((cut / "stage1" / "summary.json").read_text())["switched"] == 12
 
 
 def test_several_processes_start_from_the_same_weights(files: Path, first: Path, tmp_path: Path) -> None:
-    given = further(files, first, train__objective="electra")
+    """And go over to the second half of an objective together."""
+    given = further(files, first, train__objective="electra-two-stage")
     fit(load(None, given), tmp_path / "one" / "run", SILENT, until="train")
     done = run([*several(2), "-m", "tasklm", *command(given, tmp_path / "two" / "run")])
     assert done.returncode == 0, done.stderr

@@ -218,16 +218,18 @@ def test_the_adversarial_generator_follows_reinforce(vocabulary: Vocabulary) -> 
 
 def test_the_costs_on_the_page_are_those_of_the_objectives(vocabulary: Vocabulary) -> None:
     page = (Path(__file__).parents[2] / "docs" / "methods" / "electra.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (`.+`) \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
-    assert len(rows) == 7
+    rows = re.findall(r"^\| (`.+`)(, first half|, second half|) \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
+    assert len(rows) == 9
     shapes = Shape(30_528, 12, 256, 4, 1024, 128, embedding=128), Shape(30_528, 12, 768, 12, 3072, 128)
     answers = torch.full((100, 20), 7)
     answers[:80, -1] = NONE  # 1,920 of 12,800 tokens
     ids = torch.full((100, 128), 7)
     corrupted = Corrupted(TokenBatch(ids, torch.ones_like(ids), ids), torch.zeros_like(answers), answers)
-    for names, *costs in rows:
+    for names, half, *costs in rows:
         for name, (shape, cost) in itertools.product(re.findall(r"`(.+?)`", names), zip(shapes, costs, strict=True)):
             with torch.device("meta"):
                 objective = OBJECTIVES.get(name)("bert", shape, vocabulary, Train())
+            if half:
+                objective.second_half = "second" in half
             flops = objective.flops(cost_of("bert", shape), corrupted) / corrupted.batch.ids.numel()
             assert f"{flops / 1e6:.1f}" == cost, name

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -132,6 +132,20 @@ class Objective(Protocol):
     @staticmethod
     def memory(cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool) -> MemoryCost:
         """Returns the memory of a training step on so many tokens."""
+        ...
+
+
+@runtime_checkable
+class TwoHalves(Protocol):
+    """An objective that does something else in the second half of the training.
+
+    `corrupt` gives the same in both halves; `targets`, `__call__` and `flops` follow `second_half`. `weights` holds the losses of both.
+    """
+
+    second_half: bool
+
+    def begin_second_half(self, encoder: Any) -> str:
+        """Goes over to the second half, with the weights that the encoder has now; returns what happened, for a person."""
         ...
 
 

@@ -43,11 +43,11 @@ class Noised:
 
 
 class Generator(nn.Module):
-    """An encoder without embeddings of its own, and the head that predicts tokens."""
+    """An encoder without embeddings of its own (but with `tables`), and the head that predicts tokens."""
 
-    def __init__(self, encoder: str, shape: Shape, types: int, temperature: float) -> None:
+    def __init__(self, encoder: str, shape: Shape, types: int, temperature: float, tables: bool = False) -> None:
         super().__init__()
-        self.network = ENCODERS.get(encoder)(shape, tables=False)
+        self.network = ENCODERS.get(encoder)(shape, tables=tables)
         self.prediction = TokenPrediction(encoder, shape)
         self.types, self.temperature = types, temperature
 

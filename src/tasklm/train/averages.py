@@ -12,7 +12,7 @@ from tasklm.train.named_tensors import fill
 
 
 class WeightAverage:
-    """Exponential moving average of all floating parameters of a module.
+    """Exponential moving average of all parameters of a module that are trained.
 
     After t updates the next one keeps min(decay, (1 + t) / (10 + t)) of the average: early averages forget the random start
     soon. The first update thus keeps a tenth of the weights that the module had when this was made.
@@ -20,7 +20,7 @@ class WeightAverage:
 
     def __init__(self, module: nn.Module, decay: float) -> None:
         self.decay = decay
-        self._weights = {name: weight for name, weight in module.named_parameters() if weight.is_floating_point()}
+        self._weights = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
         self._averages = {name: weight.detach().clone() for name, weight in self._weights.items()}
         device = next(iter(self._weights.values())).device
         self._updates = torch.zeros((), device=device)  # on the device, since only that knows which steps were skipped

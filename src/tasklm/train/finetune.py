@@ -61,6 +61,14 @@ class FinetuneStage:
         assert batch.targets is not None
         return self.task.loss(self.module(batch), batch.targets)
 
+    def phase_end(self, steps: int) -> int:
+        """Returns the last step: all do the same."""
+        return steps
+
+    def begin_phase(self, step: int, steps: int) -> str:
+        """Does nothing."""
+        return ""
+
     def after_step(self, step: int) -> dict[str, float]:
         """Returns the dev score at the end of an epoch; the best weights so far are kept on disk."""
         if step % len(self.stream):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tasklm.costs import EncoderCost
-from tasklm.objectives.base import Corrupted
+from tasklm.objectives.base import Corrupted, TwoHalves
 from tasklm.tasks.base import Task
 from tasklm.tokens.batches import PackedStream, TokenBatch
 from tasklm.tokens.examples import ExampleStream
@@ -106,6 +106,8 @@ class JointStage:
         self.cost, self.accumulate, self.graphs = cost, accumulate, graphs
         self.outputs = len(module.task.labels)
         self.objective: Any = module.objective
+        self.halves = isinstance(module.objective, TwoHalves)
+        self.switched: int | None = None  # steps done when the second half began
 
     def prepare(self, step: int) -> Step:
         """Returns the work of a step: internal on every (ρ1 + 1)-th step, external on the others."""
@@ -159,6 +161,18 @@ class JointStage:
     def _both(self) -> Any:
         return self.machine.compiled(self.module.internal_losses, self.graphs)
 
+    def phase_end(self, steps: int) -> int:
+        """Returns the end of the first half, for an objective that has two and is in it, else of all `steps` steps."""
+        return (steps + 1) // 2 if self.halves and self.switched is None else steps
+
+    def begin_phase(self, step: int, steps: int) -> str:
+        """Begins the second half where the first is over; returns what happened, for a person."""
+        if not self.halves or self.switched is not None or step < self.phase_end(steps):
+            return ""
+        self.switched = step
+        said: str = self.objective.begin_second_half(self.module.encoder)
+        return f"{said} (step {step})"
+
     def after_step(self, step: int) -> dict[str, float]:
         """Returns nothing: stage 1 is not chosen by dev, it runs to its end."""
         return {}
@@ -174,8 +188,11 @@ class JointStage:
             self.external.restore(position["external"])
 
     def state(self) -> dict[str, Any]:
-        """Returns nothing: weights and position are all."""
-        return {}
+        """Returns when the second half began, for an objective that has one: weights and position are all else."""
+        return {"switched": self.switched} if self.halves else {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over nothing."""
+        """Takes over which half it is; what belongs to it is in the weights."""
+        if self.halves:
+            self.switched = state["switched"]
+            self.objective.second_half = self.switched is not None

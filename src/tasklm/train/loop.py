@@ -83,6 +83,14 @@ class Stage(Protocol):
         """Goes to a position in the data."""
         ...
 
+    def phase_end(self, steps: int) -> int:
+        """Returns the step, of `steps` in all, up to which the work is of the present kind; nothing is prepared beyond it."""
+        ...
+
+    def begin_phase(self, step: int, steps: int) -> str:
+        """Begins another kind of work where `step` of `steps` steps is the end of the present one; returns what to say of it."""
+        ...
+
     def after_step(self, step: int) -> dict[str, float]:
         """Returns scores to record after `step` steps (usually none)."""
         ...
@@ -173,7 +181,8 @@ class Loop:
         self._start_clock()
         saved = time.monotonic()
         while self.at.step < self.schedule.steps:
-            ahead = Ahead(self._prepare, self.at.step, self.schedule.steps)
+            self._begin_phase()
+            ahead = Ahead(self._prepare, self.at.step, self.stage.phase_end(self.schedule.steps))
             try:
                 for prepared in ahead:
                     record = self._step(prepared)
@@ -185,11 +194,21 @@ class Loop:
                     if time.monotonic() - saved >= self.settings.checkpoint_seconds:
                         self._save(prepared.position)
                         saved = time.monotonic()
+                    if self.at.step >= self.stage.phase_end(self.schedule.steps):
+                        break
             finally:
                 ahead.close()
             if self._went_back:
                 self._went_back = False
                 self._start_clock()
+            else:
+                self.stage.go_to(prepared.position)  # where a replanned phase ends early, later steps are prepared already
+
+    def _begin_phase(self) -> None:
+        """Lets the stage go over to another kind of work, which has another pace; all processes do so at the same step."""
+        if said := self.stage.begin_phase(self.at.step, self.schedule.steps):
+            self.at.messages.append(said)
+            self.at.mark = None
 
     def _start_clock(self) -> None:
         self._before, self._since = self.at.seconds, time.monotonic()

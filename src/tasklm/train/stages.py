@@ -125,7 +125,8 @@ def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Pl
         with average.applied():
             save_weights(folder / "model.safetensors", stage.module.state_dict())
     describe_language_model(folder, parts.encoder, parts.shape, parts.vocabulary, settings, parts.length)
-    write_json(folder / "summary.json", {**summary, "rho1": stage.rho1, "batch": plan.batch, "learning_rate": peak})
+    chosen = {"rho1": stage.rho1, "batch": plan.batch, "learning_rate": peak, **stage.state()}
+    write_json(folder / "summary.json", {**summary, **chosen})
     Checkpoints(folder).clear()
 
 
