@@ -42,3 +42,8 @@ def test_steps_spend_the_flops(internal: float, external: float, rho1: int | Non
     spent = sum(internal if step % (share + 1) == 0 else external for step in range(steps))
     assert spent == pytest.approx(40_000, abs=(share + 1) * max(internal, external))
     assert share == rho1 or (rho1 is None and abs(share - budget.rho1_for(steps, 16, 300)) <= 1)
+
+
+def test_rates_of_stage_1_fall_with_the_width_slower_under_muon() -> None:
+    assert [budget.stage1_rate(width, "muon") for width in (64, 256, 1024)] == [2e-3, 2e-3, 1e-3]
+    assert [budget.stage1_rate(width, "adamw") for width in (64, 192, 768)] == [2e-3, 2e-3, 5e-4]

@@ -5,6 +5,7 @@ Each rule stands beside its reason. All of it is arithmetic: speeds are measured
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -110,9 +111,13 @@ def epochs_for(examples: int, batch: int) -> int:
     return max(3, min(30, round(FINETUNE_STEPS * batch / max(1, examples))))
 
 
-def stage1_rate(width: int) -> float:
-    """Returns the peak learning rate of stage 1: 2e-3 up to width 192, falling with the width beyond (5e-4 at 768)."""
-    return min(2e-3, 2e-3 * 192 / width)
+def stage1_rate(width: int, optimiser: str) -> float:
+    """Returns the peak learning rate of stage 1.
+
+    Muon: 2e-3 up to width 256, then falling with its root (1.2e-3 at 768).
+    Others: 2e-3 up to width 192, then falling with it (5e-4 at 768).
+    """
+    return 2e-3 * min(1.0, math.sqrt(256 / width) if optimiser == "muon" else 192 / width)
 
 
 def stage2_rate(width: int) -> float:

@@ -45,8 +45,10 @@ COMPARISONS = {"task-only": "task data only", "random": "random selection"}
 def check_names(recipe: Recipe) -> None:
     """Raises the error for all plug-ins that the recipe names and that do not exist, before any work is done."""
     problems: list[str] = []
-    chosen: list[tuple[Registry[Any], str]] = [(TASKS, recipe.data.kind), (ENCODERS, recipe.model.encoder)]
-    for registry, name in [*chosen, (OBJECTIVES, recipe.train.objective)]:
+    chosen: list[tuple[Registry[Any], str]] = [(TASKS, recipe.data.kind), (OBJECTIVES, recipe.train.objective)]
+    if recipe.model.encoder != "auto":
+        chosen.insert(1, (ENCODERS, recipe.model.encoder))
+    for registry, name in chosen:
         try:
             registry.get(name)
         except RecipeError as error:

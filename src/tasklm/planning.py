@@ -11,7 +11,7 @@ import numpy as np
 
 from tasklm import budget
 from tasklm.costs import EncoderCost
-from tasklm.encoders.sizes import SIZES, shape_of
+from tasklm.encoders.sizes import SIZES, encoder_of, shape_of
 from tasklm.recipe import Recipe, Train
 from tasklm.runs import digest, read_json, write_json
 from tasklm.tasks.base import TASKS
@@ -53,7 +53,7 @@ def _plan(run: Run, examples: int, corpus: CorpusData | None) -> budget.Plan:
     for_stage1 = None if seconds is None else 0.6 * max(0.0, seconds - run.seconds())
 
     def cost(size: str) -> EncoderCost:
-        return cost_of(recipe.model.encoder, shape_of(recipe.model, size, 8000, length))
+        return cost_of(encoder_of(recipe.model, size), shape_of(recipe.model, size, 8000, length))
 
     def tokens_read(size: str) -> float:
         if steps is not None:
@@ -89,7 +89,7 @@ def _tokens_per_second(run: Run, size: str) -> float:
     recipe, length = run.recipe, run.recipe.tokens.length
     if run.machine.compiles:
         shape = shape_of(recipe.model, size, 8000, length)
-        cost = cost_of(recipe.model.encoder, shape)
+        cost = cost_of(encoder_of(recipe.model, size), shape)
         share = 0.5 * min(1.0, shape.width / 768)
         return share * matmul_ceiling(run.machine) * run.machine.ranks.total / cost.training(100, 15, length, wanted=15) * 100
     draw = np.random.default_rng(0)
@@ -100,7 +100,7 @@ def _tokens_per_second(run: Run, size: str) -> float:
     shape = shape_of(recipe.model, size, 8000, length)
     task = TASKS.get(recipe.data.kind).from_dict({"labels": ["a", "b"]})
     examples = EncodedExamples([(words[0],)], vocabulary, length, task.targets([Example((words[0],), "a")]))
-    parts = Ingredients(recipe.model.encoder, shape, task, vocabulary, examples, examples, shards, length, run.machine)
+    parts = Ingredients(encoder_of(recipe.model, size), shape, task, vocabulary, examples, examples, shards, length, run.machine)
     stage = joint_stage(parts, recipe.train, rho1=1_000_000, batch=32)
     return 32 * length / seconds_per_step(stage, _rule(recipe), run.machine, 1.0)
 

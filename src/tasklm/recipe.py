@@ -90,7 +90,9 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Model:
-    encoder: str = key("bert", "encoder architecture: bert (the papers'), modern, or albert (few weights)")
+    encoder: str = key(
+        "auto", "encoder architecture: bert (the papers'), modern, or albert (few weights); auto: bert up to 4 layers, modern beyond"
+    )
     size: str = key("auto", "tiny, mini, small, medium, base or large; auto: what the budget can train")
     layers: int | None = key(None, "number of layers, in place of the size's", low=1)
     width: int | None = key(None, "hidden width, in place of the size's", low=8)
@@ -110,9 +112,12 @@ class Train:
     accumulate: int | None = key(
         None, "micro-batches per step; without dropout the result does not depend on it; auto: by the GPU's memory", low=1
     )
-    optimiser: str = key("adamw", "rule that moves the weights; muon: for the matrices of the layers, beside adamw", choices=OPTIMISERS)
+    optimiser: str = key("muon", "rule that moves the weights; muon: for the matrices of the layers, beside adamw", choices=OPTIMISERS)
     learning_rate: float | None = key(
-        None, "peak learning rate; auto: by width, 2e-3 up to 192 (the papers: 1e-4 at 768)", low=0.0, high=1.0
+        None,
+        "peak learning rate; auto: by width, with muon 2e-3 up to 256 (the papers: 1e-4 at 768, adamw)",
+        low=0.0,
+        high=1.0,
     )
     schedule: str = key("linear", "how the learning rate falls after the warm-up; constant: only at the end", choices=SCHEDULES)
     warmup: float = key(0.06, "share of the steps in which the learning rate rises", low=0.0, high=0.99)

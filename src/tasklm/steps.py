@@ -15,7 +15,7 @@ from tasklm.corpus.spark_files import list_files
 from tasklm.corpus.spark_session import Spark
 from tasklm.corpus.spark_store import SparkStore, build_spark_store, contaminated_on_spark, spark_corpus_key
 from tasklm.corpus.store import PassageStore, kept_store
-from tasklm.encoders.sizes import shape_of
+from tasklm.encoders.sizes import encoder_of, shape_of
 from tasklm.errors import DataError
 from tasklm.planning import stage_plan
 from tasklm.runs import Artefacts, digest, file_digest, read_json, write_json
@@ -132,7 +132,15 @@ def ingredients(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> Ingr
 
     external = tokens.external if recipe.train.rho1 != 0 else None
     return Ingredients(
-        recipe.model.encoder, shape, task.task, tokens.vocabulary, encoded("train"), encoded("dev"), external, length, run.machine
+        encoder_of(recipe.model, plan.size),
+        shape,
+        task.task,
+        tokens.vocabulary,
+        encoded("train"),
+        encoded("dev"),
+        external,
+        length,
+        run.machine,
     )
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tasklm.encoders.base import ENCODERS, Shape
-from tasklm.encoders.sizes import SIZES, padded_vocabulary, shape_of
+from tasklm.encoders.sizes import SIZES, encoder_of, padded_vocabulary, shape_of
 from tasklm.encoders.weights import initial_spread
 from tasklm.errors import RecipeError
 from tasklm.recipe import Model
@@ -17,7 +17,7 @@ def parameters(name: str, shape: Shape, part: str = "") -> int:
 
 
 def test_published_shapes_have_the_published_numbers_of_weights() -> None:
-    base = shape_of(Model(size="base"), "base", 30_522, 512)
+    base = shape_of(Model(encoder="bert"), "base", 30_522, 512)
     assert (base.layers, base.width, base.heads, base.feedforward, base.embedding) == (12, 768, 12, 3072, 0)
     pooler = 768 * 769  # of the published models, not of ours
     filled = (base.vocabulary - 30_522) * 768
@@ -64,3 +64,11 @@ def test_weights_start_with_the_spread_of_their_width(name: str) -> None:
     layer = encoder.shared if name == "albert" else encoder.layers[1]
     spreads = [float(module.weight.detach().std()) for module in (encoder.token, encoder.projection, layer.query_key_value, layer.up)]
     assert spreads == pytest.approx([0.08, 0.08, 0.04, 0.04], rel=0.05)
+
+
+def test_the_automatic_encoder_goes_by_the_number_of_layers_and_its_shape_with_it() -> None:
+    assert [encoder_of(Model(), size) for size in SIZES] == ["bert"] * 3 + ["modern"] * 3
+    assert encoder_of(Model(layers=5), "tiny") == "modern" and encoder_of(Model(layers=4), "base") == "bert"
+    assert encoder_of(Model(encoder="bert"), "base") == "bert" and encoder_of(Model(encoder="modern"), "tiny") == "modern"
+    for layers, name in ((2, "bert"), (6, "modern")):
+        assert shape_of(Model(layers=layers), "small", 100, 64) == shape_of(Model(layers=layers, encoder=name), "small", 100, 64)

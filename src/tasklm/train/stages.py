@@ -111,7 +111,7 @@ def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Pl
     if settings.start:
         tracker.say(take_over(stage.module, starting_weights(Path(settings.start)), settings.objective))
     _show(stage, parts, tracker)
-    peak = settings.learning_rate or stage1_rate(parts.shape.width)
+    peak = settings.learning_rate or stage1_rate(parts.shape.width, settings.optimiser)
     rule = Rule(settings.optimiser, peak, settings.weight_decay)
     how = Settings(settings.clip, settings.seed, settings.checkpoint_seconds, stage.accumulate, settings.non_finite, plan.seconds_allowed)
     schedule = Schedule(settings.schedule, plan.steps, settings.warmup, settings.decay)
