@@ -71,6 +71,7 @@ ARCHITECTURES = {
     "modern": Architecture(biases=False, gated=True, rotary=True, segments=0, shared=False),
     "albert": Architecture(biases=True, gated=False, rotary=False, segments=2, shared=True),
 }
+ARCHITECTURES |= {"roberta": ARCHITECTURES["bert"], "modernbert": ARCHITECTURES["modern"]}  # what local layers do not see is computed too
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def default_feedforward(encoder: str, width: int) -> int:
 
     A gated layer has three matrices where BERT's has two, so that both have about 8 × width² weights (arXiv 2002.05202).
     """
-    return max(ALIGNED, round(8 * width / 3 / ALIGNED) * ALIGNED) if encoder == "modern" else 4 * width
+    return max(ALIGNED, round(8 * width / 3 / ALIGNED) * ALIGNED) if encoder.startswith("modern") else 4 * width
 
 
 def shape_of(settings: Model, size: str, vocabulary: int, positions: int) -> Shape:
