@@ -1,8 +1,9 @@
 """Encoders in the names of Hugging Face's models (transformers 5), both ways and without that library.
 
-bert ↔ BertModel, or ElectraModel where the embeddings have a width of their own; modern ↔ ModernBertModel with global
-attention in every layer; albert ↔ AlbertModel. The same with the prediction head of masked language modelling:
-…ForMaskedLM. What these models can do and tasklm's cannot is refused, never dropped.
+bert ↔ BertModel, or ElectraModel where the embeddings have a width of their own; roberta ↔ the same with another ε, which is also what
+RobertaModel and its relatives are read as; modern ↔ ModernBertModel with global attention in every layer, modernbert ↔ with the published
+local layers; albert ↔ AlbertModel. The same with the prediction head of masked language modelling: …ForMaskedLM. What these models can do
+and tasklm's cannot is refused, never dropped.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from tasklm.encoders.base import Shape
 from tasklm.encoders.embeddings import EPSILON, SEGMENTS
 from tasklm.encoders.modern import EPSILON as MODERN_EPSILON
 from tasklm.encoders.modern import ROTARY_BASE
+from tasklm.encoders.modernbert import GLOBAL_BASE, LOCAL_BASE, WINDOW, is_global
+from tasklm.encoders.roberta import EPSILON as ROBERTA_EPSILON
 from tasklm.errors import DataError
 
 State = dict[str, Tensor]
@@ -36,6 +39,7 @@ class Family:
     head: dict[str, str]
     numbers: dict[str, str]  # field of Shape → key of its configuration
     fixed: dict[str, Any]  # what its configuration must say for the same computation; its own defaults
+    counts_from_pad: bool = False  # positions begin at pad_token_id + 1, and tokens may have one segment
 
 
 _NUMBERS = {
@@ -60,25 +64,33 @@ _MODERN_LAYER: dict[str, tuple[str, ...]] = {
     "query_key_value": ("attn.Wqkv",), "attention_out": ("attn.Wo",), "attention_norm": ("attn_norm",),
     "up": ("mlp.Wi",), "down": ("mlp.Wo",), "norm": ("mlp_norm",),
 }  # fmt: skip
-_POST_NORM = {"hidden_act": "gelu", "layer_norm_eps": EPSILON, "type_vocab_size": SEGMENTS}
+_EPSILONS = {EPSILON: "bert", ROBERTA_EPSILON: "roberta"}  # what tells the two encoders apart
+_GELU = {"hidden_act": "gelu", "is_decoder": False}
+_TWO_SEGMENTS = {"type_vocab_size": SEGMENTS}
 _WITHOUT_BIASES = {"attention_bias": False, "mlp_bias": False}
+
+_ROBERTA = Family(
+    "bert", "Roberta", "roberta.", _SUMMED, "encoder.layer.{}", _BERT_LAYER,
+    {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "": "lm_head"}, _NUMBERS, _GELU, counts_from_pad=True,
+)  # fmt: skip
 
 FAMILIES = {  # by Hugging Face's model_type
     "bert": Family(
         "bert", "Bert", "bert.", _SUMMED, "encoder.layer.{}", _BERT_LAYER,
         {"dense": "cls.predictions.transform.dense", "norm": "cls.predictions.transform.LayerNorm", "": "cls.predictions"},
-        _NUMBERS, {**_POST_NORM, "is_decoder": False},
+        _NUMBERS, {**_GELU, **_TWO_SEGMENTS},
     ),
     "electra": Family(
         "bert", "Electra", "electra.", {**_SUMMED, "projection": "embeddings_project"}, "encoder.layer.{}", _BERT_LAYER,
         {"dense": "generator_predictions.dense", "norm": "generator_predictions.LayerNorm", "": "generator_lm_head"},
-        {**_NUMBERS, "embedding": "embedding_size"}, {**_POST_NORM, "is_decoder": False},
+        {**_NUMBERS, "embedding": "embedding_size"}, {**_GELU, **_TWO_SEGMENTS},
     ),
     "albert": Family(
         "albert", "Albert", "albert.", {**_SUMMED, "projection": "encoder.embedding_hidden_mapping_in"},
         "encoder.albert_layer_groups.0.albert_layers.0", _ALBERT_LAYER,
         {"dense": "predictions.dense", "norm": "predictions.LayerNorm", "": "predictions"},
-        {**_NUMBERS, "embedding": "embedding_size"}, {**_POST_NORM, "hidden_act": "gelu_new", "num_hidden_groups": 1, "inner_group_num": 1},
+        {**_NUMBERS, "embedding": "embedding_size"},
+        {**_TWO_SEGMENTS, "hidden_act": "gelu_new", "layer_norm_eps": EPSILON, "num_hidden_groups": 1, "inner_group_num": 1},
     ),
     "modernbert": Family(
         "modern", "ModernBert", "model.",
@@ -86,6 +98,7 @@ FAMILIES = {  # by Hugging Face's model_type
         {"dense": "head.dense", "norm": "head.norm", "": "decoder"},
         {**_NUMBERS, "dropout": "embedding_dropout"}, {"hidden_activation": "gelu", "norm_eps": MODERN_EPSILON, **_WITHOUT_BIASES},
     ),
+    "roberta": _ROBERTA, "xlm-roberta": _ROBERTA, "camembert": _ROBERTA,
 }  # fmt: skip
 
 
@@ -101,7 +114,7 @@ def to_hugging_face(
     family = FAMILIES[kind]
     numbers = {**shape.to_dict(), "embedding": shape.token_width}
     config: dict[str, Any] = {"model_type": kind, "architectures": [family.title + ("Model" if head is None else "ForMaskedLM")]}
-    config |= {theirs: numbers[ours] for ours, theirs in family.numbers.items()} | family.fixed | _more_of(kind, shape)
+    config |= {theirs: numbers[ours] for ours, theirs in family.numbers.items()} | family.fixed | _more_of(name, shape)
     modules = _modules(family, shape)
     prefix = "" if head is None else family.prefix
     found: State = {}
@@ -121,11 +134,12 @@ def to_hugging_face(
 
 def from_hugging_face(config: Mapping[str, Any], state: Mapping[str, Tensor]) -> tuple[str, Shape, State]:
     """Returns our name, shape and weights of a model in Hugging Face's names; its heads and its pooler are left out."""
-    family = _family(config)
+    family, name = _family(config)
     numbers: dict[str, Any] = {ours: config[theirs] for ours, theirs in family.numbers.items()}
     if numbers.get("embedding") == numbers["width"]:
         numbers["embedding"] = 0
-    shape = Shape(**numbers)
+    skipped = int(config.get("pad_token_id", 1)) + 1 if family.counts_from_pad else 0  # rows of padding, and of nothing
+    shape = Shape(**{**numbers, "positions": numbers["positions"] - skipped})
     inner = {key.removeprefix(family.prefix): tensor for key, tensor in state.items()}
     found: State = {}
     for ours, theirs in _modules(family, shape).items():
@@ -137,13 +151,16 @@ def from_hugging_face(config: Mapping[str, Any], state: Mapping[str, Tensor]) ->
                 found[f"{ours}.{leaf}"] = torch.cat(parts) if len(parts) > 1 else parts[0].clone()
             elif parts or leaf == "weight":
                 raise DataError(f"the weights lack {theirs[0]}.{leaf}", remedy="Give all weights of the model, and its own configuration.")
-    return family.encoder, shape, found
+    if family.counts_from_pad:
+        found["position.weight"] = found["position.weight"][skipped:].clone()
+        found["segment.weight"] = _two_segments(found["segment.weight"])
+    return name, shape, found
 
 
 def head_from_hugging_face(config: Mapping[str, Any], state: Mapping[str, Tensor]) -> State:
     """Returns the prediction head (dense, norm, bias) of a …ForMaskedLM; biases that it lacks are lacking here too."""
     head = {}
-    for ours, theirs in _family(config).head.items():
+    for ours, theirs in _family(config)[0].head.items():
         for leaf in ("weight", "bias"):
             if f"{theirs}.{leaf}" in state and (ours or leaf == "bias"):  # the output matrix is the token embedding
                 head[f"{ours}.{leaf}".removeprefix(".")] = state[f"{theirs}.{leaf}"].clone()
@@ -152,13 +169,29 @@ def head_from_hugging_face(config: Mapping[str, Any], state: Mapping[str, Tensor
     return head
 
 
+def judgement_from_hugging_face(config: Mapping[str, Any], state: Mapping[str, Tensor]) -> State:
+    """Returns the head of ELECTRA's discriminator (dense, out); empty where there is none."""
+    modules = {"dense": "discriminator_predictions.dense", "out": "discriminator_predictions.dense_prediction"}
+    names = {f"{ours}.{leaf}": f"{theirs}.{leaf}" for ours, theirs in modules.items() for leaf in ("weight", "bias")}
+    complete = config.get("model_type") == "electra" and set(names.values()) <= state.keys()
+    return {ours: state[theirs].clone() for ours, theirs in names.items()} if complete else {}
+
+
 def _model_type(name: str, shape: Shape) -> str:
-    kinds = {"bert": "bert" if shape.token_width == shape.width else "electra", "modern": "modernbert", "albert": "albert"}
+    summed = "bert" if shape.token_width == shape.width else "electra"
+    kinds = {"bert": summed, "roberta": summed, "modern": "modernbert", "modernbert": "modernbert", "albert": "albert"}
     if name not in kinds:
         raise DataError(f"the encoder {name!r} has no equal in transformers", remedy=f"Choose from {', '.join(kinds)}.")
-    if name == "modern" and shape.token_width != shape.width:
+    if kinds[name] == "modernbert" and shape.token_width != shape.width:
         raise DataError("ModernBertModel has no embeddings of a width of their own", remedy="Train it without model.embedding.")
     return kinds[name]
+
+
+def _two_segments(rows: Tensor) -> Tensor:
+    """Returns the segment embeddings for pairs of texts: where there is one row, both texts get it, as when it was trained."""
+    if len(rows) > SEGMENTS:
+        raise DataError(f"tasklm's bert does not compute type_vocab_size = {len(rows)}", remedy=f"Give a model with at most {SEGMENTS}.")
+    return rows.expand(SEGMENTS, -1).clone()
 
 
 def _modules(family: Family, shape: Shape) -> dict[str, tuple[str, ...]]:
@@ -176,34 +209,66 @@ def _modules(family: Family, shape: Shape) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _more_of(kind: str, shape: Shape) -> dict[str, Any]:
+def _more_of(name: str, shape: Shape) -> dict[str, Any]:
     """Returns what the configuration says beside numbers: no other dropout, no special tokens, where attention looks."""
     more: dict[str, Any] = {"tie_word_embeddings": True, "pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
-    if kind != "modernbert":
+    if name in _EPSILONS.values():
+        more["layer_norm_eps"] = next(epsilon for epsilon, encoder in _EPSILONS.items() if encoder == name)
+    if name not in ("modern", "modernbert"):
         return {**more, "attention_probs_dropout_prob": 0.0}
-    rotary = {"full_attention": {"rope_type": "default", "rope_theta": ROTARY_BASE}}
+    bases = {"full_attention": ROTARY_BASE} if name == "modern" else {"full_attention": GLOBAL_BASE, "sliding_attention": LOCAL_BASE}
     more |= {"cls_token_id": None, "sep_token_id": None, "attention_dropout": 0.0, "mlp_dropout": 0.0}
-    return {**more, "layer_types": ["full_attention"] * shape.layers, "rope_parameters": rotary}
+    more["layer_types"] = ["full_attention"] * shape.layers if name == "modern" else _published_layers(shape.layers)
+    more["rope_parameters"] = {kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()}
+    return more if name == "modern" else {**more, "local_attention": 2 * WINDOW}
 
 
-def _family(config: Mapping[str, Any]) -> Family:
-    """Returns the family of a configuration, or raises one error that lists what tasklm does not compute."""
+def _published_layers(layers: int) -> list[str]:
+    return ["full_attention" if is_global(number) else "sliding_attention" for number in range(layers)]
+
+
+def _family(config: Mapping[str, Any]) -> tuple[Family, str]:
+    """Returns the family of a configuration and our encoder, or raises one error that lists what tasklm does not compute."""
     kind = config.get("model_type")
     if kind not in FAMILIES:
         raise DataError(f"there is no encoder for model_type = {kind!r}", remedy=f"tasklm reads {', '.join(FAMILIES)}.")
     family = FAMILIES[kind]
-    wrong = [f"{key} = {config[key]!r} (not {value!r})" for key, value in family.fixed.items() if config.get(key, value) != value]
-    if kind == "modernbert":
-        if set(config.get("layer_types") or ["sliding_attention"]) != {"full_attention"}:
-            wrong.append("layer_types with local attention")
-        base = ((config.get("rope_parameters") or {}).get("full_attention") or {}).get("rope_theta")
-        if base != ROTARY_BASE:
-            wrong.append(f"rope_theta = {base!r} (not {ROTARY_BASE!r})")
     if missing := [key for key in family.numbers.values() if key not in config]:
         raise DataError(f"the configuration lacks {', '.join(missing)}", remedy="Give the whole config.json of the model.")
+    wrong = [f"{key} = {config[key]!r} (not {value!r})" for key, value in family.fixed.items() if config.get(key, value) != value]
+    if config.get("position_embedding_type", "absolute") != "absolute":
+        wrong.append(f"position_embedding_type = {config['position_embedding_type']!r} (not 'absolute')")
+    name = family.encoder
+    if name == "bert":
+        epsilon = config.get("layer_norm_eps", EPSILON)
+        name = _EPSILONS.get(epsilon, "bert")
+        wrong += [] if epsilon in _EPSILONS else [f"layer_norm_eps = {epsilon!r} (not {' or '.join(map(repr, _EPSILONS))})"]
+    if name == "modern":
+        name, problems = _kind_of_modern(config)
+        wrong += problems
     if wrong:
         raise DataError(f"tasklm's {family.encoder} does not compute {', '.join(wrong)}", remedy="Give a model without these.")
-    return family
+    return family, name
+
+
+def _kind_of_modern(config: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Returns our encoder for ModernBERT's configuration, and what neither of the two computes; reads old configurations too."""
+    layers, every = config["num_hidden_layers"], config.get("global_attn_every_n_layers", 3)
+    types = config.get("layer_types") or ["sliding_attention" if number % every else "full_attention" for number in range(layers)]
+    rotary = config.get("rope_parameters") or {}
+    full, local = ({**(rotary.get(kind) or {})} for kind in ("full_attention", "sliding_attention"))
+    base = full.get("rope_theta", config.get("global_rope_theta", GLOBAL_BASE))
+    local_base = local.get("rope_theta", config.get("local_rope_theta", LOCAL_BASE))
+    wrong = [f"rope_type = {kind!r}" for part in (full, local) if (kind := part.get("rope_type", "default")) != "default"]
+    wrong += [f"rope_scaling = {config['rope_scaling']!r}"] if config.get("rope_scaling") else []
+    if set(types) == {"full_attention"} and (base == ROTARY_BASE or types != _published_layers(layers)):
+        return "modern", wrong + ([f"rope_theta = {base!r} (not {ROTARY_BASE!r})"] if base != ROTARY_BASE else [])
+    if types != _published_layers(layers):
+        wrong.append("local attention in other layers than ModernBERT's, which are all but every third")
+    asked: dict[str, tuple[Any, float]] = {"local_attention": (config.get("local_attention", 2 * WINDOW), 2 * WINDOW)}
+    asked |= {"rope_theta of global layers": (base, GLOBAL_BASE), "rope_theta of local layers": (local_base, LOCAL_BASE)}
+    wrong += [f"{key} = {value!r} (not {ours!r})" for key, (value, ours) in asked.items() if value != ours]
+    return "modernbert", wrong
 
 
 def _head_to(family: Family, head: Mapping[str, Tensor]) -> State:
@@ -223,5 +288,5 @@ def _zero_biases(state: State) -> State:
 
 
 def _check_zero(biases: list[Tensor], module: str) -> None:
-    if any(bool(bias.any()) for bias in biases):
+    if any(not bias.is_meta and bool(bias.any()) for bias in biases):
         raise DataError(f"{module} has a bias, tasklm's modern encoder has none", remedy="Give a model trained without biases.")
