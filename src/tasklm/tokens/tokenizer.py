@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from tasklm.errors import DataError
+from tasklm.errors import DataError, RecipeError
 from tasklm.recipe import Tokens
-from tasklm.runs import write_text
+from tasklm.runs import write_json, write_text
 from tasklm.tokens.wordpiece import count_words, learn
 
 PAD, UNK, CLS, SEP, MASK = SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+ROLES = {  # what a special token is for → what it is called: by us and BERT, by RoBERTa and SentencePiece
+    "pad": (PAD, "<pad>"), "unk": (UNK, "<unk>"), "cls": (CLS, "<s>", "<cls>"), "sep": (SEP, "</s>", "<sep>"), "mask": (MASK, "<mask>"),
+}  # fmt: skip
+ROLE_FILES = ("special_tokens_map.json", "tokenizer_config.json")  # where a folder of Hugging Face's says it; the first one has precedence
+WORD_STARTS = ("▁", "ĠĊĉč")  # marks of SentencePiece; of byte-level BPE (a space, a new line, a tab, a carriage return)
 
 
 class Vocabulary:
-    """A `tokenizers` model plus the numbers of the special tokens."""
+    """A `tokenizers` model plus the numbers of the special tokens.
 
-    def __init__(self, tokenizer: Tokenizer, file: Path | None = None) -> None:
+    `names` (role → token) says which these are. Without it the tokens that the tokenizer puts around a text are [CLS] and [SEP], and
+    the others are known by their usual names.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, file: Path | None = None, names: Mapping[str, str] | None = None) -> None:
+        tokenizer.no_truncation()  # a published tokenizer.json may ask for rows of one length
+        tokenizer.no_padding()
         self.tokenizer = tokenizer
         known = tokenizer.get_vocab(with_added_tokens=True)
-        missing = [special for special in SPECIALS if special not in known]
-        if missing:
-            raise DataError(f"the tokenizer has no {missing[0]} token", file=file, remedy=f"It needs {', '.join(SPECIALS)}.")
-        self.specials: list[int] = [known[special] for special in SPECIALS]
+        self._names = {**_special_names(tokenizer, known), **(names or {})}
+        for role, usual in ROLES.items():
+            if self._names.get(role, usual[0]) not in known:
+                wanted = self._names.get(role, " or ".join(usual))
+                remedy = f'Give one that has it, or name its own in a {ROLE_FILES[0]} beside it: {{"{role}_token": …}}.'
+                raise DataError(f"the tokenizer has no {wanted} token", file=file, remedy=remedy)
+        self.specials: list[int] = [known[self._names[role]] for role in ROLES]
         self.pad, self.unk, self.cls, self.sep, self.mask = self.specials
+        self._size = 1 + max(known.values())  # numbers may be left out
 
     def __len__(self) -> int:
-        return int(self.tokenizer.get_vocab_size())
+        return self._size
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns token numbers per text, without special tokens."""
@@ -43,32 +59,66 @@ class Vocabulary:
     def continuing(self) -> np.ndarray:
         """Returns for every token whether it goes on with the word before it: a mark says so (##), or the lack of one (▁, Ġ).
 
-        Without a mark of its own, a token that begins with a sign and not with a letter or digit is a word.
+        Without a mark of its own, a token that begins with a sign and not with a letter or digit is a word. Raises RecipeError where the
+        vocabulary marks no words.
         """
-        texts = [str(self.tokenizer.id_to_token(number)) for number in range(len(self))]
-        if any(text.startswith("##") for text in texts):
-            found = [text.startswith("##") for text in texts]
+        texts = [self.tokenizer.id_to_token(number) or "" for number in range(len(self))]
+        prefix = getattr(self.tokenizer.model, "continuing_subword_prefix", None)
+        if isinstance(self.tokenizer.model, models.WordLevel):
+            found = [False] * len(texts)
+        elif prefix:  # asked of the model: "##" is also a token of byte-level vocabularies
+            found = [text.startswith(prefix) for text in texts]
         else:
-            found = [text[:1] not in "▁Ġ" and (text[:1].isalnum() or ord(text[0]) > 127) for text in texts]
+            marked, marks = max((sum(text[:1] == marks[0] for text in texts), marks) for marks in WORD_STARTS)
+            if not marked:
+                raise RecipeError(["train.whole_words: this vocabulary does not say where words begin (by ##, ▁ or Ġ); set it to false"])
+            found = [text[:1] not in marks and (text[:1].isalnum() or ord(text[0]) > 127) for text in texts]
         found_array = np.array(found, bool)
         found_array[self.specials] = False
         return found_array
 
     def save(self, path: Path) -> None:
-        """Writes tokenizer.json."""
+        """Writes tokenizer.json, and beside it the names of the special tokens where these cannot be told from it."""
         write_text(path, self.tokenizer.to_str(pretty=False))
+        if self._names != _special_names(self.tokenizer, self.tokenizer.get_vocab(with_added_tokens=True)):
+            write_json(path.with_name(ROLE_FILES[0]), {f"{role}_token": name for role, name in self._names.items()})
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
-        """Returns the vocabulary of a tokenizer.json."""
+        """Returns the vocabulary of a tokenizer.json; files of Hugging Face's beside it may name its special tokens."""
         try:
-            return cls(Tokenizer.from_str(path.read_text(encoding="utf-8")), path)
+            return cls(Tokenizer.from_str(path.read_text(encoding="utf-8")), path, _names_beside(path))
         except FileNotFoundError:
             raise DataError("there is no such tokenizer", file=path, remedy="Give another tokens.file.") from None
         except DataError:
             raise
         except Exception as error:  # the library raises plain Exception for any malformed file
             raise DataError(f"not a tokenizer.json ({error})", file=path, remedy="Give another file in tokens.file.") from None
+
+
+def _special_names(tokenizer: Tokenizer, known: Mapping[str, int]) -> dict[str, str]:
+    """Returns role → token, as far as the tokenizer itself tells."""
+    found = {role: name for role, usual in ROLES.items() for name in reversed(usual) if name in known}
+    around = tokenizer.encode("", add_special_tokens=True).tokens  # what its post-processor puts around a text
+    if len(around) == 2:
+        found["cls"], found["sep"] = around
+    return found
+
+
+def _names_beside(path: Path) -> dict[str, str]:
+    """Returns role → token as the files beside a tokenizer.json say it."""
+    found: dict[str, str] = {}
+    for file in reversed(ROLE_FILES):
+        beside = path.with_name(file)
+        if not beside.exists():
+            continue
+        try:
+            said = json.loads(beside.read_text(encoding="utf-8"))
+            names = {role: said[f"{role}_token"] for role in ROLES if said.get(f"{role}_token")}
+            found |= {role: str(name["content"] if isinstance(name, dict) else name) for role, name in names.items()}
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            raise DataError(f"damaged ({error})", file=beside, remedy="Copy it again from where it came, or delete it.") from None
+    return found
 
 
 def vocabulary_size(words: int) -> int:
