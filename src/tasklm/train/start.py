@@ -1,12 +1,14 @@
 """Where stage 1 starts from in place of random weights (`train.start`): what another training left.
 
-The encoder goes on as it is, and the vocabulary with it. The objective's own parts go on where the objective is the same; the task's head
-is always new. `starting_weights` is the one place that knows what a folder to start from looks like.
+That is another run of tasklm, or a checkpoint in Hugging Face's layout. The encoder goes on as it is, and the vocabulary with it. The
+objective's own parts go on where they are the same there; the task's head is always new. `starting_weights` is the one place that knows
+what there is to start from.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,12 @@ from torch import Tensor, nn
 
 from tasklm.costs import ARCHITECTURES
 from tasklm.encoders.base import Shape
-from tasklm.encoders.sizes import SIZES, shape_of
+from tasklm.encoders.checkpoint_folder import TOKENIZER, Checkpoint, find_checkpoint, read_checkpoint
+from tasklm.encoders.sizes import SIZES, padded_vocabulary, shape_of
 from tasklm.errors import RecipeError
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe import Model, Recipe, Tokens, Train
-from tasklm.runs import file_digest
+from tasklm.runs import digest, file_digest
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.checkpoints import load_weights
 from tasklm.train.language_model import Description, read_description, under
@@ -31,44 +34,120 @@ NUMBERS = ("layers", "width", "heads", "feedforward", "embedding")  # keys of [m
 
 
 @dataclass(frozen=True)
-class Start:
-    """An encoder to start from, with the objective that it was trained by."""
+class Start(ABC):
+    """An encoder to start from, and its vocabulary."""
 
-    about: Description
-    shapes: dict[str, tuple[int, ...]]  # of all tensors in its file
-
-    @property
-    def folder(self) -> Path:
-        """Returns the folder of the weights and of the vocabulary, as an absolute path."""
-        return self.about.folder.resolve()
+    folder: Path  # of the weights and of tokenizer.json, as an absolute path
+    encoder: str
+    shape: Shape
+    vocabulary: Vocabulary
 
     @property
     def numbers(self) -> dict[str, int]:
         """Returns the shape of the encoder by the keys of the recipe."""
-        shape = self.about.shape
-        return {**{name: getattr(shape, name) for name in NUMBERS}, "embedding": shape.token_width}
+        return {**{name: getattr(self.shape, name) for name in NUMBERS}, "embedding": self.shape.token_width}
 
     @property
     def rotary(self) -> bool:
         """Returns whether the encoder computes its positions, so that there may be any number of them."""
-        return ARCHITECTURES[self.about.encoder].rotary
+        return ARCHITECTURES[self.encoder].rotary
 
     def shape_for(self, length: int) -> Shape:
         """Returns the shape of an encoder that reads rows of `length` tokens and can take over the weights."""
-        return dataclasses.replace(self.about.shape, positions=length) if self.rotary else self.about.shape
+        return dataclasses.replace(self.shape, positions=length) if self.rotary else self.shape
+
+    @abstractmethod
+    def digest(self) -> str:
+        """Returns a hash of the weights."""
+
+    @abstractmethod
+    def put_into(self, module: Any, objective: str) -> str:
+        """Puts the weights into a freshly drawn joint model; returns what was taken, for a person."""
+
+    @abstractmethod
+    def problems(self, asked: Train) -> list[str]:
+        """Returns why the objective that is asked for cannot go on here."""
+
+
+@dataclass(frozen=True)
+class OfRun(Start):
+    """What stage 1 of another run left."""
+
+    about: Description
+    shapes: dict[str, tuple[int, ...]]  # of all tensors in its file
 
     def digest(self) -> str:
         """Returns a hash of the weights."""
         return file_digest(self.about.weights)
 
-    def weights(self) -> dict[str, Tensor]:
-        """Returns all tensors: 'encoder.…', 'objective.…' and others that are not taken over."""
+    def put_into(self, module: Any, objective: str) -> str:
+        """Puts in the encoder, and what the objective owns where it is the same objective."""
         with self.about.damage_is_clear():
-            return load_weights(self.about.weights)
+            weights = load_weights(self.about.weights)
+        module.encoder.load_state_dict(under("encoder.", weights))
+        if objective != self.about.settings.objective:
+            return f"stage 1 starts from the encoder of {self.folder} ({self.about.settings.objective}); what is {objective}'s own is new"
+        module.objective.load_state_dict(under("objective.", weights))
+        return f"stage 1 starts from the encoder of {self.folder} and from what is {objective}'s own there"
+
+    def problems(self, asked: Train) -> list[str]:
+        """Returns why the objective's own parts, which are the same kind of parts there, cannot go on here."""
+        before = self.about.settings
+        if asked.objective != before.objective:
+            return []
+        with torch.device("meta"):
+            objective = OBJECTIVES.get(asked.objective)(self.encoder, self.shape, self.vocabulary, asked)
+        if not (misfits := _misfits(objective, "objective.", self.shapes)):
+            return []
+        if asked.generator != before.generator:
+            return [f"train.generator = {asked.generator}, but train.start has {before.generator}: {self.folder}; set it to that"]
+        return [f"what is {asked.objective}'s own does not fit that of train.start, {self.folder}: {misfits[0]}"]
+
+
+@dataclass(frozen=True)
+class OfCheckpoint(Start):
+    """A checkpoint in Hugging Face's layout; token types that it has no row for keep the rows that were drawn."""
+
+    checkpoint: Checkpoint
+
+    def digest(self) -> str:
+        """Returns a hash of the weights and of the configuration."""
+        return digest([file_digest(file) for file in (self.folder / "config.json", *self.checkpoint.files)])
+
+    def put_into(self, module: Any, objective: str) -> str:
+        """Puts in the encoder, and those of its heads that the objective has a place for."""
+        encoder, heads = self.checkpoint.weights()
+        module.encoder.load_state_dict(_filled_up(encoder, module.encoder))
+        own = module.objective.state_dict()
+        new, taken = set(own), []
+        for title, head in heads.items():
+            whole = _filled_up(head, module.objective)
+            if all(name in own and own[name].shape == tensor.shape for name, tensor in whole.items()):
+                own, new, taken = {**own, **whole}, new - whole.keys(), [*taken, f" and from its {title}"]
+        module.objective.load_state_dict(own)
+        said = f"stage 1 starts from the encoder of {self.folder} ({self.checkpoint.config['model_type']}){''.join(taken)}"
+        if new:
+            said += f"; what {'else ' if taken else ''}is {objective}'s own is new"
+            said += "" if taken else f": the checkpoint has no head for it (it has {', '.join(heads) or 'none'})"
+        fresh = len(self.vocabulary) - len(encoder["token.weight"])
+        return said + (f"; {fresh} types of its tokenizer have no embedding there and get new ones" if fresh > 0 else "")
+
+    def problems(self, asked: Train) -> list[str]:
+        """Returns nothing: a head that does not fit is drawn afresh."""
+        return []
 
 
 def starting_weights(where: Path) -> Start:
-    """Returns what a run folder, or the folder `stage1` in it, has to start from; the weights are looked at, not yet read."""
+    """Returns what there is to start from in a run folder, the folder `stage1` in it, or a checkpoint (a folder or a name of the hub).
+
+    The weights are looked at, not yet read.
+    """
+    if (folder := find_checkpoint(where)) is not None:
+        checkpoint = read_checkpoint(folder.resolve())
+        vocabulary = Vocabulary.load(checkpoint.folder / TOKENIZER)
+        rows = padded_vocabulary(max(checkpoint.shape.vocabulary, len(vocabulary)))
+        shape = dataclasses.replace(checkpoint.shape, vocabulary=rows, dropout=0.0)
+        return OfCheckpoint(checkpoint.folder, checkpoint.encoder, shape, vocabulary, checkpoint)
     about = read_description(where)
     with about.damage_is_clear():
         with safe_open(about.weights, "pt") as file:
@@ -77,21 +156,23 @@ def starting_weights(where: Path) -> Start:
             encoder = new_encoder(about.encoder, about.shape)
         if misfits := _misfits(encoder, "encoder.", shapes):
             raise ValueError(misfits[0])
-    return Start(about, shapes)
+    return OfRun(about.folder.resolve(), about.encoder, about.shape, about.vocabulary, about, shapes)
 
 
 def take_over(module: Any, start: Start, objective: str) -> str:
     """Puts the weights into a freshly drawn joint model; returns what was taken, for a person."""
-    weights = start.weights()
-    module.encoder.load_state_dict(under("encoder.", weights))
-    if objective != start.about.settings.objective:
-        return f"stage 1 starts from the encoder of {start.folder} ({start.about.settings.objective}); what is {objective}'s own is new"
-    module.objective.load_state_dict(under("objective.", weights))
-    return f"stage 1 starts from the encoder of {start.folder} and from what is {objective}'s own there"
+    return start.put_into(module, objective)
+
+
+def _filled_up(weights: dict[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
+    """Returns the weights with the last rows of the module's own where they have fewer: those of token types."""
+    own = module.state_dict()
+    fewer = {name: tensor for name, tensor in weights.items() if name in own and len(tensor) < len(own[name])}
+    return {**weights, **{name: torch.cat((tensor.to(own[name].device), own[name][len(tensor) :])) for name, tensor in fewer.items()}}
 
 
 def started(recipe: Recipe, folder: Path) -> Recipe:
-    """Returns the recipe of a run in `folder` with the vocabulary and the encoder of the run that it starts from written into it.
+    """Returns the recipe of a run in `folder` with the vocabulary and the encoder that it starts from written into it.
 
     Raises RecipeError where it asks for others. A key at its default asks for nothing.
     """
@@ -99,9 +180,9 @@ def started(recipe: Recipe, folder: Path) -> Recipe:
         return recipe
     start = starting_weights(Path(recipe.train.start))
     problems = [] if start.folder != (folder / "stage1").resolve() else ["train.start is this run itself; choose another folder with --out"]
-    problems += _other_vocabulary(recipe.tokens, start) + _other_encoder(recipe.model, start) + _other_parts(recipe.train, start)
-    if recipe.tokens.length > start.about.shape.positions and not start.rotary:
-        most = start.about.shape.positions
+    problems += _other_vocabulary(recipe.tokens, start) + _other_encoder(recipe.model, start) + start.problems(recipe.train)
+    if recipe.tokens.length > start.shape.positions and not start.rotary:
+        most = start.shape.positions
         problems.append(
             f"tokens.length = {recipe.tokens.length}: the encoder of train.start has {most} positions; set it to {most} or less"
         )
@@ -112,14 +193,14 @@ def started(recipe: Recipe, folder: Path) -> Recipe:
         layers_and_width = start.numbers["layers"], start.numbers["width"]
         size = next((name for name, numbers in SIZES.items() if numbers == layers_and_width), "tiny")
     return recipe.changed(
-        tokens={"kind": "file", "file": str(start.folder / "tokenizer.json"), "vocabulary": None},
-        model={"encoder": start.about.encoder, "size": size, **start.numbers},
+        tokens={"kind": "file", "file": str(start.folder / TOKENIZER), "vocabulary": None},
+        model={"encoder": start.encoder, "size": size, **start.numbers},
         train={"start": str(start.folder)},
     )
 
 
 def _other_vocabulary(asked: Tokens, start: Start) -> list[str]:
-    has, problem = start.about.vocabulary, ""
+    has, problem = start.vocabulary, ""
     if asked.kind == "file":
         if asked.file and Vocabulary.load(Path(asked.file)).tokenizer.to_str() != has.tokenizer.to_str():
             problem = f"tokens.file = {asked.file!r} is another vocabulary"
@@ -133,11 +214,11 @@ def _other_vocabulary(asked: Tokens, start: Start) -> list[str]:
 
 
 def _other_encoder(asked: Model, start: Start) -> list[str]:
-    if asked.encoder not in (Model().encoder, start.about.encoder):
-        return [f"model.encoder = {asked.encoder!r}, but train.start has {start.about.encoder!r}: {start.folder}; leave it out"]
+    if asked.encoder not in (Model().encoder, start.encoder):
+        return [f"model.encoder = {asked.encoder!r}, but train.start has {start.encoder!r}: {start.folder}; leave it out"]
     wanted = {name: value for name in NUMBERS if (value := getattr(asked, name)) is not None}
     if asked.size != "auto":
-        shape = shape_of(dataclasses.replace(asked, encoder=start.about.encoder), asked.size, 1, 1)
+        shape = shape_of(dataclasses.replace(asked, encoder=start.encoder), asked.size, 1, 1)
         wanted = {**{name: getattr(shape, name) for name in NUMBERS}, "embedding": shape.token_width}
     other = [name for name, value in wanted.items() if value != start.numbers[name]]
     if not other:
@@ -145,20 +226,6 @@ def _other_encoder(asked: Model, start: Start) -> list[str]:
     ours, theirs = (", ".join(f"{name} {numbers[name]}" for name in other) for numbers in (wanted, start.numbers))
     size = "" if asked.size == "auto" else f" (model.size = {asked.size!r})"
     return [f"model: {ours}{size}, but the encoder of train.start has {theirs}: {start.folder}; leave them out"]
-
-
-def _other_parts(asked: Train, start: Start) -> list[str]:
-    """Returns why the objective's own parts, which are the same kind of parts there, cannot go on here."""
-    before = start.about.settings
-    if asked.objective != before.objective:
-        return []
-    with torch.device("meta"):
-        objective = OBJECTIVES.get(asked.objective)(start.about.encoder, start.about.shape, start.about.vocabulary, asked)
-    if not (misfits := _misfits(objective, "objective.", start.shapes)):
-        return []
-    if asked.generator != before.generator:
-        return [f"train.generator = {asked.generator}, but train.start has {before.generator}: {start.folder}; set it to that"]
-    return [f"what is {asked.objective}'s own does not fit that of train.start, {start.folder}: {misfits[0]}"]
 
 
 def _misfits(module: nn.Module, prefix: str, shapes: dict[str, tuple[int, ...]]) -> list[str]:

@@ -1,0 +1,105 @@
+"""Stage 1 that starts from a checkpoint in Hugging Face's layout; transformers says what it must compute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tasklm.objectives.base import OBJECTIVES
+from tasklm.recipe import Train
+from tasklm.tokens.batches import TokenBatch
+from tasklm.tokens.examples import EncodedExamples
+from tasklm.train.model import new_encoder
+from tasklm.train.start import Start, starting_weights, take_over
+from tests.checkpoints import MODELS, TEXTS, names_of, tokenizer_of, write_checkpoint
+
+transformers = pytest.importorskip("transformers")
+LENGTH = 150  # longer than the window of ModernBERT's local layers
+LONG = " ".join(TEXTS[:20])
+
+
+def joint(start: Start, objective: str = "mlm") -> tuple[Any, str]:
+    """Returns what stage 1 trains, with the weights taken over, and what was said."""
+    torch.manual_seed(1)
+    shape = start.shape_for(LENGTH)
+    encoder = new_encoder(start.encoder, shape)
+    own = OBJECTIVES.get(objective)(start.encoder, shape, start.vocabulary, Train(objective=objective))
+    module = SimpleNamespace(encoder=encoder.eval(), objective=own.eval())
+    return module, take_over(module, start, objective)
+
+
+def rows(start: Start) -> TokenBatch:
+    examples = EncodedExamples([(text,) for text in (TEXTS[0], LONG, TEXTS[-1])], start.vocabulary, LENGTH, None)
+    return examples.padded(torch.arange(3).numpy())
+
+
+def states_of(theirs: Any, batch: TokenBatch) -> torch.Tensor:
+    hidden: torch.Tensor = theirs.base_model(batch.ids, attention_mask=(batch.pieces != 0).long()).last_hidden_state
+    return hidden
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_it_computes_what_transformers_does(model: str, tmp_path: Path) -> None:
+    theirs = write_checkpoint(tmp_path, model, transformers)
+    start = starting_weights(tmp_path)
+    module, said = joint(start)
+    batch = rows(start)
+    real = batch.pieces == 1
+    assert real.sum(1).tolist()[1] == LENGTH and not real.all()
+    ours = module.encoder(batch)
+    torch.testing.assert_close(ours[real], states_of(theirs, batch)[real], atol=1e-5, rtol=1e-5)
+    assert start.shape.vocabulary % 64 == 0 and start.shape.vocabulary > len(start.vocabulary) == theirs.config.vocab_size
+    if not MODELS[model][0].endswith("MaskedLM"):
+        assert "what is mlm's own is new: the checkpoint has no head for it" in said
+        return
+    assert said.endswith("and from its prediction head")
+    logits = module.objective.logits(ours[real], module.encoder.token)[:, : len(start.vocabulary)]
+    wanted = theirs(batch.ids, attention_mask=real.long()).logits[real]
+    torch.testing.assert_close(logits, wanted, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["bert", "roberta", "xlm-roberta", "albert", "modernbert"])
+def test_texts_become_the_same_tokens(model: str, tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, model, transformers)
+    vocabulary = starting_weights(tmp_path).vocabulary
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in [*TEXTS[-20:], "Unknown words: Ωmega 😀", ""]:
+        assert EncodedExamples([(text,)], vocabulary, 512, None).rows[0] == theirs(text)["input_ids"], text
+    names = names_of(model)
+    assert vocabulary.specials == [theirs.convert_tokens_to_ids(names[role]) for role in ("pad", "unk", "cls", "sep", "mask")]
+
+
+def test_the_discriminators_head_judges_on(tmp_path: Path) -> None:
+    theirs = write_checkpoint(tmp_path, "electra", transformers)
+    start = starting_weights(tmp_path)
+    module, said = joint(start, "electra")
+    assert said.endswith("(electra) and from its discriminator's head; what else is electra's own is new")
+    batch = rows(start)
+    real = batch.pieces == 1
+    wanted = theirs(batch.ids, attention_mask=real.long()).logits[real]
+    torch.testing.assert_close(module.objective.judgement(module.encoder(batch))[real], wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_types_without_an_embedding_get_the_drawn_ones(tmp_path: Path) -> None:
+    types = tokenizer_of("bert").get_vocab_size()
+    theirs = write_checkpoint(tmp_path, "bert", transformers, vocab_size=types - 7)
+    module, said = joint(starting_weights(tmp_path))
+    drawn, _ = joint(starting_weights(tmp_path), "electra")
+    assert said.endswith("and from its prediction head; 7 types of its tokenizer have no embedding there and get new ones")
+    table = module.encoder.token.weight
+    assert torch.equal(table[: types - 7], theirs.bert.embeddings.word_embeddings.weight) and bool((table[types - 7 :].std(1) > 0).all())
+    assert torch.equal(table[types - 7 :], drawn.encoder.token.weight[types - 7 :]) and not module.objective.bias[types - 7 :].any()
+    theirs = write_checkpoint(tmp_path, "bert", transformers, vocab_size=types + 100)
+    start = starting_weights(tmp_path)
+    assert start.shape.vocabulary >= types + 100 and torch.equal(
+        joint(start)[0].encoder.token.weight[: types + 100], theirs.bert.embeddings.word_embeddings.weight
+    )
+
+
+def test_a_head_of_its_own_matrix_is_not_taken(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, "bert", transformers, tie_word_embeddings=False)
+    assert "no head for it (it has none)" in joint(starting_weights(tmp_path))[1]
