@@ -15,6 +15,7 @@ SHAPE = Shape(vocabulary=64, layers=3, width=32, heads=4, feedforward=48, positi
 NARROW = Shape(vocabulary=64, layers=3, width=32, heads=4, feedforward=48, positions=32, embedding=8)
 KINDS = {"bert": ("bert", SHAPE), "electra": ("bert", NARROW), "modern": ("modern", SHAPE), "albert": ("albert", NARROW)}
 KINDS |= {"albert, one width": ("albert", SHAPE), "modern, narrow": ("modern", NARROW)}
+KINDS |= {"roberta": ("roberta", SHAPE), "roberta, narrow": ("roberta", NARROW), "modernbert": ("modernbert", SHAPE)}
 
 
 def stir(module: nn.Module, spread: float = 0.2) -> None:

@@ -114,4 +114,4 @@ def test_the_kernels_call_is_one_that_this_pytorch_knows(kind: str, monkeypatch:
 def test_encoders_load_where_triton_is_not_installed() -> None:
     code = "import sys; sys.modules['triton'] = None; from tasklm.encoders.base import ENCODERS; print(*ENCODERS.names())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["albert", "bert", "modern"], done.stderr
+    assert done.stdout.split() == ["albert", "bert", "modern", "modernbert", "roberta"], done.stderr

@@ -133,7 +133,12 @@ class OfCheckpoint(Start):
         return said + (f"; {fresh} types of its tokenizer have no embedding there and get new ones" if fresh > 0 else "")
 
     def problems(self, asked: Train) -> list[str]:
-        """Returns nothing: a head that does not fit is drawn afresh."""
+        """Returns what the objective itself refuses, such as whole words of a vocabulary that marks none; heads that do not fit are new."""
+        try:
+            with torch.device("meta"):
+                OBJECTIVES.get(asked.objective)(self.encoder, self.shape, self.vocabulary, asked)
+        except RecipeError as error:
+            return error.problems
         return []
 
 
