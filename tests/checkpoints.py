@@ -13,7 +13,8 @@ from tasklm.tokens.tokenizer import train_vocabulary
 from tests.conftest import sentences
 from tests.encoders.samples import stir
 
-TEXTS = [*sentences(300), "ein größeres wörterbuch , 日本語 – and\nnew lines ## so"]
+WORDS = ["the quick brown foxes jumped over several extraordinarily sleepy dogs, twice", "größere wörter"]
+TEXTS = [*sentences(300), *20 * WORDS, *200 * ["## a"], "日本語 – and\nnew lines"]
 ROBERTA_NAMES = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
 BERT_NAMES = {role: f"[{role.upper()}]" for role in ROBERTA_NAMES}
 ALBERT_NAMES = {**BERT_NAMES, "pad": "<pad>", "unk": "<unk>"}
