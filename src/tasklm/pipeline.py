@@ -35,7 +35,7 @@ from tasklm.tracking import EventFile, TensorBoard, Tracker
 from tasklm.train.hardware import set_up
 from tasklm.train.parallel import first_of_all
 from tasklm.train.stages import Ingredients
-from tasklm.train.start import started
+from tasklm.train.start import started, title_of
 from tasklm.workspace import CorpusData, Run, TaskData
 
 STEPS = ("check", "select", "tokenize", "train", "finetune", "evaluate", "report")
@@ -195,6 +195,8 @@ def _scores(ours: Trained, task: TaskData, corpus: CorpusData | None) -> Scores:
 
 
 def _row(trained: Trained, name: str, kind: Kind, task: TaskData, ours_test: np.ndarray | None) -> Row:
+    start = trained.run.recipe.train.start
+    name = f"{name}, from {title_of(Path(start))}" if start else name
     return results.model_row(trained.run, name, kind, task, trained.parts, trained.seeds, trained.predictions, ours_test)
 
 

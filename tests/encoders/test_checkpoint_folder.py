@@ -85,6 +85,7 @@ def changed(bert: Path, folder: Path, **config: Any) -> Path:
         ({"position_embedding_type": "relative_key"}, "position_embedding_type = 'relative_key'"),
         ({"hidden_size": 64}, r"the weights do not fit config\.json \(token\.weight has \(\d+, 32\), not \(\d+, 64\)\)"),
         ({"num_hidden_layers": 5}, r"the weights lack encoder\.layer\.4"),
+        ({"model_type": "roberta", "pad_token_id": None}, "positions without a pad_token_id"),
     ],
 )
 def test_what_is_computed_otherwise_is_refused_by_name(bert: Path, tmp_path: Path, config: dict[str, Any], message: str) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models
 
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.examples import EncodedExamples
+from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.model import new_encoder
-from tasklm.train.start import Start, starting_weights, take_over
+from tasklm.train.start import Start, starting_weights, take_over, title_of
 from tests.checkpoints import MODELS, TEXTS, names_of, tokenizer_of, write_checkpoint
 
 transformers = pytest.importorskip("transformers")
@@ -103,3 +106,19 @@ def test_types_without_an_embedding_get_the_drawn_ones(tmp_path: Path) -> None:
 def test_a_head_of_its_own_matrix_is_not_taken(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, "bert", transformers, tie_word_embeddings=False)
     assert "no head for it (it has none)" in joint(starting_weights(tmp_path))[1]
+
+
+def test_a_start_is_called_by_its_name() -> None:
+    for where, title in (("runs/first/stage1", "first"), ("models/tiny-bert", "tiny-bert")):
+        assert title_of(Path("/home/me") / where) == title
+    assert title_of(Path("/cache/hub/models--someone--tiny-bert/snapshots/abc")) == "someone/tiny-bert"
+
+
+def test_whole_words_are_refused_before_training_where_none_are_marked(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, "bert", transformers)
+    start = starting_weights(tmp_path)
+    assert start.problems(Train(whole_words=True)) == []
+    known = {name: number for number, name in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"])}
+    unmarked = dataclasses.replace(start, vocabulary=Vocabulary(Tokenizer(models.BPE(known, [], unk_token="[UNK]"))))
+    assert unmarked.problems(Train()) == []
+    assert "train.whole_words: this vocabulary does not say" in unmarked.problems(Train(whole_words=True))[0]

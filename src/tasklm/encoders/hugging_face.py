@@ -238,6 +238,8 @@ def _family(config: Mapping[str, Any]) -> tuple[Family, str]:
     wrong = [f"{key} = {config[key]!r} (not {value!r})" for key, value in family.fixed.items() if config.get(key, value) != value]
     if config.get("position_embedding_type", "absolute") != "absolute":
         wrong.append(f"position_embedding_type = {config['position_embedding_type']!r} (not 'absolute')")
+    if family.counts_from_pad and config.get("pad_token_id", 1) is None:
+        wrong.append("positions without a pad_token_id")
     name = family.encoder
     if name == "bert":
         epsilon = config.get("layer_norm_eps", EPSILON)

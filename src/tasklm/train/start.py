@@ -119,13 +119,13 @@ class OfCheckpoint(Start):
         encoder, heads = self.checkpoint.weights()
         module.encoder.load_state_dict(_filled_up(encoder, module.encoder))
         own = module.objective.state_dict()
-        new, taken = set(own), []
+        new, taken = set(own), ""
         for title, head in heads.items():
             whole = _filled_up(head, module.objective)
             if all(name in own and own[name].shape == tensor.shape for name, tensor in whole.items()):
-                own, new, taken = {**own, **whole}, new - whole.keys(), [*taken, f" and from its {title}"]
+                own, new, taken = {**own, **whole}, new - whole.keys(), f"{taken} and from its {title}"
         module.objective.load_state_dict(own)
-        said = f"stage 1 starts from the encoder of {self.folder} ({self.checkpoint.config['model_type']}){''.join(taken)}"
+        said = f"stage 1 starts from the encoder of {self.folder} ({self.checkpoint.config['model_type']}){taken}"
         if new:
             said += f"; what {'else ' if taken else ''}is {objective}'s own is new"
             said += "" if taken else f": the checkpoint has no head for it (it has {', '.join(heads) or 'none'})"
@@ -162,6 +162,13 @@ def starting_weights(where: Path) -> Start:
         if misfits := _misfits(encoder, "encoder.", shapes):
             raise ValueError(misfits[0])
     return OfRun(about.folder.resolve(), about.encoder, about.shape, about.vocabulary, about, shapes)
+
+
+def title_of(start: Path) -> str:
+    """Returns what people call the folder that a run started from: the other run, the name on the hub, or the folder itself."""
+    if start.parent.name == "snapshots":
+        return start.parent.parent.name.removeprefix("models--").replace("--", "/")
+    return start.parent.name if start.name == "stage1" else start.name
 
 
 def take_over(module: Any, start: Start, objective: str) -> str:
