@@ -28,7 +28,7 @@ from tasklm.recipe import Recipe
 from tasklm.recipe_files import absolute, dump
 from tasklm.registry import Registry, nearest
 from tasklm.runs import Artefacts, locked, read_json, write_json, write_text
-from tasklm.selecting import check_settings, select
+from tasklm.selecting import check_settings, methods, select
 from tasklm.tasks.audit import Finding, refuse
 from tasklm.tasks.base import TASKS
 from tasklm.tracking import EventFile, TensorBoard, Tracker
@@ -178,7 +178,7 @@ def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
 
 def _scores(ours: Trained, task: TaskData, corpus: CorpusData | None) -> Scores:
     run, evaluate = ours.run, ours.run.recipe.evaluate
-    name = f"{run.recipe.select.method.upper()} selection (TLM)" if ours.parts.external is not None else COMPARISONS["task-only"]
+    name = _selection_name(run.recipe) if ours.parts.external is not None else COMPARISONS["task-only"]
     own_row = _row(ours, name, "ours", task, None)
     ours_test = results.decoded(task, ours.predictions, "test")[1] if "test" in ours.predictions else None
     rows = results.baseline_rows(run, task, ours_test) if evaluate.baselines else []
@@ -192,6 +192,11 @@ def _scores(ours: Trained, task: TaskData, corpus: CorpusData | None) -> Scores:
         data |= {"corpus": corpus.store.counts, "contaminated": int(corpus.contamination.banned.sum())}
     scores = Scores(evaluate.metric, task.task.labels, [*rows, own_row], data, run.recipe.finetune.seeds, "", evaluate.confidence)
     return with_verdict(scores)
+
+
+def _selection_name(recipe: Recipe) -> str:
+    method, influence = methods(recipe.select)
+    return f"{method.upper()} + influence selection (ISS)" if influence else f"{method.upper()} selection (TLM)"
 
 
 def _row(trained: Trained, name: str, kind: Kind, task: TaskData, ours_test: np.ndarray | None) -> Row:

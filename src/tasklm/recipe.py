@@ -50,7 +50,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Select:
-    method: str = key("bm25", "how passages are chosen")
+    method: str = key("bm25", "how passages are chosen; NAME,influence: candidates by NAME, and of these the ones that help the task most")
     k: int | None = key(None, "passages taken per task example; auto: 5000 below 5K examples, 500 below 100K, else 50", low=1)
     passages: int | None = key(None, "most passages kept in all, best ranks first; auto: what the budget can read", low=1)
     queries: str = key("text", "what of an example is asked: its whole text, or RAKE key phrases", choices=("text", "rake"))
@@ -76,7 +76,18 @@ class Select:
     spark: tuple[str, ...] = key((), "engine = spark: its settings, such as spark.executor.memory=8g")
     k1: float = key(1.2, "BM25: how fast repeated words saturate", low=0.0, high=10.0)
     b: float = key(0.75, "BM25: how much long passages are discounted", low=0.0, high=1.0)
-    seed: int = key(1, "seed of random and dsir selection", low=0)
+    influence_share: float = key(0.2, "influence: share of the candidates that is kept", low=0.0001, high=1.0)
+    influence_on: str = key("dev", "influence: the labelled examples that passages are to help (the paper: dev)", choices=("dev", "train"))
+    influence_layers: str = key("last", "influence: layers whose gradients are compared: last, all, or numbers from 1 on, such as 3,4")
+    influence_batch: int = key(1, "influence: candidates that share one gradient (the paper: 4)", low=1)
+    influence_task_batch: int = key(1, "influence: task examples that share one gradient (the paper: 1 to 16)", low=1, high=10_000)
+    influence_draws: int = key(1, "influence: draws of masks that the gradient of a passage is averaged over", low=1, high=100)
+    influence_projection: int | None = key(
+        None, "influence: rows of the random projections of a gradient; 0: none; auto: none where the task's fit into memory", low=0
+    )
+    influence_model: str = key("auto", "influence: size of the scoring model; auto: that of the model")
+    influence_steps: int | None = key(None, "influence: training steps of the scoring model; auto: 30 passes over the task", low=1)
+    seed: int = key(1, "seed of random and dsir selection, and of masks and projections of influence", low=0)
 
 
 @dataclass(frozen=True)

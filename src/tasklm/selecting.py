@@ -1,32 +1,55 @@
-"""The step that selects: score the passages, choose among them, leave near copies out, write them down."""
+"""The step that selects: score the passages, choose among them, leave near copies out, write them down.
+
+With influence ("bm25,influence") these are candidates, and the passages that most help the task are chosen from them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
+
+from tasklm import steps
 from tasklm.budget import Plan
 from tasklm.corpus.spark_store import SparkStore
-from tasklm.errors import DataError
+from tasklm.encoders.sizes import shape_of
+from tasklm.errors import DataError, RecipeError
 from tasklm.recipe import Select
 from tasklm.runs import digest
 from tasklm.select.base import SELECTORS, Chosen, Passages, Ranking, Selector, Workplace, bytes_of, write_selection
 from tasklm.select.bm25_spark import FetchedPassages
+from tasklm.select.influence import BLOCK, Candidates, InfluenceScores, choose, finish_scores, score_blocks
 from tasklm.select.near_duplicates import without_near_duplicates
 from tasklm.select.terms import stemmer
-from tasklm.workspace import CorpusData, Run, TaskData
+from tasklm.train.influence import Influence, Pieces, projection_for, scoring_model, tokens_at_once
+from tasklm.train.stages import Ingredients
+from tasklm.workspace import CorpusData, Run, TaskData, Tokenised
 
 _HOW = ("memory", "index", "master", "spark", "url")  # settings that change how fast, not what is found
 _AFTER_SCORING = ("k", "passages", "near_duplicates")  # settings of choosing, and k, which a plan decides
+INFLUENCE = "influence"
 
 
 def check_settings(settings: Select) -> None:
     """Raises at once what would otherwise show only after the corpus was read."""
-    SELECTORS.get(settings.method)
+    SELECTORS.get(methods(settings)[0])
     bytes_of(settings.memory)
     stemmer(settings.stemming)
+
+
+def methods(settings: Select) -> tuple[str, bool]:
+    """Returns the selector that scores the corpus, and whether influence then chooses among what it found."""
+    first, *rest = [name.strip() for name in settings.method.split(",")]
+    if first == INFLUENCE:
+        raise RecipeError([f"select.method = {settings.method!r}: influence chooses among candidates; name who finds them: bm25,influence"])
+    if rest not in ([], [INFLUENCE]):
+        raise RecipeError([f"select.method = {settings.method!r}: after the comma there can be influence only, as in bm25,influence"])
+    return first, bool(rest)
 
 
 def fitted(settings: Select, task: TaskData) -> Selector:
@@ -38,7 +61,15 @@ def fitted(settings: Select, task: TaskData) -> Selector:
 
 def select(run: Run, task: TaskData, corpus: CorpusData, plan: Plan) -> tuple[Path, str]:
     """Returns the Parquet file of the selected passages and its key."""
-    settings = run.recipe.select
+    method, influence = methods(run.recipe.select)
+    settings = dataclasses.replace(run.recipe.select, method=method)
+    if not influence:
+        return _found(run, task, corpus, plan, settings, "selected")
+    return _most_influential(run, task, plan, lambda: _found(run, task, corpus, plan, settings, "candidates"))
+
+
+def _found(run: Run, task: TaskData, corpus: CorpusData, plan: Plan, settings: Select, name: str) -> tuple[Path, str]:
+    """Returns the Parquet file of what a selector chose from the corpus, the artefact `name`, and its key."""
     k = _k(settings, corpus, plan)
     ranking_key = digest([task.key, corpus.key, k, _what(settings)])
     key = digest([ranking_key, plan.passages, settings.near_duplicates])
@@ -59,12 +90,13 @@ def select(run: Run, task: TaskData, corpus: CorpusData, plan: Plan) -> tuple[Pa
         wanted = f" of the {plan.passages:,} wanted" if plan.passages and plan.passages > len(chosen.passages) else ""
         run.tracker.say(f"selected {len(chosen.passages):,}{wanted} of {len(corpus.store):,} passages by {settings.method}")
 
-    return run.artefacts.build("selected", key, build) / "selected.parquet", key
+    return run.artefacts.build(name, key, build) / "selected.parquet", key
 
 
 def _what(settings: Select) -> dict[str, Any]:
     """Returns the settings that decide what scoring finds; here and on Spark it is the same."""
-    values = {name: value for name, value in dataclasses.asdict(settings).items() if name not in _HOW + _AFTER_SCORING}
+    others = _HOW + _AFTER_SCORING
+    values = {name: value for name, value in dataclasses.asdict(settings).items() if name not in others and not name.startswith(INFLUENCE)}
     return values | {"engine": "elastic" if settings.engine == "elastic" else "exact"}
 
 
@@ -106,3 +138,56 @@ def _chosen(run: Run, selector: Selector, ranking: Ranking, corpus: CorpusData, 
         if enough is None or wanted is None or len(chosen.passages) == wanted or len(pool.passages) < enough:
             return chosen, texts
         enough = enough + max(wanted // 4, 2 * (wanted - len(chosen.passages)))
+
+
+def _most_influential(run: Run, task: TaskData, plan: Plan, candidates_of: Callable[[], tuple[Path, str]]) -> tuple[Path, str]:
+    """Returns the Parquet file of the candidates that most help the task, and its key."""
+    settings = run.recipe.select
+    examples = task.splits.named().get(settings.influence_on, [])
+    if not examples:
+        problem = f"influence needs labelled {settings.influence_on} examples, and there are none"
+        raise DataError(problem, remedy="Give some (data.dev or data.dev_share), or --select.influence_on train.")
+    scoring, scoring_plan = steps.scoring_run(run, plan)
+    batches = -(-len(examples) // settings.influence_task_batch)
+    shape = shape_of(scoring.recipe.model, scoring_plan.size, 1, scoring.recipe.tokens.length)  # the layers do not depend on the vocabulary
+    projection = projection_for(settings, scoring.recipe.model.encoder, shape, batches, bytes_of(settings.memory))
+    candidates, candidates_key = candidates_of()
+    tokens = steps.tokenize(run, task, candidates, candidates_key, "candidate-tokens")
+    parts = steps.ingredients(scoring, task, tokens, scoring_plan)
+    model, model_key = steps.train_scoring_model(scoring, parts, tokens, scoring_plan)
+    scores, scores_key = _influence(scoring, parts, tokens, model, model_key, projection)
+    key = digest([scores_key, settings.influence_share])
+
+    def build(folder: Path) -> None:
+        how = settings.influence_batch, settings.influence_task_batch, len(examples)
+        chosen, k = choose(InfluenceScores(scores), pq.read_metadata(candidates).num_rows, settings.influence_share, *how)
+        texts = Candidates(candidates, chosen.passages)
+        chosen.passages = texts.numbers
+        write_selection(folder / "selected.parquet", texts, chosen, settings.influence_on)
+        found = f"{len(chosen.passages):,} of {pq.read_metadata(candidates).num_rows:,} candidates by influence"
+        run.tracker.say(f"selected {found}: those among the {k:,} best of any of {batches:,} batches of {settings.influence_on} examples")
+
+    return run.artefacts.build("selected", key, build) / "selected.parquet", key
+
+
+def _influence(run: Run, parts: Ingredients, tokens: Tokenised, model: Path, model_key: str, projection: int) -> tuple[Path, str]:
+    """Returns the folder with the scores of all candidates on all task batches, computed by all processes together, and its key."""
+    settings, machine = run.recipe.select, run.machine
+    how = ("influence_on", "influence_layers", "influence_batch", "influence_task_batch", "influence_draws", "seed")
+    key = digest([model_key, projection, [getattr(settings, name) for name in how]])
+    assert tokens.external is not None
+    shards, examples = tokens.external, parts.dev if settings.influence_on == "dev" else parts.train
+
+    def build(folder: Path) -> None:
+        at_once = tokens_at_once(machine)
+        pieces = Pieces(shards, parts.vocabulary, parts.length, settings.influence_batch, at_once)
+        scorer = Influence(scoring_model(model, parts, run.recipe.train), pieces, examples, settings, projection, machine)
+        ranks = machine.ranks
+        mine = np.arange(len(pieces)) // BLOCK % ranks.count == ranks.rank
+        with run.tracker.progress("influence", float(pieces.sizes[mine].sum())) as bar:
+            score_blocks(folder, pieces.order, pieces.sizes, scorer.scores, (ranks.rank, ranks.count), bar)
+        ranks.wait()
+        if ranks.first:
+            finish_scores(folder, pieces.order, scorer.task_batches)
+
+    return run.artefacts.build("influence", key, build, together=True), key

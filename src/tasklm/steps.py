@@ -15,9 +15,10 @@ from tasklm.corpus.spark_files import list_files
 from tasklm.corpus.spark_session import Spark
 from tasklm.corpus.spark_store import SparkStore, build_spark_store, contaminated_on_spark, spark_corpus_key
 from tasklm.corpus.store import PassageStore, kept_store
-from tasklm.encoders.sizes import encoder_of, shape_of
-from tasklm.errors import DataError
+from tasklm.encoders.sizes import SIZES, encoder_of, shape_of
+from tasklm.errors import DataError, RecipeError
 from tasklm.planning import stage_plan
+from tasklm.registry import nearest
 from tasklm.runs import Artefacts, digest, file_digest, read_json, write_json
 from tasklm.select.base import read_selection_texts
 from tasklm.tasks.audit import audit_corpus, audit_splits
@@ -30,6 +31,9 @@ from tasklm.tracking import Bar
 from tasklm.train.stages import Ingredients, Stage1Plan, run_stage1, run_stage2
 from tasklm.train.start import starting_weights
 from tasklm.workspace import CorpusData, Run, TaskData, Tokenised, sections
+
+SCORING_PASSES, SCORING_STEPS = 30, (200, 2000)  # passes over the task that train a scoring model; steps, at least and at most
+SCORING_SHARE = 0.1  # of a budget in minutes
 
 
 def read_task(run: Run) -> TaskData:
@@ -85,8 +89,8 @@ def _spark_store(run: Run) -> tuple[SparkStore, str, str]:
     return SparkStore(run.cache.build(name, key, lambda part: build_spark_store(part, *how)), spark), key, name
 
 
-def tokenize(run: Run, task: TaskData, selected: Path | None, selected_key: str) -> Tokenised:
-    """Returns the vocabulary, trained on the selected and the task text, and the selected text as tokens."""
+def tokenize(run: Run, task: TaskData, selected: Path | None, selected_key: str, name: str = "tokens") -> Tokenised:
+    """Returns the vocabulary, trained on the selected and the task text, and the selected text as tokens, as the artefact `name`."""
     settings = run.recipe.tokens
     file = file_digest(Path(settings.file)) if settings.kind == "file" and settings.file else ""
     key = digest([task.key, selected_key, file, *sections(run.recipe, "tokens")])
@@ -103,7 +107,7 @@ def tokenize(run: Run, task: TaskData, selected: Path | None, selected_key: str)
             with run.tracker.progress("tokenize", pq.read_metadata(selected).num_rows) as bar:
                 write_shards(folder, _counted(read_selection_texts(selected), bar), vocabulary)
 
-    folder = run.artefacts.build("tokens", key, build)
+    folder = run.artefacts.build(name, key, build)
     shards = Shards.open(folder) if selected is not None else None
     return Tokenised(Vocabulary.load(folder / "tokenizer.json"), shards, key)
 
@@ -159,6 +163,41 @@ def train(run: Run, parts: Ingredients, tokens: Tokenised, plan: Plan) -> tuple[
         run_stage1(folder, parts, run.recipe.train, Stage1Plan(**decided["stage1"]), run.tracker)
 
     return run.artefacts.build("stage1", key, build, together=True), key
+
+
+def scoring_run(run: Run, plan: Plan) -> tuple[Run, Plan]:
+    """Returns the run and plan by which the scoring model of influence selection is trained: MLM and task, on the task's data alone.
+
+    Both losses count alike (ISS, algorithm 1). It is as the model itself, but for what [select] says of it.
+    """
+    settings, model = run.recipe.select, {}
+    if settings.influence_model != "auto":
+        if run.recipe.train.start:
+            raise RecipeError(["select.influence_model: with train.start the scoring model starts from there too; leave it out"])
+        if settings.influence_model not in SIZES:
+            near = nearest(settings.influence_model, list(SIZES))
+            raise RecipeError([f"select.influence_model = {settings.influence_model!r}: choose from auto, {', '.join(SIZES)}{near}"])
+        model = {"size": settings.influence_model, **dict.fromkeys(("layers", "width", "heads", "feedforward", "embedding"))}
+        plan = dataclasses.replace(plan, size=settings.influence_model)
+    recipe = run.recipe.changed(model=model, train={"objective": "mlm", "rho1": 0, "rho2": 1.0, "average": 0.0})
+    return dataclasses.replace(run, recipe=recipe), plan
+
+
+def train_scoring_model(run: Run, parts: Ingredients, tokens: Tokenised, plan: Plan) -> tuple[Path, str]:
+    """Returns the folder of the scoring model of a `scoring_run` and its key."""
+    asked, start = run.recipe.select.influence_steps, run.recipe.train.start
+    passes = SCORING_PASSES * -(-len(parts.train) // plan.batch)
+    steps = asked or max(SCORING_STEPS[0], min(SCORING_STEPS[1], passes))
+    seconds = None if asked or plan.seconds is None else SCORING_SHARE * plan.seconds
+    started_from = starting_weights(Path(start)).digest() if start else ""
+    settings = dataclasses.replace(run.recipe.train, steps=None)  # those of stage 1 do not matter here
+    made_of = [dataclasses.asdict(settings), *sections(run.recipe, "model")]
+    key = digest([tokens.key, plan.size, plan.batch, steps, seconds, started_from, *made_of])
+
+    def build(folder: Path) -> None:
+        run_stage1(folder, parts, settings, Stage1Plan(steps, 0, plan.batch, seconds), run.tracker, "scoring model")
+
+    return run.artefacts.build("scoring-model", key, build, together=True), key
 
 
 def finetune(run: Run, parts: Ingredients, stage1: Path, stage1_key: str) -> list[Path]:

@@ -27,6 +27,7 @@ from tasklm.runs import Artefacts, full_disk_is_clear
 from tasklm.tracking import Tracker
 
 LEAST_MEMORY = 256 << 20  # bytes with which scoring can work
+ASKING = "asking"  # key in the schema of a stored selection: the split of the examples that asked
 ASKED_KEPT = 20  # task examples remembered per chosen passage
 _ENTRIES_AT_ONCE = 1 << 21  # ranking entries held in temporary arrays by `union`
 _NEVER = np.iinfo(np.int32).max
@@ -213,15 +214,20 @@ class Passages(Protocol):
     def source(self, i: int, /) -> str: ...
 
 
-def write_selection(path: Path, store: Passages, chosen: Chosen) -> None:
-    """Writes the chosen passages with their texts as Parquet, a row group at a time, so that texts never pile up."""
+def write_selection(path: Path, store: Passages, chosen: Chosen, asking: str = "train") -> None:
+    """Writes the chosen passages with their texts as Parquet, a row group at a time, so that texts never pile up.
+
+    The schema says of which split the examples are that asked for them.
+    """
+    schema = _SELECTION.with_metadata({ASKING: asking})
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with full_disk_is_clear(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with pq.ParquetWriter(temporary, _SELECTION, compression="zstd") as writer:
+            with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
                 for start in range(0, len(chosen.passages), _ROWS_AT_ONCE):
-                    writer.write_table(_rows(store, chosen, start, min(start + _ROWS_AT_ONCE, len(chosen.passages))))
+                    rows = _rows(store, chosen, start, min(start + _ROWS_AT_ONCE, len(chosen.passages)))
+                    writer.write_table(rows.cast(schema))
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)

@@ -102,7 +102,7 @@ def accumulation(parts: Ingredients, settings: Train | Finetune, batch: int) -> 
     return micro_batch_for(-(-batch // machine.ranks.count), bytes_of, free)
 
 
-def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Plan, tracker: Tracker) -> None:
+def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Plan, tracker: Tracker, title: str = "stage 1") -> None:
     """Trains jointly, from random weights or those of `train.start`.
 
     Leaves model.safetensors (all of it), what describes it, curve.json and summary.json in the folder.
@@ -116,7 +116,7 @@ def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Pl
     how = Settings(settings.clip, settings.seed, settings.checkpoint_seconds, stage.accumulate, settings.non_finite, plan.seconds_allowed)
     schedule = Schedule(settings.schedule, plan.steps, settings.warmup, settings.decay)
     average = WeightAverage(stage.module, settings.average) if settings.average else None
-    summary = _follow("stage 1", stage, rule, schedule, how, average, Checkpoints(folder, settings.keep), parts, tracker)
+    summary = _follow(title, stage, rule, schedule, how, average, Checkpoints(folder, settings.keep), parts, tracker)
     if not parts.machine.ranks.first:
         return
     if average is None:

@@ -1,0 +1,178 @@
+"""Influence selection (ISS, arXiv 2305.12816): the passages that most help the task, chosen from the scores of candidates.
+
+What a score is, is the business of the function that gives it (`train/influence.py`: products of gradients). Here they are stored, block
+by block, so that a killed run goes on and another share costs nothing, and the passages are chosen: for every task batch its k best
+candidates, with the k whose union has the wanted size.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tasklm.errors import RunError, TrainingError
+from tasklm.runs import read_json, write_bytes, write_json
+from tasklm.select.base import ASKED_KEPT, Chosen
+from tasklm.tracking import Bar
+
+FORMAT = 1
+BLOCK = 1024  # units whose scores are written at a time
+COLUMNS = 32  # task batches that are ranked at a time
+_NEVER = np.iinfo(np.int32).max
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+
+
+def score_blocks(
+    folder: Path, order: Ints, sizes: Ints, scores_of: Callable[[int, int], Floats], part: tuple[int, int], bar: Bar, block: int = BLOCK
+) -> None:
+    """Computes and writes the blocks that are not there yet; of several processes (`part`: number, count) each takes its own.
+
+    `order` says which unit stands at a place, `sizes` how much work it is, and `scores_of(start, stop)` gives the scores (units, task
+    batches) of some places. A block is written as a whole under its name, so that it is done exactly when its file is there.
+    """
+    number, processes = part
+    for start in range(number * block, len(order), processes * block):
+        stop, path = min(start + block, len(order)), _block(folder, start)
+        if not path.exists():
+            found = np.asarray(scores_of(start, stop), np.float32)
+            if not np.isfinite(found).all():
+                remedy = "Lower --train.learning_rate or --select.influence_steps, or use --hardware.precision fp32."
+                raise TrainingError(f"the scoring model gives gradients that are not finite numbers. {remedy}")
+            content = io.BytesIO()
+            np.save(content, np.ascontiguousarray(found.T), allow_pickle=False)  # a task batch's scores lie together
+            write_bytes(path, content.getvalue())
+        bar.advance(int(sizes[start:stop].sum()))
+
+
+def finish_scores(folder: Path, order: Ints, tasks: int, block: int = BLOCK) -> None:
+    """Writes what the blocks belong to, when all are there."""
+    np.save(folder / "order.npy", order.astype(np.int64), allow_pickle=False)
+    write_json(folder / "scores.json", {"format": FORMAT, "units": len(order), "task_batches": tasks, "block": block})
+
+
+def _block(folder: Path, start: int) -> Path:
+    return folder / f"block-{start:010d}.npy"
+
+
+class InfluenceScores:
+    """The stored scores of all units on all task batches."""
+
+    def __init__(self, folder: Path) -> None:
+        about = read_json(folder / "scores.json")
+        self.units, self.tasks, block = int(about["units"]), int(about["task_batches"]), int(about["block"])
+        try:
+            self._order = np.load(folder / "order.npy", allow_pickle=False)
+            starts = range(0, self.units, block)
+            self._blocks = [np.load(_block(folder, start), mmap_mode="r", allow_pickle=False) for start in starts]
+        except (OSError, ValueError, EOFError):
+            raise RunError(f"the scores in {folder} are missing or damaged. Delete this folder and run the same command again.") from None
+        whole = about["format"] == FORMAT and len(self._order) == self.units == sum(block.shape[1] for block in self._blocks)
+        if not whole or any(len(block) != self.tasks for block in self._blocks):
+            raise RunError(f"the scores in {folder} are damaged. Delete this folder and run the same command again.")
+
+    def of_tasks(self, start: int, stop: int) -> Floats:
+        """Returns the scores of some task batches on all units, in the units' own order: (task batches, units)."""
+        found = np.empty((min(stop, self.tasks) - start, self.units), np.float32)
+        place = 0
+        for block in self._blocks:
+            found[:, self._order[place : place + block.shape[1]]] = block[start:stop]
+            place += block.shape[1]
+        return found
+
+
+@dataclass
+class _Best:
+    """Of each unit: its best rank and score on any task batch, and the task batches on which it ranks best."""
+
+    ranks: npt.NDArray[np.int32]
+    scores: Floats
+    asker_ranks: npt.NDArray[np.int32]  # (units, ASKED_KEPT), best first
+    askers: npt.NDArray[np.int32]
+
+
+def _best_of(scores: InfluenceScores, columns: int) -> _Best:
+    units = scores.units
+    best = np.full(units, -np.inf, np.float32)
+    asker_ranks = np.full((units, ASKED_KEPT), _NEVER, np.int32)
+    askers = np.full((units, ASKED_KEPT), -1, np.int32)
+    for start in range(0, scores.tasks, columns):
+        found = scores.of_tasks(start, start + columns)
+        ranks = np.empty((len(found), units), np.int32)
+        for row, own in zip(ranks, found, strict=True):
+            row[np.argsort(-own, kind="stable")] = np.arange(units, dtype=np.int32)  # ties: the better candidate first
+        np.maximum(best, found.max(0), out=best)
+        numbers = np.broadcast_to(np.arange(start, start + len(found), dtype=np.int32), (units, len(found)))
+        all_ranks, all_numbers = np.hstack([asker_ranks, ranks.T]), np.hstack([askers, numbers])
+        kept = np.argsort(all_ranks, axis=1, kind="stable")[:, :ASKED_KEPT]
+        asker_ranks, askers = np.take_along_axis(all_ranks, kept, 1), np.take_along_axis(all_numbers, kept, 1)
+    return _Best(asker_ranks[:, 0].copy(), best, asker_ranks, askers)
+
+
+def choose(
+    scores: InfluenceScores, candidates: int, share: float, together: int, task_together: int, examples: int, columns: int = COLUMNS
+) -> tuple[Chosen, int]:
+    """Returns the chosen candidates, best first, and k: the union of the k best of every task batch has the wanted size.
+
+    Of those that only the k-th places ask for, the ones with the highest scores are taken, so that it is exact: share · candidates,
+    rounded. `together` candidates are one unit, `task_together` examples one task batch. Memory: about 1.5 KB per unit.
+    """
+    if scores.units != -(-candidates // together) or scores.tasks != -(-examples // task_together):
+        found = f"{scores.units} units and {scores.tasks} task batches"
+        raise ValueError(f"the scores are of {found}, which {candidates} candidates and {examples} examples do not make")
+    best = _best_of(scores, columns)
+    wanted = max(1, round(share * candidates))
+    order = np.lexsort((-best.scores, best.ranks))  # stable: ties stay by better candidate
+    units = order[: -(-wanted // together) + 1]  # the last unit of all may be smaller
+    members = (units[:, None] * together + np.arange(together)).ravel()
+    of_unit = np.repeat(units, together)[members < candidates][:wanted]
+    passages = members[members < candidates][:wanted]
+    k = int(best.ranks[of_unit].max()) + 1
+    asked = [_examples(best.askers[unit][best.asker_ranks[unit] < k], task_together, examples) for unit in of_unit]
+    offsets = np.cumsum([0, *map(len, asked)]).astype(np.int64)
+    flat = np.concatenate([np.empty(0, np.int32), *asked]).astype(np.int32)
+    return Chosen(passages.astype(np.int64), best.scores[of_unit], best.ranks[of_unit], offsets, flat), k
+
+
+def _examples(batches: npt.NDArray[np.int32], together: int, examples: int) -> npt.NDArray[np.int32]:
+    """Returns the task examples of some task batches, at most as many as are kept."""
+    found = (batches[:, None] * together + np.arange(together)).ravel()[: 2 * ASKED_KEPT]
+    return found[found < examples][:ASKED_KEPT].astype(np.int32)
+
+
+class Candidates:
+    """Some passages of a stored selection, found by their numbers in the corpus; their texts are held in memory."""
+
+    def __init__(self, path: Path, rows: Ints) -> None:
+        wanted = np.sort(rows)
+        parts, place = [], 0
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(columns=["id", "text", "source", "number"]):
+                inside = wanted[np.searchsorted(wanted, place) : np.searchsorted(wanted, place + len(batch))] - place
+                parts.append(batch.take(pa.array(inside)))
+                place += len(batch)
+        table = pa.Table.from_batches(parts)
+        self._ids, self._texts, self._sources = (table[name].to_pylist() for name in ("id", "text", "source"))
+        numbers = table["number"].to_numpy()
+        self._place = {int(number): place for place, number in enumerate(numbers)}
+        self.numbers: Ints = numbers[np.searchsorted(wanted, rows)]  # in the corpus, in the order of `rows`
+
+    def id(self, i: int, /) -> str:
+        """Returns the id of the passage with this number."""
+        return str(self._ids[self._place[i]])
+
+    def text(self, i: int, /) -> str:
+        """Returns its text."""
+        return str(self._texts[self._place[i]])
+
+    def source(self, i: int, /) -> str:
+        """Returns where it comes from."""
+        return str(self._sources[self._place[i]])

@@ -1,0 +1,192 @@
+"""Gradients of every single example of a batch with respect to some layers, out of one forward and one backward pass.
+
+The gradient of an example's loss with respect to a linear map is Σ e_t [a_t, 1]ᵀ over its tokens t: a_t went into the map, e_t is the
+gradient of the loss at its output, and the 1 stands for the bias. The gradient of a LayerNorm is Σ e_t ⊙ x̂_t and, of its bias, Σ e_t.
+Rows of a batch do not meet in an encoder without dropout, so that the backward pass of the *sum* of the rows' losses gives every e_t at
+once. No gradient of a weight is computed by autograd, and nothing below the lowest chosen layer is differentiated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasklm.errors import RecipeError
+from tasklm.train.loop import step_seed
+
+AT_ONCE = {"cuda": 1 << 30}  # bytes of single gradients that exist at a time …
+AT_ONCE_ELSEWHERE = 1 << 26  # … on other devices, where more is no faster
+
+
+def chosen_layers(encoder: Any, layers: str) -> list[nn.Module]:
+    """Returns the layers that a setting names: "last", "all" or their numbers, such as "3,4"; a layer that is run several times once."""
+    own = list(encoder.layers) if hasattr(encoder, "layers") else [encoder.shared] * encoder.shape.layers
+    if layers == "all":
+        found = own
+    elif layers == "last":
+        found = own[-1:]
+    else:
+        numbers = [part.strip() for part in layers.split(",")]
+        wrong = [part for part in numbers if not part.isdecimal() or not 1 <= int(part) <= len(own)]
+        if wrong:
+            known = f"the scoring model has the layers 1 to {len(own)}"
+            raise RecipeError([f"select.influence_layers: {wrong[0]!r} is not a layer; {known}; or choose last or all"])
+        found = [own[int(part) - 1] for part in numbers]
+    return list(dict.fromkeys(found))
+
+
+def parameters_of(layers: Sequence[nn.Module]) -> int:
+    """Returns how many numbers the gradient of one example has."""
+    return sum(parameter.numel() for layer in layers for parameter in layer.parameters())
+
+
+@dataclass
+class Call:
+    """What one call of a linear map or norm kept."""
+
+    given: Tensor  # (rows, places, width in)
+    errors: Tensor  # (rows, places, width out): gradient of the summed losses at the output
+
+    def some(self, rows: slice) -> Call:
+        """Returns what it kept of some rows."""
+        return Call(self.given[rows], self.errors[rows])
+
+
+Kept = dict[str, list[Call]]
+
+
+class Watch:
+    """Keeps what goes into the linear maps and norms of some layers and the gradients at their outputs."""
+
+    def __init__(self, layers: Sequence[nn.Module]) -> None:
+        self.parts: dict[str, nn.Module] = {}
+        for number, layer in enumerate(layers):
+            for name, module in layer.named_modules():
+                if isinstance(module, (nn.Linear, nn.LayerNorm)):
+                    self.parts[f"{number}.{name}"] = module
+                elif any(True for _ in module.parameters(recurse=False)):
+                    raise TypeError(f"the gradients of single examples are not known for {type(module).__name__} ({name})")
+        self._calls: list[tuple[str, Tensor, Tensor]] = []
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Keeps what the forward passes inside give; weights must be frozen, so that the graph begins at the first watched output."""
+        self._calls = []
+        handles = [module.register_forward_hook(self._hook(name)) for name, module in self.parts.items()]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _hook(self, name: str) -> Any:
+        def keep(_: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            if not output.requires_grad:
+                output = output.detach().requires_grad_()
+            self._calls.append((name, given[0].detach(), output))
+            return output
+
+        return keep
+
+    def kept(self, loss: Tensor, rows: int) -> Kept:
+        """Returns what every call kept, after the backward pass of a loss that is a sum over the `rows` rows of the batch.
+
+        Where the encoder computed some tokens alone, there must be as many of each row, in the order of the rows.
+        """
+        errors = torch.autograd.grad(loss, [output for _, _, output in self._calls])
+        kept: Kept = {name: [] for name in self.parts}
+        for (name, given, _), error in zip(self._calls, errors, strict=True):
+            kept[name].append(Call(given.reshape(rows, -1, given.shape[-1]), error.reshape(rows, -1, error.shape[-1])))
+        self._calls = []
+        return kept
+
+
+class Numbers:
+    """The gradients of single rows as numbers, one array per linear map or norm: all of them, or a random projection.
+
+    With `size` > 0 a matrix is projected on both sides, Σ (S e_t)(R [a_t, 1])ᵀ with seeded random signs S and R of `size` rows: products
+    of two projected gradients are unbiased estimates of the products of the gradients, and the gradient itself never exists.
+    """
+
+    def __init__(self, parts: Mapping[str, nn.Module], size: int, seed: int) -> None:
+        self.parts, self.size = dict(parts), size
+        self._signs: dict[str, tuple[Tensor | None, Tensor | None]] = {}
+        for number, (name, module) in enumerate(self.parts.items()):
+            draw = torch.Generator().manual_seed(step_seed(seed, number))
+            weight: Any = module.weight
+            with_bias = int(module.bias is not None)
+            if isinstance(module, nn.Linear):
+                sides = weight.shape[0], weight.shape[1] + with_bias
+                left, right = (self._signs_of(width, draw, weight) for width in sides)
+            else:
+                left, right = self._signs_of(weight.numel() * (1 + with_bias), draw, weight), None
+            self._signs[name] = left, right
+
+    def _signs_of(self, width: int, draw: torch.Generator, like: Tensor) -> Tensor | None:
+        """Returns a matrix (width, size) with E[M Mᵀ] = 1, or None where nothing is to be projected."""
+        if not self.size or width <= self.size:
+            return None
+        signs = torch.randint(0, 2, (width, self.size), generator=draw) * 2 - 1
+        return (signs / math.sqrt(self.size)).to(like.device, torch.float64 if like.dtype == torch.float64 else torch.float32)
+
+    def count(self, name: str) -> int:
+        """Returns how many numbers a row has for one part."""
+        module: Any = self.parts[name]
+        with_bias = int(module.bias is not None)
+        if isinstance(module, nn.Linear):
+            widths = [module.out_features, module.in_features + with_bias]
+        else:
+            widths = [module.weight.numel() * (1 + with_bias)]
+        return math.prod(min(width, self.size) if self.size else width for width in widths)
+
+    @property
+    def total(self) -> int:
+        """Returns how many numbers a row has."""
+        return sum(self.count(name) for name in self.parts)
+
+    def of(self, name: str, calls: Sequence[Call]) -> Tensor:
+        """Returns the numbers of one part (rows, count), summed over all calls of it."""
+        module: Any = self.parts[name]
+        left, right = self._signs[name]
+        given = torch.cat([wide(call.given) for call in calls], dim=1)
+        errors = torch.cat([wide(call.errors) for call in calls], dim=1)
+        if isinstance(module, nn.LayerNorm):
+            of_weight = (errors * functional.layer_norm(given, module.normalized_shape, eps=module.eps)).sum(1)
+            vector = of_weight if module.bias is None else torch.cat([of_weight, errors.sum(1)], dim=1)
+            return vector if left is None else vector @ left
+        if module.bias is not None:
+            given = functional.pad(given, (0, 1), value=1.0)
+        errors = errors if left is None else errors @ left
+        given = given if right is None else given @ right
+        return torch.bmm(errors.transpose(1, 2), given).flatten(1)
+
+    def chunks(self, name: str, calls: Sequence[Call]) -> Iterator[tuple[slice, Tensor]]:
+        """Yields the numbers of one part for some rows after the other, so that not all of them exist at once."""
+        rows, device = calls[0].given.shape[0], calls[0].given.device.type
+        step = max(1, AT_ONCE.get(device, AT_ONCE_ELSEWHERE) // (4 * self.count(name)))
+        for start in range(0, rows, step):
+            some = slice(start, start + step)
+            yield some, self.of(name, [call.some(some) for call in calls])
+
+    def products(self, kept: Kept, others: Mapping[str, Tensor]) -> Tensor:
+        """Returns the products (rows, others) of the gradients of rows with others, given part by part as (others, count)."""
+        found: Tensor | None = None
+        for name, calls in kept.items():
+            if found is None:
+                found = others[name].new_zeros(calls[0].given.shape[0], len(others[name]))
+            for some, numbers in self.chunks(name, calls):
+                found[some] += numbers @ others[name].T
+        assert found is not None
+        return found
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """Returns the tensor in at least 32 bits: sums over tokens and products are never in 16."""
+    return tensor if tensor.dtype == torch.float64 else tensor.float()

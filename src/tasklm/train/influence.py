@@ -1,0 +1,230 @@
+"""How much every passage would help the task (ISS, arXiv 2305.12816): products of gradients of a scoring model.
+
+The influence of a passage on a batch of task examples is ∇ l_lm(passage) · ∇ l_task(batch), to first order the fall of the task's loss
+when the scoring model takes a step on the passage. The gradients of the task are computed once and held; those of the passages exist for
+a moment only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tasklm.encoders.base import Shape
+from tasklm.errors import RecipeError
+from tasklm.objectives.base import OBJECTIVES, Corrupted
+from tasklm.recipe import Select, Train
+from tasklm.tokens.batches import TokenBatch
+from tasklm.tokens.examples import EncodedExamples
+from tasklm.tokens.masking import NONE, mask_rows
+from tasklm.tokens.shards import Shards
+from tasklm.tokens.tokenizer import Vocabulary
+from tasklm.train.checkpoints import load_weights
+from tasklm.train.gradients import Kept, Numbers, Watch, chosen_layers, parameters_of, wide
+from tasklm.train.hardware import Machine
+from tasklm.train.joint import JointModel
+from tasklm.train.loop import step_seed
+from tasklm.train.model import new_encoder
+from tasklm.train.stages import Ingredients
+
+PROJECTED = 64  # rows of a projection where the recipe leaves it open
+TOKENS = {"cuda": 16_384}  # read at a time …
+TOKENS_ELSEWHERE = 4_096  # … on other devices
+
+
+def projection_for(settings: Select, encoder: str, shape: Shape, batches: int, memory: int) -> int:
+    """Returns the size of the projection, 0 for exact products: what the recipe says, or whether the task's gradients fit into memory.
+
+    Raises where a layer is not known, and where what the recipe asks for does not fit.
+    """
+    with torch.device("meta"):
+        layers = chosen_layers(new_encoder(encoder, shape), settings.influence_layers)
+    exact = 4 * batches * parameters_of(layers)
+    asked = settings.influence_projection
+    if asked is None:
+        asked = PROJECTED if settings.influence_layers == "all" or exact > memory else 0
+    needed = exact if asked == 0 else 4 * batches * Numbers(Watch(layers).parts, asked, 0).total
+    if needed > memory:
+        fewer = "set select.influence_projection to auto, or" if asked == 0 else "lower select.influence_projection,"
+        problem = f"the gradients of {batches:,} task batches take {needed / 1e9:.1f} GB, more than select.memory = {settings.memory}"
+        raise RecipeError([f"{problem}; {fewer} raise select.influence_task_batch or select.memory"])
+    return asked
+
+
+def tokens_at_once(machine: Machine) -> int:
+    """Returns how many tokens, padding included, a forward pass on this machine reads."""
+    return TOKENS.get(machine.device.type, TOKENS_ELSEWHERE)
+
+
+def scoring_model(folder: Path, parts: Ingredients, settings: Train) -> JointModel:
+    """Returns the trained scoring model of a folder, on the CPU."""
+    objective = OBJECTIVES.get("mlm")(parts.encoder, parts.shape, parts.vocabulary, settings)
+    model = JointModel(new_encoder(parts.encoder, parts.shape), objective, parts.task.head(parts.shape.width, 0.0), parts.task)
+    model.load_state_dict(load_weights(folder / "model.safetensors"))
+    return model
+
+
+@dataclass
+class PieceBatch:
+    """Passages as padded rows, one or more for each."""
+
+    batch: TokenBatch
+    units: np.ndarray  # (rows,) which unit of those asked for a row belongs to
+    passages: np.ndarray  # (rows,) which passage, counted inside the batch
+    sharing: np.ndarray  # (rows,) how many passages share the gradient of the row's unit
+    first: int  # number of its first row among all rows, by which masks are drawn
+
+
+class Pieces:
+    """Passages cut into rows that the encoder can read; units of passages share one gradient and come in the order of their lengths."""
+
+    def __init__(self, shards: Shards, vocabulary: Vocabulary, length: int, together: int, tokens: int) -> None:
+        self.shards, self.vocabulary, self.together, self.tokens = shards, vocabulary, together, tokens
+        lengths = shards.lengths
+        self.counts = np.maximum(1, -(-lengths // (length - 2)))  # rows of each passage
+        starts = np.arange(0, len(shards), together)
+        self.rows = np.add.reduceat(self.counts, starts)  # of each unit
+        self.longest = np.maximum.reduceat(-(-lengths // self.counts) + 2, starts)  # of these rows
+        self.order = np.lexsort((self.rows, self.longest))  # of the units
+        self.firsts = np.concatenate([[0], np.cumsum(self.rows[self.order])])  # rows before each place of this order
+        self.sizes = np.add.reduceat(lengths + 2 * self.counts, starts)[self.order]  # tokens at each place
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def batches(self, start: int, stop: int) -> Iterator[PieceBatch]:
+        """Yields all rows of the units at the places start … stop − 1; no unit is split, a batch has at most `tokens` tokens if it can."""
+        first = start
+        while first < stop:
+            last, rows = first, 0
+            while last < stop:
+                rows += int(self.rows[self.order[last]])
+                if last > first and rows * _padded(int(self.longest[self.order[last]])) > self.tokens:
+                    break
+                last += 1
+            yield self._batch(first, last, start)
+            first = last
+
+    def _batch(self, first: int, last: int, start: int) -> PieceBatch:
+        cut: list[np.ndarray] = []
+        of_unit: list[int] = []
+        of_passage: list[int] = []
+        sharing: list[int] = []
+        for place in range(first, last):
+            unit = int(self.order[place])
+            members = range(unit * self.together, min((unit + 1) * self.together, len(self.shards)))
+            for passage in members:
+                tokens = self.shards.tokens[self.shards.offsets[passage] : self.shards.offsets[passage + 1]]
+                pieces = np.array_split(tokens, int(self.counts[passage]))
+                of_passage += [of_passage[-1] + 1 if of_passage else 0] * len(pieces)
+                of_unit += [place - start] * len(pieces)
+                sharing += [len(members)] * len(pieces)
+                cut += pieces
+        sizes = np.array([len(piece) + 2 for piece in cut])
+        ids = np.full((len(cut), _padded(int(sizes.max()))), self.vocabulary.pad, np.int64)
+        for row, piece in enumerate(cut):
+            ids[row, 0], ids[row, 1 : len(piece) + 1], ids[row, len(piece) + 1] = self.vocabulary.cls, piece, self.vocabulary.sep
+        inside = np.arange(ids.shape[1]) < sizes[:, None]
+        positions = np.where(inside, np.arange(ids.shape[1]), 0)
+        batch = TokenBatch(torch.from_numpy(ids), torch.from_numpy(inside.astype(np.int64)), torch.from_numpy(positions))
+        return PieceBatch(batch, np.array(of_unit), np.array(of_passage), np.array(sharing), int(self.firsts[first]))
+
+
+def _padded(length: int) -> int:
+    return -(-length // 8) * 8
+
+
+def row_weights(answers: np.ndarray, passages: np.ndarray, sharing: np.ndarray) -> np.ndarray:
+    """Returns what the summed loss of each row counts, so that a passage's is the mean over its targets and a unit's that over passages."""
+    targets = np.bincount(passages, (answers != NONE).sum(1))
+    return np.asarray(1.0 / (np.maximum(targets, 1)[passages] * sharing))
+
+
+class Influence:
+    """Scores passages by the products of their gradients with those of the task, with frozen weights and without dropout."""
+
+    def __init__(
+        self, model: JointModel, pieces: Pieces, examples: EncodedExamples, settings: Select, projection: int, machine: Machine
+    ) -> None:
+        self.pieces, self.machine, self.draws, self.seed = pieces, machine, settings.influence_draws, settings.seed
+        self.model = model.to(machine.device).eval().requires_grad_(False)
+        if machine.bf16 and machine.device.type == "cuda":
+            self.model = self.model.bfloat16()  # not by autocast: its kernels for GPUs pass by the modules that are watched
+        self.watch = Watch(chosen_layers(model.encoder, settings.influence_layers))
+        self.numbers = Numbers(self.watch.parts, projection, settings.seed)
+        self.task = self._task_side(examples, settings.influence_task_batch)
+
+    @property
+    def task_batches(self) -> int:
+        """Returns on how many task batches passages are scored."""
+        return len(next(iter(self.task.values())))
+
+    def _arithmetic(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.machine.device.type == "cuda" else self.machine.arithmetic()
+
+    def _task_side(self, examples: EncodedExamples, together: int) -> dict[str, Tensor]:
+        """Returns the gradients of the mean task loss of each batch of examples, by part: (batches, numbers)."""
+        batches = -(-len(examples) // together)
+        side: dict[str, Tensor] = {}
+        for numbers, rows in examples.in_order(max(1, self.pieces.tokens // examples.length)):
+            kept = self._kept(rows.to(self.machine.device))
+            belongs = torch.from_numpy(numbers // together).to(self.machine.device)
+            sizes = np.minimum(len(examples) - numbers // together * together, together)
+            for name, calls in kept.items():
+                for some, found in self.numbers.chunks(name, calls):
+                    if name not in side:
+                        side[name] = found.new_zeros(batches, found.shape[1])
+                    weights = torch.from_numpy(1.0 / sizes[some]).to(found)
+                    side[name].index_add_(0, belongs[some], found * weights[:, None])
+        return side
+
+    def _kept(self, given: TokenBatch | Corrupted, weights: Tensor | None = None) -> Kept:
+        """Returns what the backward pass of the task's loss keeps, or of the language model's with a weight for each row."""
+        with torch.enable_grad(), self.watch.watching(), self._arithmetic():
+            if isinstance(given, TokenBatch):
+                return self.watch.kept(self.model.task_loss(given), len(given.ids))
+            assert weights is not None
+            return self.watch.kept(language_loss(self.model, given, weights), len(given.batch.ids))
+
+    def scores(self, start: int, stop: int) -> np.ndarray:
+        """Returns the influence (units, task batches) float32 of the units at the places start … stop − 1 of the pieces' order."""
+        device = self.machine.device
+        found = next(iter(self.task.values())).new_zeros(stop - start, self.task_batches)
+        for rows in self.pieces.batches(start, stop):
+            units = torch.from_numpy(rows.units).to(device)
+            for draw in range(self.draws):
+                text = masked(self.model.objective, rows.batch, step_seed(self.seed, draw), rows.first)
+                weights = torch.from_numpy(row_weights(text.answers.numpy(), rows.passages, rows.sharing) / self.draws)
+                kept = self._kept(text.to(device), weights.to(device, torch.float32, non_blocking=True))
+                found.index_add_(0, units, self.numbers.products(kept, self.task))
+        return np.asarray(found.float().cpu().numpy())
+
+
+def masked(objective: Any, batch: TokenBatch, seed: int, first: int) -> Corrupted:
+    """Returns the batch with the objective's masks, drawn for its rows by their numbers from `first` on, however rows are batched."""
+    masks = objective.masks
+    how = masks.special, masks.rate, masks.mask, masks.types, seed, first, masks.hide, masks.continues
+    shown, picked, answers = mask_rows(batch.ids.numpy(), *how)
+    hidden = replace(batch, ids=torch.from_numpy(shown))
+    return Corrupted(hidden, torch.from_numpy(picked), torch.from_numpy(answers))
+
+
+def language_loss(model: Any, text: Corrupted, weights: Tensor) -> Tensor:
+    """Returns the masked language model's loss: each row's sum over its targets times its weight.
+
+    Every row has as many wanted tokens as there are places; those that ask nothing have no loss and so no gradient.
+    """
+    rows, length = text.batch.ids.shape
+    starts = torch.arange(0, rows * length, length, device=text.picked.device)
+    states = model.encoder(text.batch, (text.picked + starts[:, None]).flatten())
+    logits = model.objective.logits(states, model.encoder.token)
+    losses = functional.cross_entropy(wide(logits), text.answers.flatten(), reduction="none").view(rows, -1)
+    return (losses.sum(1) * weights.to(losses)).sum()
