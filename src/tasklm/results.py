@@ -17,6 +17,7 @@ from tasklm.evaluate.confusion import confusion_matrix
 from tasklm.evaluate.scores import Kind, Row, Scores, make_row
 from tasklm.recipe_files import dump, without_password
 from tasklm.runs import digest, read_json, write_json
+from tasklm.select.base import asking_split
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.checkpoints import load_weights
 from tasklm.train.model import TaskModel, cost_of, new_encoder, outputs_of, save_model
@@ -92,7 +93,7 @@ def model_row(
         flops_6nd=cost.six_nd(int(stage1["tokens"] + tuned)),
         flops_exact=stage1["flops"] + sum(one["flops"] for one in stage2) / len(stage2),
         seconds=round(
-            sum(run.artefacts.seconds(part) for part in ("selected", "tokens", "stage1")) + sum(float(one["seconds"]) for one in stage2),
+            sum(run.artefacts.seconds(part) for part in _before_stage2(run)) + sum(float(one["seconds"]) for one in stage2),
             1,
         ),
         parameters=cost.parameters,
@@ -226,13 +227,19 @@ def _mistakes(task: TaskData, outputs: np.ndarray, gold: np.ndarray, split: str)
     return sorted(wrong, key=lambda mistake: -mistake["probability"])[:SHOWN]
 
 
+def _before_stage2(run: Run) -> list[str]:
+    """Returns the artefacts that a model is made of, those of influence selection among them where it was asked for."""
+    chained = ["candidates", "candidate-tokens", "scoring-model", "influence"] if "," in run.recipe.select.method else []
+    return [*chained, "selected", "tokens", "stage1"]
+
+
 def _describe_selection(parts: ReportParts, task: TaskData, corpus: CorpusData, selected: Path) -> None:
     table = pq.read_table(selected, columns=["source", "score", "rank"])
     sources = table.column("source").value_counts().to_pylist()
     parts.selected_sources = {entry["values"]: entry["counts"] for entry in sources}
     parts.selected_scores = table.column("score").to_pylist()
     parts.selected_ranks = table.column("rank").to_pylist()
-    texts = task.texts("train")
+    texts = task.texts(asking_split(selected))
     first = next(pq.ParquetFile(selected).iter_batches(batch_size=2000)).to_pylist()
     parts.selected = [{**row, "asked_by": [texts[number] for number in row["asked_by"][:3]]} for row in first[:SHOWN]]
     parts.words = overrepresented((row["text"] for row in first), corpus.store.sample())

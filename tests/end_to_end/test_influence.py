@@ -56,6 +56,9 @@ def test_a_fifth_of_the_candidates_is_selected_and_trained_on(done: Path, files:
         assert (scores[best] > scores[best, place[row["id"]]]).sum() == row["rank"]
     summary = json.loads((done / "scoring-model" / "summary.json").read_text())
     assert (summary["steps"], summary["rho1"]) == (20, 0)
+    dev = [json.loads(line)["text"] for line in (files / "dev.jsonl").read_text(encoding="utf-8").splitlines()]
+    report = (done / "report.html").read_text(encoding="utf-8")
+    assert all(dev[number] in report for row in chosen[:10] for number in row["asked_by"][:3])  # type: ignore[index]
     assert pq.read_schema(done / "selected" / "selected.parquet").metadata[b"asking"] == b"dev"
 
 

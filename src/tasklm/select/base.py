@@ -233,6 +233,11 @@ def write_selection(path: Path, store: Passages, chosen: Chosen, asking: str = "
             temporary.unlink(missing_ok=True)
 
 
+def asking_split(path: Path) -> str:
+    """Returns the split of the examples that asked for the passages of a stored selection."""
+    return str((pq.read_schema(path).metadata or {}).get(ASKING.encode(), b"train").decode())
+
+
 def read_selection_texts(path: Path) -> Iterator[list[str]]:
     """Yields the texts of a stored selection, best first, in batches."""
     try:
