@@ -260,3 +260,14 @@ def test_passages_in_the_words_of_a_class_help_the_examples_of_that_class(kind: 
     found = in_order(scorer(model, vocabulary, texts, examples, draws=30))
     by_class = found.reshape(2, 3, 2, 2).mean((1, 3))  # (class of the passages, class of the examples)
     assert by_class[0, 0] > 0 > by_class[1, 0] and by_class[1, 1] > 0 > by_class[0, 1]
+
+
+def test_scores_in_bf16_are_near_those_in_fp32(vocabulary: Vocabulary) -> None:
+    model, texts, examples = joint("bert", vocabulary), texts_of(11), examples_of(7, vocabulary)
+    exact = in_order(scorer(model, vocabulary, texts, examples))
+    made = scorer(model, vocabulary, texts, examples)
+    made.machine = dataclasses.replace(MACHINE, bf16=True)
+    made.task = made._task_side(examples, 1)
+    found = in_order(made)
+    assert not np.array_equal(found, exact)
+    assert np.abs(found - exact).max() < 0.05 * np.abs(exact).max()

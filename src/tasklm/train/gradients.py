@@ -22,7 +22,7 @@ from tasklm.errors import RecipeError
 from tasklm.train.loop import step_seed
 
 AT_ONCE = {"cuda": 1 << 30}  # bytes of single gradients that exist at a time …
-AT_ONCE_ELSEWHERE = 1 << 26  # … on other devices, where more is no faster
+AT_ONCE_ELSEWHERE = 1 << 28  # … on other devices; the fewer at a time, the more often the gradients of the task are read
 
 
 def chosen_layers(encoder: Any, layers: str) -> list[nn.Module]:
@@ -95,12 +95,13 @@ class Watch:
 
         return keep
 
-    def kept(self, loss: Tensor, rows: int) -> Kept:
+    def kept(self, result: Tensor, rows: int, gradient: Tensor | None = None) -> Kept:
         """Returns what every call kept, after the backward pass of a loss that is a sum over the `rows` rows of the batch.
 
-        Where the encoder computed some tokens alone, there must be as many of each row, in the order of the rows.
+        `result` is that loss, or what it is computed from, with the `gradient` of the loss there. Where the encoder computed some tokens
+        alone, there must be as many of each row, in the order of the rows.
         """
-        errors = torch.autograd.grad(loss, [output for _, _, output in self._calls])
+        errors = torch.autograd.grad(result, [output for _, _, output in self._calls], gradient)
         kept: Kept = {name: [] for name in self.parts}
         for (name, given, _), error in zip(self._calls, errors, strict=True):
             kept[name].append(Call(given.reshape(rows, -1, given.shape[-1]), error.reshape(rows, -1, error.shape[-1])))
@@ -155,8 +156,10 @@ class Numbers:
         """Returns the numbers of one part (rows, count), summed over all calls of it."""
         module: Any = self.parts[name]
         left, right = self._signs[name]
-        given = torch.cat([wide(call.given) for call in calls], dim=1)
-        errors = torch.cat([wide(call.errors) for call in calls], dim=1)
+        given, errors = wide(calls[0].given), wide(calls[0].errors)
+        if len(calls) > 1:  # a layer that is run several times
+            given = torch.cat([wide(call.given) for call in calls], dim=1)
+            errors = torch.cat([wide(call.errors) for call in calls], dim=1)
         if isinstance(module, nn.LayerNorm):
             of_weight = (errors * functional.layer_norm(given, module.normalized_shape, eps=module.eps)).sum(1)
             vector = of_weight if module.bias is None else torch.cat([of_weight, errors.sum(1)], dim=1)

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from tasklm.encoders.base import Shape
 from tasklm.errors import RecipeError
@@ -28,7 +27,7 @@ from tasklm.tokens.masking import NONE, mask_rows
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.checkpoints import load_weights
-from tasklm.train.gradients import Kept, Numbers, Watch, chosen_layers, parameters_of, wide
+from tasklm.train.gradients import Call, Kept, Numbers, Watch, chosen_layers, parameters_of, wide
 from tasklm.train.hardware import Machine
 from tasklm.train.joint import JointModel
 from tasklm.train.loop import step_seed
@@ -177,13 +176,13 @@ class Influence:
         for numbers, rows in examples.in_order(max(1, self.pieces.tokens // examples.length)):
             kept = self._kept(rows.to(self.machine.device))
             belongs = torch.from_numpy(numbers // together).to(self.machine.device)
-            sizes = np.minimum(len(examples) - numbers // together * together, together)
+            sizes = torch.from_numpy(np.minimum(len(examples) - numbers // together * together, together)).to(self.machine.device)
             for name, calls in kept.items():
+                calls = [Call(call.given, wide(call.errors) / sizes[:, None, None]) for call in calls]
                 for some, found in self.numbers.chunks(name, calls):
                     if name not in side:
                         side[name] = found.new_zeros(batches, found.shape[1])
-                    weights = torch.from_numpy(1.0 / sizes[some]).to(found)
-                    side[name].index_add_(0, belongs[some], found * weights[:, None])
+                    side[name].index_add_(0, belongs[some], found)
         return side
 
     def _kept(self, given: TokenBatch | Corrupted, weights: Tensor | None = None) -> Kept:
@@ -192,7 +191,8 @@ class Influence:
             if isinstance(given, TokenBatch):
                 return self.watch.kept(self.model.task_loss(given), len(given.ids))
             assert weights is not None
-            return self.watch.kept(language_loss(self.model, given, weights), len(given.batch.ids))
+            logits = language_logits(self.model, given)
+            return self.watch.kept(logits, len(given.batch.ids), language_errors(logits, given.answers, weights))
 
     def scores(self, start: int, stop: int) -> np.ndarray:
         """Returns the influence (units, task batches) float32 of the units at the places start … stop − 1 of the pieces' order."""
@@ -217,14 +217,22 @@ def masked(objective: Any, batch: TokenBatch, seed: int, first: int) -> Corrupte
     return Corrupted(hidden, torch.from_numpy(picked), torch.from_numpy(answers))
 
 
-def language_loss(model: Any, text: Corrupted, weights: Tensor) -> Tensor:
-    """Returns the masked language model's loss: each row's sum over its targets times its weight.
-
-    Every row has as many wanted tokens as there are places; those that ask nothing have no loss and so no gradient.
-    """
+def language_logits(model: Any, text: Corrupted) -> Tensor:
+    """Returns the logits (rows · places, vocabulary): every row has as many wanted tokens as there are places, targets or not."""
     rows, length = text.batch.ids.shape
     starts = torch.arange(0, rows * length, length, device=text.picked.device)
     states = model.encoder(text.batch, (text.picked + starts[:, None]).flatten())
-    logits = model.objective.logits(states, model.encoder.token)
-    losses = functional.cross_entropy(wide(logits), text.answers.flatten(), reduction="none").view(rows, -1)
-    return (losses.sum(1) * weights.to(losses)).sum()
+    logits: Tensor = model.objective.logits(states, model.encoder.token)
+    return logits
+
+
+def language_errors(logits: Tensor, answers: Tensor, weights: Tensor) -> Tensor:
+    """Returns the gradient at the logits of the cross-entropy summed over the targets of each row, times the row's weight.
+
+    By hand, it is one pass over the largest array of all; places that ask nothing have no gradient.
+    """
+    errors = logits.detach().softmax(-1)
+    flat = answers.flatten()
+    errors[torch.arange(len(flat), device=flat.device), flat.clamp(min=0)] -= 1.0
+    counts = torch.where(answers != NONE, weights[:, None], 0.0).flatten()
+    return errors.mul_(counts.to(errors)[:, None])
