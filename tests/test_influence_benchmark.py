@@ -11,7 +11,7 @@ BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
 
 def test_a_small_run_measures_every_engine(tmp_path: Path) -> None:
-    words = "--encoder 2x64 --passages 16 --peer-passages 16 --task-batches 2 --threads 1 --device cpu".split()
+    words = ["--encoder", "2x64", "--passages", "16", "--peer-passages", "16", "--task-batches", "2", "--threads", "1", "--device", "cpu"]
     command = [sys.executable, str(BENCHMARKS / "influence.py"), "--work", str(tmp_path), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

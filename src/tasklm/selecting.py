@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from tasklm import steps
 from tasklm.budget import Plan
 from tasklm.corpus.spark_store import SparkStore
-from tasklm.encoders.sizes import shape_of
+from tasklm.encoders.sizes import encoder_of, shape_of
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe import Select
 from tasklm.runs import digest
@@ -150,7 +150,8 @@ def _most_influential(run: Run, task: TaskData, plan: Plan, candidates_of: Calla
     scoring, scoring_plan = steps.scoring_run(run, plan)
     batches = -(-len(examples) // settings.influence_task_batch)
     shape = shape_of(scoring.recipe.model, scoring_plan.size, 1, scoring.recipe.tokens.length)  # the layers do not depend on the vocabulary
-    projection = projection_for(settings, scoring.recipe.model.encoder, shape, batches, bytes_of(settings.memory))
+    encoder = encoder_of(scoring.recipe.model, scoring_plan.size)
+    projection = projection_for(settings, encoder, shape, batches, bytes_of(settings.memory))
     candidates, candidates_key = candidates_of()
     tokens = steps.tokenize(run, task, candidates, candidates_key, "candidate-tokens")
     parts = steps.ingredients(scoring, task, tokens, scoring_plan)
