@@ -118,6 +118,7 @@ class Numbers:
 
     def __init__(self, parts: Mapping[str, nn.Module], size: int, seed: int) -> None:
         self.parts, self.size = dict(parts), size
+        self._place: Tensor | None = None
         self._signs: dict[str, tuple[Tensor | None, Tensor | None]] = {}
         for number, (name, module) in enumerate(self.parts.items()):
             draw = torch.Generator().manual_seed(step_seed(seed, number))
@@ -153,7 +154,7 @@ class Numbers:
         return sum(self.count(name) for name in self.parts)
 
     def of(self, name: str, calls: Sequence[Call]) -> Tensor:
-        """Returns the numbers of one part (rows, count), summed over all calls of it."""
+        """Returns the numbers of one part (rows, count), summed over all calls of it; they are good until the next call."""
         module: Any = self.parts[name]
         left, right = self._signs[name]
         given, errors = wide(calls[0].given), wide(calls[0].errors)
@@ -168,7 +169,14 @@ class Numbers:
             given = functional.pad(given, (0, 1), value=1.0)
         errors = errors if left is None else errors @ left
         given = given if right is None else given @ right
-        return torch.bmm(errors.transpose(1, 2), given).flatten(1)
+        return self._multiplied(errors.transpose(1, 2), given).flatten(1)
+
+    def _multiplied(self, left: Tensor, right: Tensor) -> Tensor:
+        """Returns the batched product in memory that is used again: the system hands out large new pieces by page faults."""
+        shape = (left.shape[0], left.shape[1], right.shape[2])
+        if self._place is None or self._place.numel() < math.prod(shape):
+            self._place = left.new_empty(math.prod(shape))
+        return torch.bmm(left, right, out=self._place[: math.prod(shape)].view(shape))
 
     def chunks(self, name: str, calls: Sequence[Call]) -> Iterator[tuple[slice, Tensor]]:
         """Yields the numbers of one part for some rows after the other, so that not all of them exist at once."""
