@@ -73,3 +73,11 @@ def test_broken_and_missing_files_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted((Path(__file__).parents[1] / "recipes").glob("*.toml")), ids=lambda path: path.name)
 def test_every_ready_recipe_is_valid(path: Path) -> None:
     load(path)
+
+
+def test_a_start_is_a_folder_beside_the_recipe_or_a_name_of_the_hub(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.toml"
+    file.write_text('[train]\nstart = "roberta-base"\n', encoding="utf-8")
+    assert load(file).train.start == "roberta-base"
+    (tmp_path / "roberta-base").mkdir()
+    assert load(file).train.start == str(tmp_path / "roberta-base")

@@ -36,10 +36,12 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _anchor(values: dict[str, Any], folder: Path) -> None:
+    """Reads paths from the recipe's folder on; `train.start` may also be a name of the hub, which no folder there has."""
     for section, keys in PATH_KEYS.items():
         part = values.get(section)
         if isinstance(part, dict):
-            part.update({name: str(folder / part[name]) for name in keys if isinstance(part.get(name), str) and part[name]})
+            given = {name: part[name] for name in keys if isinstance(part.get(name), str) and part[name]}
+            part.update({name: str(folder / value) for name, value in given.items() if name != "start" or (folder / value).exists()})
     data = values.get("data")
     if isinstance(data, dict) and isinstance(data.get("corpus"), list):
         data["corpus"] = [str(folder / item) if isinstance(item, str) and "://" not in item else item for item in data["corpus"]]
