@@ -1,0 +1,129 @@
+"""Why a model predicts what it predicts: the training examples, and the selected passages, that pushed for and against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+
+from tasklm.evaluate.overlaps import Overlaps, overlaps
+from tasklm.evaluate.pushes import PassagePushes, Products, TaskPushes
+from tasklm.select.base import read_selection_texts
+from tasklm.tasks.base import Task
+from tasklm.tasks.examples import Example
+from tasklm.tokens.examples import EncodedExamples
+from tasklm.tokens.tokenizer import Vocabulary
+from tasklm.train.hardware import Machine
+from tasklm.train.model import TaskModel, outputs_of
+
+MOST_EXAMPLES = 1000  # training examples that are compared with a text …
+MOST_PASSAGES = 200  # … and selected passages: those that share its rarest words
+
+
+@dataclass(frozen=True)
+class Push:
+    """A text that the model was trained on, and how it pushed."""
+
+    score: float  # cosine of the gradients, −1 … 1: above 0 it pushed for the label, below 0 against it
+    product: float  # of the gradients, as long as they are
+    label: str | None  # of a training example
+    text: str
+    shared: list[str]  # words in common, the rarest first
+    where: str  # file and line of an example, source of a passage
+    id: str | None = None  # of a passage
+
+
+@dataclass(frozen=True)
+class Pushes:
+    """What pushed for a label and against it, strongest first."""
+
+    pushed_for: list[Push]
+    pushed_against: list[Push]
+    compared: int  # texts whose gradients were computed …
+    in_all: int  # … of so many
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A prediction and what pushed for and against it."""
+
+    text: str
+    label: str
+    probability: float
+    examples: Pushes
+    passages: Pushes | None  # None where the model was trained on no selected text
+
+
+class ExampleSide:
+    """Compares texts with the examples that a model was fine-tuned on."""
+
+    def __init__(
+        self, model: TaskModel, task: Task, vocabulary: Vocabulary, length: int, machine: Machine, train: Sequence[Example]
+    ) -> None:
+        self.task, self.vocabulary, self.length, self.train = task, vocabulary, length, train
+        self.machine, self.gradients = machine, TaskPushes(model, task, machine)
+
+    def predicted(self, texts: Sequence[str]) -> tuple[EncodedExamples, list[dict[str, Any]]]:
+        """Returns the texts with what the model predicts as their targets, and its answers for people."""
+        encoded = EncodedExamples([(text,) for text in texts], self.vocabulary, self.length, None)
+        outputs = outputs_of(self.gradients.model, encoded, self.machine)
+        encoded.targets = torch.from_numpy(self.task.decode(outputs))
+        return encoded, self.task.answers(outputs)
+
+    def pushes(self, texts: Sequence[str], asked: EncodedExamples, top: int, most: int = MOST_EXAMPLES) -> list[Pushes]:
+        """Returns for each text what pushed for and against its target; `most` examples of each are candidates, for all of them."""
+        shared = [overlaps(text, (example.text for example in self.train)) for text in texts]
+        places = np.unique(np.concatenate([found.nearest(most) for found in shared]))
+        examples = [self.train[place] for place in places]
+        encoded = EncodedExamples([e.texts for e in examples], self.vocabulary, self.length, self.task.targets(examples))
+        products = self.gradients.products(asked, encoded)
+
+        def shown(place: int) -> dict[str, Any]:
+            example = self.train[place]
+            return {"label": str(example.label), "text": example.text, "where": f"{example.file}, line {example.line}"}
+
+        return [ranked(products, column, places, own, shown, top) for column, own in enumerate(shared)]
+
+
+class PassageSide:
+    """Compares a text with the selected passages of a run."""
+
+    def __init__(self, run: Path, task: Task, device: torch.device) -> None:
+        self.path = run / "selected" / "selected.parquet"
+        self.gradients = PassagePushes(run, task, device)
+
+    def pushes(self, text: str, asked: EncodedExamples, top: int, most: int = MOST_PASSAGES) -> Pushes:
+        """Returns what pushed for and against the target of a text."""
+        shared = overlaps(text, (one for batch in read_selection_texts(self.path) for one in batch))
+        places = shared.nearest(most)
+        with pq.ParquetFile(self.path) as file:
+            rows = file.read(columns=["id", "text", "source"]).take(places).to_pylist()
+        products = self.gradients.products(asked, [row["text"] for row in rows])
+        by_place = dict(zip(places.tolist(), rows, strict=True))
+
+        def shown(place: int) -> dict[str, Any]:
+            row = by_place[place]
+            return {"label": None, "text": row["text"], "where": row["source"], "id": row["id"]}
+
+        return ranked(products, 0, places, shared, shown, top)
+
+
+def ranked(
+    products: Products, column: int, places: np.ndarray, shared: Overlaps, shown: Callable[[int], dict[str, Any]], top: int
+) -> Pushes:
+    """Returns the texts at `places` that pushed most for and against what a column is about; `shown` gives what people see of one."""
+    cosines, found = products.cosines()[:, column], products.products[:, column]
+    order = np.argsort(-cosines, kind="stable")
+
+    def push(row: int) -> Push:
+        place = int(places[row])
+        return Push(float(cosines[row]), float(found[row]), shared=shared.shared(place), **shown(place))
+
+    most = [push(row) for row in order[:top].tolist() if cosines[row] > 0]
+    least = [push(row) for row in order[::-1][:top].tolist() if cosines[row] < 0]
+    return Pushes(most, least, len(places), len(shared))

@@ -1,0 +1,51 @@
+"""The words that a text shares with many others, as `corpus.words` splits them: rare ones say more."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasklm.corpus.words import words
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    """Which words of one text stand in each of the others."""
+
+    words: list[str]  # of the text, each once
+    rarity: np.ndarray  # of each: ln((1 + texts) / texts that have it)
+    found: np.ndarray  # numbers of words, those of one text after those of another
+    offsets: np.ndarray  # where each text's begin, and the end
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def shared(self, place: int) -> list[str]:
+        """Returns the words in common with the text at a place, the rarest first."""
+        own = self.found[self.offsets[place] : self.offsets[place + 1]]
+        return [self.words[number] for number in own[np.argsort(-self.rarity[own], kind="stable")]]
+
+    def nearest(self, most: int) -> np.ndarray:
+        """Returns the places of the texts whose words in common are together the rarest, at most `most`, in the order of the texts.
+
+        A tie goes to the earlier text. Texts with no word in common are taken when there are too few others.
+        """
+        adds = np.concatenate([[0.0], np.cumsum(self.rarity[self.found])])
+        together = adds[self.offsets[1:]] - adds[self.offsets[:-1]]
+        return np.sort(np.argsort(-together.round(9), kind="stable")[:most])
+
+
+def overlaps(text: str, others: Iterable[str]) -> Overlaps:
+    """Returns what the text shares with each of the others, which are read once, one after another."""
+    asked = list(dict.fromkeys(words(text)))
+    number = {word: i for i, word in enumerate(asked)}
+    found, offsets = array("i"), array("q", [0])
+    for other in others:
+        found.extend(sorted(number[word] for word in set(words(other)) if word in number))
+        offsets.append(len(found))
+    numbers = np.array(found, np.int64)
+    having = np.bincount(numbers, minlength=len(asked))
+    return Overlaps(asked, np.log(len(offsets) / np.maximum(1, having)), numbers, np.array(offsets))
