@@ -12,7 +12,7 @@ ORDER = [
     {"errors"}, {"registry", "tracking"}, {"recipe", "recipe_files", "budget", "costs", "runs"}, {"corpus"}, {"tasks"}, {"select"},
     {"tokens"}, {"encoders"}, {"objectives"}, {"train"}, {"evaluate"}, {"analyse"}, {"export"}, {"serve"}, {"demo"},
     {"workspace"}, {"planning", "results", "starting"}, {"steps", "selecting", "looking"}, {"pipeline"},
-    {"api", "cli_scoring"}, {"cli"}, {"__main__"},
+    {"api", "cli_explaining", "cli_scoring"}, {"cli"}, {"__main__"},
 ]  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))

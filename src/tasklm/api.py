@@ -14,10 +14,12 @@ from rich.console import Console
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from tasklm.errors import DataError, RunError
+from tasklm.evaluate.explaining import Explanation
 from tasklm.evaluate.scores import Scores
 from tasklm.pipeline import fit as run_pipeline
 from tasklm.recipe_files import load as load_recipe
 from tasklm.runs import write_text
+from tasklm.serve.explainer import Explainer
 from tasklm.serve.predictor import Predictor
 from tasklm.tasks.metrics import METRICS
 from tasklm.tracking import Tracker
@@ -65,7 +67,7 @@ class TaskLM(ClassifierMixin, BaseEstimator):
         recipe = load_recipe(Path(self.recipe) if self.recipe else None, overrides)
         self.scores_: Scores | None = run_pipeline(recipe, folder, Tracker(Console(stderr=True) if self.verbose else None))
         self.folder_ = folder
-        self.predictor_ = Predictor(folder / "model")
+        self._use(folder / "model")
         original = {str(label): label for label in labels} if labels is not None else {}
         self.classes_ = np.array([original.get(label, label) for label in self.predictor_.labels])
         return self
@@ -91,21 +93,34 @@ class TaskLM(ClassifierMixin, BaseEstimator):
             raise DataError(f"the label {labels[int(np.argmin(gold))]!r} was not in train", remedy="Leave such rows out.")
         return METRICS[metric](gold, self.predict_proba(texts).argmax(axis=1), len(number))
 
+    def explain(self, text: str, top: int = 5) -> Explanation:
+        """Returns the prediction for a text with the training examples and selected passages that pushed for and against it."""
+        if not hasattr(self, "predictor_"):
+            raise RunError("this TaskLM has not been trained. Call fit first, or TaskLM.load.")
+        if not hasattr(self, "explainer_"):
+            self.explainer_ = Explainer(self.model_folder_)
+        return self.explainer_.explain(str(text), top)
+
     def save(self, folder: str | Path) -> None:
         """Copies the trained model to a new folder, from which `load` and `tasklm predict` read it."""
-        if not hasattr(self, "folder_"):
+        if not hasattr(self, "model_folder_"):
             raise RunError("this TaskLM has not been trained. Call fit first.")
         if Path(folder).exists():
             raise RunError(f"{folder} exists already. Choose a new folder.")
-        shutil.copytree(self.folder_ / "model", folder)
+        shutil.copytree(self.model_folder_, folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> TaskLM:
-        """Returns a trained model from the folder `model` of a run or from what `save` wrote."""
-        model = cls()
-        model.predictor_ = Predictor(Path(folder))
+        """Returns a trained model from a run folder, from the folder `model` in it, or from what `save` wrote."""
+        model, where = cls(), Path(folder)
+        inside = where if (where / "config.json").exists() or not (where / "model").is_dir() else where / "model"
+        model._use(inside)
         model.classes_ = np.array(model.predictor_.labels)
         return model
+
+    def _use(self, folder: Path) -> None:
+        self.predictor_, self.model_folder_ = Predictor(folder), folder
+        self.__dict__.pop("explainer_", None)  # it was of the model before
 
     def _temporary(self) -> Path:
         self._keeps_folder = tempfile.TemporaryDirectory(prefix="tasklm-")  # deleted with this object

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tasklm.cli_explaining import check_labels, explain
 from tasklm.cli_scoring import rerank, score
 from tasklm.errors import RecipeError, TaskLMError
 from tasklm.tracking import Tracker
@@ -166,12 +167,24 @@ def check(
     recipe: RecipeFile = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
+    influence: Annotated[
+        bool,
+        typer.Option("--influence", help="List the training examples of a finished run (in place of TRAIN) whose labels may be wrong."),
+    ] = False,
+    top: Annotated[int, typer.Option(help="With --influence: examples to show.", min=1)] = 20,
     as_json: Json = False,
 ) -> None:
-    """Audit the data before any training; exits with 1 when there are errors.
+    """Audit the data before any training; exits with 1 when there are errors. After it, --influence finds labels that may be wrong.
 
     Example: tasklm check train.csv --test test.csv --corpus texts/
+
+    Example: tasklm check runs/first --influence --top 50
     """
+    if influence:
+        if any((context.args, corpus, dev, test, recipe, text_column, label_column)):
+            raise RecipeError(["check --influence reads the recipe of the run; the only other options are --top and --json"])
+        check_labels(Path(train), top, as_json)
+        return
     from dataclasses import asdict
 
     from tasklm.pipeline import check as audit
@@ -305,6 +318,7 @@ def predict(
         typer.echo(json.dumps({"text": text, **answer}, ensure_ascii=False))
 
 
+app.command()(explain)
 app.command()(score)
 app.command()(rerank)
 

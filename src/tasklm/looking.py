@@ -1,4 +1,4 @@
-"""Looking into a corpus: what a query finds, and why a passage was selected for a run."""
+"""Looking into a corpus and a run: what a query finds, why a passage was selected, and which labels the model doubts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 
 from tasklm.corpus.store import PassageStore, kept_store
 from tasklm.errors import DataError, RecipeError, RunError
+from tasklm.evaluate.label_check import Suspect, as_csv, features_of, suspects_of
 from tasklm.recipe import Recipe
 from tasklm.recipe_files import load
-from tasklm.runs import Artefacts
+from tasklm.runs import Artefacts, write_text
 from tasklm.select.base import Ranking, Workplace, bytes_of, usable_cores
 from tasklm.select.bm25 import open_index
 from tasklm.select.bm25_index import StoredIndex
@@ -21,7 +22,9 @@ from tasklm.select.bm25_search import Scoring, search
 from tasklm.select.explain import Term, explained, spans
 from tasklm.select.queries import make_queries
 from tasklm.select.terms import stemmer
+from tasklm.serve.explainer import model_of, run_of, training_examples
 from tasklm.tasks.reading import read_splits
+from tasklm.tokens.examples import EncodedExamples
 from tasklm.tracking import Tracker
 
 
@@ -96,6 +99,19 @@ def why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reason
     ]
     shared = [term for asker in askers for term in asker.terms]
     return Reasons(_hit(store, number, score, shared, recipe), place, askers, len(entries))
+
+
+def suspicious_labels(where: Path, tracker: Tracker) -> tuple[list[Suspect], Path]:
+    """Returns the training examples of a run that the others speak against, worst first, and the CSV file that has them too."""
+    run = run_of(where)
+    model = model_of(run)
+    train = training_examples(run, model.labels)
+    rows = EncodedExamples([example.texts for example in train], model.vocabulary, model.config["length"], None).rows
+    tracker.say(f"judging {len(train):,} training examples, each by what the others teach")
+    suspects = suspects_of(train, model.task, features_of(rows))
+    path = run / "suspicious_labels.csv"
+    write_text(path, as_csv(suspects))
+    return suspects, path
 
 
 def _hit(store: PassageStore, number: int, score: float, found: list[Term], recipe: Recipe) -> Hit:

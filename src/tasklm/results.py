@@ -14,18 +14,21 @@ from tasklm.analyse.report import ReportParts
 from tasklm.analyse.words import overrepresented
 from tasklm.evaluate.baselines import majority, tfidf_linear
 from tasklm.evaluate.confusion import confusion_matrix
+from tasklm.evaluate.explaining import ExampleSide
 from tasklm.evaluate.scores import Kind, Row, Scores, make_row
 from tasklm.recipe_files import dump, without_password
 from tasklm.runs import digest, read_json, write_json
 from tasklm.select.base import asking_split
+from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.checkpoints import load_weights
-from tasklm.train.model import TaskModel, cost_of, new_encoder, outputs_of, save_model
+from tasklm.train.model import TaskModel, cost_of, load_model, new_encoder, outputs_of, save_model
 from tasklm.train.stages import Ingredients
 from tasklm.workspace import CorpusData, Run, TaskData
 
 Predictions = dict[str, np.ndarray]  # split → outputs (seeds, examples, …)
 SHOWN = 10  # passages and mistakes shown in the report
+PUSHED_SHOWN, PUSHED_COMPARED = 3, 50  # training examples shown for a mistake, and those compared for it: with its rarest words
 
 
 def predict_splits(run: Run, task: TaskData, parts: Ingredients, seeds: list[Path]) -> Predictions:
@@ -186,7 +189,7 @@ def report_parts(
         findings=findings,
         curves=_curves(run, seeds),
         confusion=(task.task.labels, confusion_matrix(gold, predicted[best], len(task.task.labels))),
-        mistakes=_mistakes(task, predictions[split][best], gold, split),
+        mistakes=_mistakes(run, task, predictions[split][best], gold, split),
         recipe_toml=dump(without_password(run.recipe)),
         command=f"tasklm run {run.folder / 'recipe.toml'} --out {run.folder}",
         notes=[*task.splits.notes, *notes],
@@ -211,7 +214,8 @@ def _named(point: dict[str, float]) -> dict[str, float]:
     return {names.get(name, f"loss: {name}"): value for name, value in point.items()}
 
 
-def _mistakes(task: TaskData, outputs: np.ndarray, gold: np.ndarray, split: str) -> list[dict[str, Any]]:
+def _mistakes(run: Run, task: TaskData, outputs: np.ndarray, gold: np.ndarray, split: str) -> list[dict[str, Any]]:
+    """Returns the mistakes the model was surest of, with the training examples that pushed most for each wrong label."""
     answers = task.task.answers(torch.from_numpy(outputs))
     examples = task.splits.named()[split]
     wrong = [
@@ -220,11 +224,26 @@ def _mistakes(task: TaskData, outputs: np.ndarray, gold: np.ndarray, split: str)
             "gold": task.task.labels[gold[i]],
             "predicted": answer["label"],
             "probability": answer["probabilities"][answer["label"]],
+            "number": i,
         }
         for i, answer in enumerate(answers)
         if answer["label"] != task.task.labels[gold[i]]
     ]
-    return sorted(wrong, key=lambda mistake: -mistake["probability"])[:SHOWN]
+    shown = sorted(wrong, key=lambda mistake: -mistake["probability"])[:SHOWN]
+    asked = [dataclasses.replace(examples[mistake["number"]], label=mistake["predicted"]) for mistake in shown]
+    return [{**mistake, "pushed": found} for mistake, found in zip(shown, _pushed_for(run, task, asked), strict=True)]
+
+
+def _pushed_for(run: Run, task: TaskData, asked: list[Example]) -> list[list[dict[str, Any]]]:
+    """Returns for each of some examples the training examples that pushed the model most for its label."""
+    if not asked:
+        return []
+    model, own, vocabulary, config = load_model(run.artefacts.path("model"), run.machine.device)
+    length = int(config["length"])
+    side = ExampleSide(model, own, vocabulary, length, run.machine, task.splits.train)
+    encoded = EncodedExamples([example.texts for example in asked], vocabulary, length, own.targets(asked))
+    found = side.pushes([example.text for example in asked], encoded, PUSHED_SHOWN, PUSHED_COMPARED)
+    return [[dataclasses.asdict(push) for push in one.pushed_for] for one in found]
 
 
 def _before_stage2(run: Run) -> list[str]:

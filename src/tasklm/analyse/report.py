@@ -27,7 +27,8 @@ class ReportParts:
     findings: {"level": error | warning | note, "check", "message", "examples": [str]}, as the data audit returns them.
     curves: {"step": number, name: number …}; an optional "stage" makes separate charts, an optional "seed" separate lines.
     confusion: (labels, matrix), gold in the rows.
-    mistakes: {"text", "gold", "predicted", "probability"}, most confident first.
+    mistakes: {"text", "gold", "predicted", "probability"}, most confident first, and, where known, "pushed": [{"label", "text", "score",
+    "shared": [word], "where"}], the training examples that pushed most for the wrong label.
     selected: {"id", "text", "source", "score", "rank", "asked_by": [str]} and, where known, "matched": [word].
     words: (word, log-odds, occurrences) from `analyse.words.overrepresented`.
     contamination: {"text", …}: passages dropped because they hold dev or test text, with whatever says where.

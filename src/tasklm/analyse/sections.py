@@ -21,7 +21,7 @@ PUBLISHED = {  # training FLOPs as 6 × parameters × tokens, as the TLM (Yao et
     "ISS small": 1.82e18,
 }
 MOST_CLASSES = 25  # a larger confusion matrix cannot be read; its most frequent confusions can
-MOST_MISTAKES, MOST_FINDINGS, MOST_EXAMPLES, MOST_CONTAMINATED = 20, 100, 5, 10
+MOST_MISTAKES, MOST_FINDINGS, MOST_EXAMPLES, MOST_CONTAMINATED, MOST_SHARED = 20, 100, 5, 10, 8
 
 
 def score_table(scores: Scores | None) -> Html:
@@ -118,8 +118,28 @@ def mistakes(entries: Sequence[Mapping[str, Any]]) -> Html:
                 el("b", clipped(entry.get("gold", ""), 60)),
             ]
         )
-        made.append(el("div", el("div", head, class_="soft"), passage(str(entry.get("text", "")), 800), class_="card"))
+        text = passage(str(entry.get("text", "")), 800)
+        made.append(el("div", el("div", head, class_="soft"), text, _pushed(entry), class_="card"))
     return joined(made)
+
+
+def _pushed(mistake: Mapping[str, Any]) -> Html:
+    """Returns the training examples that pushed most for the wrong label of a mistake."""
+    found = mistake.get("pushed") or ()
+    if not found:
+        return Html("")
+    cards = [
+        joined(
+            [
+                el("b", clipped(push.get("label", ""), 60)),
+                f" · score {push['score']:.3f} · {clipped(push.get('where', ''), 200)}",
+                passage(str(push.get("text", "")), 400),
+                el("div", "words in common: " + ", ".join(push["shared"][:MOST_SHARED]), class_="soft") if push.get("shared") else "",
+            ]
+        )
+        for push in found[:MOST_EXAMPLES]
+    ]
+    return folded(f"Training examples that pushed most for {clipped(mistake.get('predicted', ''), 60)}", items(cards))
 
 
 def data(scores: Scores | None, findings: Sequence[Mapping[str, Any]], contamination: Sequence[Mapping[str, Any]]) -> Html:

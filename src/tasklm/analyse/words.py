@@ -10,8 +10,10 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from functools import cache
+
+from tasklm.corpus.words import words as split
 
 # Scripts written without spaces have no cheap words; their characters stand for them.
 _UNSPACED = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -57,6 +59,18 @@ def word_pattern() -> re.Pattern[str]:
     codes = (code for code in range(0x10000) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
     marks = "".join(f"\\u{code:04x}" for code in codes)
     return re.compile(f"[{_UNSPACED}]|(?:(?![{_UNSPACED}])[\\w{marks}])+")
+
+
+def spans(text: str, wanted: Set[str]) -> list[tuple[int, int]]:
+    """Returns where words stand in a text, as (start, end); `wanted` are words as `corpus.words` splits them."""
+    found: list[tuple[int, int]] = []
+    for match in word_pattern().finditer(text):
+        own, start = split(match.group()), match.start()
+        if len(own) == 1:
+            found += [match.span()] if own[0] in wanted else []
+        else:  # of a script without spaces
+            found += [(start + at, start + at + 1) for at, character in enumerate(match.group()) if wanted & set(split(character))]
+    return found
 
 
 def _count(texts: Iterable[str]) -> Counter[str]:

@@ -43,7 +43,7 @@ class Products:
     def cosines(self) -> np.ndarray:
         """Returns the cosines (texts, asked); 0 where a gradient has no length."""
         both = self.lengths[:, None] * self.asked
-        return np.asarray(np.divide(self.products, both, out=np.zeros_like(self.products), where=both > 0))
+        return np.asarray(np.clip(np.divide(self.products, both, out=np.zeros_like(self.products), where=both > 0), -1.0, 1.0))
 
 
 class TaskPushes:

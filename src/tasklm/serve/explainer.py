@@ -1,0 +1,64 @@
+"""A finished run, ready to say why: a text in, its label and what pushed for and against it out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tasklm.errors import RunError
+from tasklm.evaluate.explaining import ExampleSide, Explanation, PassageSide
+from tasklm.recipe import Hardware
+from tasklm.recipe_files import load
+from tasklm.serve.predictor import Predictor
+from tasklm.tasks.examples import Example
+from tasklm.tasks.reading import read_splits
+
+
+def run_of(where: Path) -> Path:
+    """Returns the run folder that is meant by itself or by the folder `model` in it; a model alone has no training data."""
+    if where.is_file():
+        raise RunError(f"{where} is a file. Give the folder of a finished run, such as runs/first; tasklm fit makes one.")
+    if not where.is_dir():
+        raise RunError(f"there is no folder {where}. Give the folder of a finished run, such as runs/first; tasklm fit makes one.")
+    folder = where if (where / "recipe.toml").exists() else where.resolve().parent
+    if (folder / "recipe.toml").exists() and (folder / "model" / "config.json").exists():
+        return folder
+    if (where / "recipe.toml").exists():
+        raise RunError(f"{where} has no trained model yet. Finish the run: tasklm evaluate {where}")
+    if (where / "config.json").exists():
+        problem = f"{where} is a model by itself: what it was trained on stands in its run folder"
+        raise RunError(f"{problem}. Give the folder of the run, such as runs/first, with recipe.toml and model/ in it.")
+    raise RunError(f"{where} is not a run folder (no recipe.toml). Give the folder of a finished run, such as runs/first.")
+
+
+def model_of(run: Path) -> Predictor:
+    """Returns the model of a run, on as many threads as its recipe asks for."""
+    return Predictor(run / "model", Hardware(precision="fp32", threads=load(run / "recipe.toml").hardware.threads))
+
+
+def training_examples(run: Path, labels: list[str]) -> list[Example]:
+    """Returns the examples that a run was trained on, read again from its files; `labels` are those of its model."""
+    train = read_splits(load(run / "recipe.toml").data).train
+    if sorted({str(example.label) for example in train}) != sorted(labels):
+        problem = f"the labels of {train[0].file} are not those of the model in {run}: the file has changed since"
+        raise RunError(f"{problem}. Put the old file back, or train again: tasklm report {run}")
+    return train
+
+
+class Explainer:
+    """Holds the model of a run, its training examples and, where it was trained on selected text, the model of stage 1."""
+
+    def __init__(self, where: Path) -> None:
+        self.run = run_of(where)
+        recipe = load(self.run / "recipe.toml")
+        model = model_of(self.run)
+        train = training_examples(self.run, model.labels)
+        self.examples = ExampleSide(model.model, model.task, model.vocabulary, model.config["length"], model.machine, train)
+        trained_on_text = recipe.train.rho1 != 0 and (self.run / "selected" / "selected.parquet").exists()
+        self.passages = PassageSide(self.run, model.task, model.machine.device) if trained_on_text else None
+
+    def explain(self, text: str, top: int = 5) -> Explanation:
+        """Returns the prediction for a text with at most `top` examples, and passages, on each side."""
+        asked, (answer,) = self.examples.predicted([text])
+        (examples,) = self.examples.pushes([text], asked, top)
+        passages = None if self.passages is None else self.passages.pushes(text, asked, top)
+        return Explanation(text, answer["label"], answer["probabilities"][answer["label"]], examples, passages)
