@@ -67,13 +67,14 @@ def scores(text: str) -> Scores:
 
 def full(text: str) -> ReportParts:
     """Returns a report with every part, each holding `text` wherever a person's text can stand."""
+    pushed = {"label": text, "text": text, "score": 0.625, "shared": [text], "where": text}
     return ReportParts(
         title=text,
         scores=scores(text),
         findings=[{"level": level, "check": text, "message": text, "examples": [text] * 9} for level in ("note", "error", text)],
         curves=[{"step": s, "stage": text, "seed": 1, "mlm_loss": 9 / (s + 1), "dev_f1": s / 50, text: 1.0} for s in range(50)],
         confusion=([text, "b"], [[3, 1], [0, 4]]),
-        mistakes=[{"text": text, "gold": text, "predicted": text, "probability": 0.99}] * 30,
+        mistakes=[{"text": text, "gold": text, "predicted": text, "probability": 0.99, "pushed": [pushed]}] * 30,
         selected=[{"id": text, "text": text, "source": text, "score": 3.25, "rank": 1, "asked_by": [text] * 5, "matched": [text]}] * 12,
         selected_sources={text: 70, "news": 30},
         selected_ranks=[1, 1, 2, 7],
@@ -108,7 +109,18 @@ def test_every_part_is_shown() -> None:
     assert ids == {"scores", "notes", "learning", "classes", "mistakes", "data", "selected", "words", "cost", "reproduce"}
     assert {f"#{name}" for name in ids} == {value for name, value in page.attributes if name == "href"}
     assert scores("harbour").verdict in shown
-    for expected in ("75.0", "1,200", "BERT-base", "10,000 times", "1.25 · 17 times", "70 (70%)", "1 min 35 s", "ability 0.99"):
+    for expected in (
+        "75.0",
+        "1,200",
+        "BERT-base",
+        "10,000 times",
+        "1.25 · 17 times",
+        "70 (70%)",
+        "1 min 35 s",
+        "ability 0.99",
+        "score 0.625 · ",
+        "words in common: ",
+    ):
         assert expected in shown, expected
     assert {"polyline", "rect", "mark"} <= page.names
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tasklm.analyse.words import overrepresented, words
+from tasklm.analyse.words import overrepresented, spans, words
 
 
 def test_log_odds_equal_the_papers_formula() -> None:
@@ -44,3 +44,18 @@ def test_nothing_to_compare_gives_nothing() -> None:
 )
 def test_words_of_any_script(text: str, expected: list[str]) -> None:
     assert words(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "expected"),
+    [
+        ("The cat, a CAT; cats", {"cat"}, ["cat", "CAT"]),
+        ("हिन्दी भाषा है", {"भाषा"}, ["भाषा"]),
+        ("深層学習は学ぶ", {"学", "層"}, ["層", "学", "学"]),
+        ("ภาษาไทย", {"า"}, ["า", "า"]),
+        ("Ｃａｔ straße", {"cat", "strasse"}, ["Ｃａｔ", "straße"]),
+        ("nothing here", set(), []),
+    ],
+)
+def test_where_words_stand(text: str, wanted: set[str], expected: list[str]) -> None:
+    assert [text[start:end] for start, end in spans(text, wanted)] == expected
