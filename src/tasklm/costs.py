@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tasklm.errors import RecipeError, TrainingError
 from tasklm.recipe import OPTIMISERS
@@ -71,7 +72,9 @@ ARCHITECTURES = {
     "modern": Architecture(biases=False, gated=True, rotary=True, segments=0, shared=False),
     "albert": Architecture(biases=True, gated=False, rotary=False, segments=2, shared=True),
 }
-ARCHITECTURES |= {"roberta": ARCHITECTURES["bert"], "modernbert": ARCHITECTURES["modern"]}  # what local layers do not see is computed too
+_TABLES: tuple[dict[str, Any], ...] = (ARCHITECTURES, EAGER, COMPILED, BF16_ON_A_CPU)
+for _table in _TABLES:  # published checkpoints are built like these; what modernbert's local layers do not see is computed too
+    _table |= {"roberta": _table["bert"], "modernbert": _table["modern"]}
 
 
 @dataclass(frozen=True)
