@@ -8,6 +8,7 @@ import random
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -60,6 +61,8 @@ def test_explain_shows_the_copy_and_only_what_was_trained_on(done: Path) -> None
     shown = [*passages["pushed_for"], *passages["pushed_against"]]
     assert shown and all(-1 <= push["score"] <= 1 and push["where"][0] == "s" and push["id"] for push in shown)
     assert passages["compared"] == min(200, passages["in_all"])
+    stored = {row["id"]: row for row in pq.read_table(done / "selected" / "selected.parquet").to_pylist()}
+    assert all((stored[push["id"]]["text"], stored[push["id"]]["source"]) == (push["text"], push["where"]) for push in shown)
 
 
 def test_explain_as_a_table(done: Path) -> None:

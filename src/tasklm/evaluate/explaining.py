@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
@@ -101,8 +102,7 @@ class PassageSide:
         """Returns what pushed for and against the target of a text."""
         shared = overlaps(text, (one for batch in read_selection_texts(self.path) for one in batch))
         places = shared.nearest(most)
-        with pq.ParquetFile(self.path) as file:
-            rows = file.read(columns=["id", "text", "source"]).take(places).to_pylist()
+        rows = self._rows(places)
         products = self.gradients.products(asked, [row["text"] for row in rows])
         by_place = dict(zip(places.tolist(), rows, strict=True))
 
@@ -111,6 +111,16 @@ class PassageSide:
             return {"label": None, "text": row["text"], "where": row["source"], "id": row["id"]}
 
         return ranked(products, 0, places, shared, shown, top)
+
+    def _rows(self, places: np.ndarray) -> list[dict[str, Any]]:
+        """Returns the passages at some places, in order, without holding the others in memory."""
+        rows, first = [], 0
+        with pq.ParquetFile(self.path) as file:
+            for batch in file.iter_batches(columns=["id", "text", "source"]):
+                inside = places[(places >= first) & (places < first + len(batch))] - first
+                rows += batch.take(pa.array(inside)).to_pylist()
+                first += len(batch)
+        return rows
 
 
 def ranked(
