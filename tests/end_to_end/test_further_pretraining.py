@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import Tensor
@@ -80,6 +81,17 @@ def test_dapt_and_then_tapt(files: Path, checkpoints: Path, tmp_path: Path) -> N
     assert "token.weight" in moved(tmp_path / "both", first)
     apart = max(float((value - first[name]).abs().max()) for name, value in encoder_of(tmp_path / "both").items())
     assert apart < 4 * 2e-4  # four steps of Adam at 1e-4 from there
+
+
+def test_iss_dapt_scores_by_a_model_from_the_same_checkpoint(files: Path, checkpoints: Path, tmp_path: Path) -> None:
+    few = {"train__steps": "2", "select__k": "20", "select__influence_steps": "2", "data__corpus": str(files / "corpus.jsonl")}
+    scores = run("iss-dapt", files, checkpoints / "bert", tmp_path / "run", **few)
+    assert scores is not None and scores.ours is not None
+    found = {name: pq.read_metadata(tmp_path / "run" / name / "selected.parquet").num_rows for name in ("candidates", "selected")}
+    assert found["selected"] == round(0.2 * found["candidates"]) > 0
+    start = read_checkpoint(checkpoints / "bert").weights()[0]["token.weight"]
+    scored_by = load_weights(tmp_path / "run" / "scoring-model" / "model.safetensors")["encoder.token.weight"]
+    assert 0 < float((scored_by[: len(start)] - start).abs().max()) < 2 * 3e-4  # two steps of Adam at 1e-4 from there
 
 
 def test_plm_and_mlm_train_jointly(files: Path, checkpoints: Path, tmp_path: Path) -> None:
