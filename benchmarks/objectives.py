@@ -73,7 +73,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--flops", type=float, required=True, help="training FLOPs of stage 1, for every objective")
     known = OBJECTIVES.names()
     parser.add_argument("--objectives", type=some_of(known), default=known, help=f"from {','.join(known)}; default: all")
-    parser.add_argument("--encoder", choices=ENCODERS.names(), default="bert")
+    parser.add_argument("--encoder", choices=("auto", *ENCODERS.names()), default="auto", help="default: the automatic choice")
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--seeds", type=int, default=3, help="fine-tuning runs of every objective")

@@ -75,7 +75,10 @@ def _plan(run: Run, examples: int, corpus: CorpusData | None) -> budget.Plan:
     if passages is None and corpus is not None:
         counts = corpus.store.counts
         passages = budget.passages_for(tokens, counts["words"] / max(1, counts["passages"]))
-        reasons.append(f"at most {passages:,} passages, read about {budget.EPOCHS_OVER_SELECTION} times")
+        then = f"read about {budget.EPOCHS_OVER_SELECTION} times"
+        if recipe.select.method.endswith(",influence"):
+            then = f"of which influence keeps {recipe.select.influence_share:.0%}"
+        reasons.append(f"at most {passages:,} passages, {then}")
     batch = recipe.train.batch or (BATCH if steps is not None else budget.batch_for(tokens, length))
     return budget.Plan(size, k, passages, batch, seconds, recipe.budget.flops, tuple(reasons))
 

@@ -10,6 +10,7 @@ import random
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
+from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
 from tasklm.evaluate.label_check import (
@@ -21,7 +22,6 @@ from tasklm.evaluate.label_check import (
     parts_of,
     runs_of_tokens,
     self_influences,
-    softmax,
     spoken_against,
     suspects_of,
     weighted,
@@ -41,7 +41,7 @@ def test_one_example_by_hand() -> None:
     features = csr_matrix([[1.0, 2.0], [0.0, 3.0]])
     expected = math.log(4) - math.log(3), math.log(4)
     assert spoken_against(logits, targets).tolist() == pytest.approx(expected)
-    own = self_influences(features, softmax(logits), targets)
+    own = self_influences(features, softmax(logits, axis=1), targets)
     assert own.tolist() == pytest.approx([2 * 0.25**2 * 5, 2 * 0.75**2 * 9])
 
 
@@ -57,12 +57,12 @@ def test_logits_are_the_sums_of_the_products_of_gradients_by_class(strength: flo
     features, targets = drawn()
     head = fit_head(features[:50], targets[:50], 3, strength)
     dense, logits = features.toarray(), features @ head.T
-    errors = softmax(logits) - np.eye(3)[targets]
+    errors = softmax(logits, axis=1) - np.eye(3)[targets]
     gradients = np.einsum("ic,if->icf", errors, dense)  # (p − y) hᵀ
     sums = np.einsum("jcf,if->ic", gradients[:50], dense[50:])  # of the fifty, with the states of the held-out ten
     np.testing.assert_allclose(logits[50:], -sums / strength, rtol=1e-2, atol=2e-2)
-    np.testing.assert_allclose(spoken_against(logits, targets), -np.log(softmax(logits)[np.arange(60), targets]), rtol=1e-9)
-    np.testing.assert_allclose(self_influences(features, softmax(logits), targets), (gradients**2).sum((1, 2)), rtol=1e-9)
+    np.testing.assert_allclose(spoken_against(logits, targets), -np.log(softmax(logits, axis=1)[np.arange(60), targets]), rtol=1e-9)
+    np.testing.assert_allclose(self_influences(features, softmax(logits, axis=1), targets), (gradients**2).sum((1, 2)), rtol=1e-9)
 
 
 def test_no_example_is_judged_by_a_head_that_saw_it() -> None:

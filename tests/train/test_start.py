@@ -21,7 +21,7 @@ from tasklm.tracking import SILENT
 from tasklm.train.checkpoints import load_weights, save_weights
 from tasklm.train.language_model import describe_language_model
 from tasklm.train.stages import Ingredients, Stage1Plan, joint_stage, run_stage1
-from tasklm.train.start import started, starting_weights, take_over
+from tasklm.train.start import started, starting_weights
 from tests.train.test_loop import parts  # noqa: F401  (a fixture)
 
 
@@ -74,11 +74,11 @@ def test_every_objective_goes_on_from_itself_and_from_another(parts: Ingredients
     describe_language_model(tmp_path, parts.encoder, parts.shape, parts.vocabulary, Train(objective=name), parts.length)
     same, other = joint_stage(parts, Train(objective=name), 1, 8).module, joint_stage(parts, Train(objective="mlm"), 1, 8).module
     drawn = {key: value.clone() for key, value in other.objective.state_dict().items()}
-    said = take_over(same, starting_weights(tmp_path), name)
+    said = starting_weights(tmp_path).put_into(same, name)
     assert "and from what is" in said and equal(same.encoder.state_dict(), before.encoder.state_dict())
     assert equal(same.objective.state_dict(), before.objective.state_dict())
     if name != "mlm":
-        assert "is new" in take_over(other, starting_weights(tmp_path), "mlm")
+        assert "is new" in starting_weights(tmp_path).put_into(other, "mlm")
         assert equal(other.encoder.state_dict(), before.encoder.state_dict()) and equal(other.objective.state_dict(), drawn)
 
 

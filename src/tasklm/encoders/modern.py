@@ -22,10 +22,10 @@ EPSILON = 1e-5  # of LayerNorm, as published
 ROTARY_BASE = 10_000.0  # the paper's up to 1024 tokens; 160,000 comes with its extension of the context to 8192
 
 
-def rotary_angles(positions: Tensor, head_width: int) -> tuple[Tensor, Tensor]:
+def rotary_angles(positions: Tensor, head_width: int, base: float = ROTARY_BASE) -> tuple[Tensor, Tensor]:
     """Returns cosines and sines (rows, length, head width / 2) of RoFormer's rotations (arXiv 2104.09864), in fp32."""
     halves = torch.arange(0, head_width, 2, device=positions.device, dtype=torch.float32)
-    angles = positions[..., None].float() * (1.0 / ROTARY_BASE ** (halves / head_width))
+    angles = positions[..., None].float() * (1.0 / base ** (halves / head_width))
     return angles.cos(), angles.sin()
 
 

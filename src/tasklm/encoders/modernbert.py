@@ -6,12 +6,11 @@ computed and masked, which saves nothing: to train from random weights, take `mo
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from tasklm.encoders.attention import Layout, layout_of
 from tasklm.encoders.base import ENCODERS
-from tasklm.encoders.modern import Modern
+from tasklm.encoders.modern import Modern, rotary_angles
 from tasklm.encoders.two_streams import Streams
 from tasklm.errors import RecipeError
 from tasklm.tokens.batches import TokenBatch
@@ -55,10 +54,3 @@ def local_layout(batch: TokenBatch, layout: Layout) -> Layout:
         mask = batch.pieces[:, None, :, None] == batch.pieces[:, None, None, :]
     near = (batch.positions[:, None, :, None] - batch.positions[:, None, None, :]).abs() <= WINDOW
     return Layout(mask=mask & near)
-
-
-def rotary_angles(positions: Tensor, head_width: int, base: float) -> tuple[Tensor, Tensor]:
-    """Returns cosines and sines (rows, length, head width / 2) of rotations by a base, in fp32."""
-    halves = torch.arange(0, head_width, 2, device=positions.device, dtype=torch.float32)
-    angles = positions[..., None].float() * (1.0 / base ** (halves / head_width))
-    return angles.cos(), angles.sin()

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix, diags, hstack
+from scipy.special import logsumexp, softmax
 
 from tasklm.tasks.base import Task
 from tasklm.tasks.examples import Example
@@ -57,13 +58,7 @@ class Judged:
     @property
     def probabilities(self) -> np.ndarray:
         """Returns the probabilities of the classes."""
-        return softmax(self.logits)
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Returns probabilities along the last axis."""
-    raised = np.exp(logits - logits.max(-1, keepdims=True))
-    return np.asarray(raised / raised.sum(-1, keepdims=True))
+        return np.asarray(softmax(self.logits, axis=1))
 
 
 def fit_head(features: csr_matrix, targets: np.ndarray, classes: int, strength: float) -> np.ndarray:
@@ -105,8 +100,7 @@ def held_out(features: csr_matrix, targets: np.ndarray, classes: int, folds: int
 
 def spoken_against(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Returns ln Σ_c exp(z_c) − z_label of every example, which is also its held-out loss."""
-    most = logits.max(1)
-    return np.asarray(most + np.log(np.exp(logits - most[:, None]).sum(1)) - logits[np.arange(len(targets)), targets])
+    return np.asarray(logsumexp(logits, axis=1) - logits[np.arange(len(targets)), targets])
 
 
 def self_influences(features: csr_matrix, probabilities: np.ndarray, targets: np.ndarray) -> np.ndarray:

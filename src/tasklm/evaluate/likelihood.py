@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tasklm.errors import RecipeError
-from tasklm.tokens.batches import TokenBatch
+from tasklm.tokens.batches import TokenBatch, padded_rows
 from tasklm.tracking import Bar
 from tasklm.train.language_model import LanguageModel
 
@@ -98,13 +98,7 @@ def _batches(model: LanguageModel, windows: Windows) -> Iterator[tuple[list[int]
         longest = len(windows[order[0]]) + 2
         rows = max(1, TOKENS // longest)
         numbers, order = order[:rows], order[rows:]
-        ids = np.full((len(numbers), longest), vocabulary.pad, np.int64)
-        for row, number in enumerate(numbers):
-            ids[row, : len(windows[number]) + 2] = [vocabulary.cls, *windows[number], vocabulary.sep]
-        inside = np.arange(longest) < np.array([len(windows[number]) + 2 for number in numbers])[:, None]
-        positions = np.where(inside, np.arange(longest), 0)
-        batch = TokenBatch(torch.from_numpy(ids), torch.from_numpy(inside.astype(np.int64)), torch.from_numpy(positions))
-        yield numbers, batch.to(model.device)
+        yield numbers, padded_rows([vocabulary.around(windows[number]) for number in numbers], vocabulary.pad).to(model.device)
 
 
 def _in_one_pass(model: LanguageModel, windows: Windows, scores_of: Callable[[LanguageModel, TokenBatch], Tensor]) -> list[np.ndarray]:

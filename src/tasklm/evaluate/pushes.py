@@ -19,9 +19,8 @@ from torch import Tensor
 from tasklm.evaluate.likelihood import windows_of
 from tasklm.objectives.base import TwoHalves
 from tasklm.tasks.base import Task
-from tasklm.tokens.batches import TokenBatch
+from tasklm.tokens.batches import TokenBatch, padded_rows
 from tasklm.tokens.examples import EncodedExamples
-from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.checkpoints import load_weights
 from tasklm.train.gradients import Kept, Numbers, Watch, chosen_layers
 from tasklm.train.hardware import Machine
@@ -117,8 +116,8 @@ class PassagePushes:
 
     def language_loss(self, tokens: list[int]) -> Tensor:
         """Returns the loss that stage 1 had on a passage: the mean over its targets, of several corruptions together."""
-        batch = padded_rows(windows_of(tokens, self.length - 2) * DRAWS, self.vocabulary)
-        text = self.objective.corrupt(batch, 0)
+        rows = [self.vocabulary.around(window) for window in windows_of(tokens, self.length - 2)]
+        text = self.objective.corrupt(padded_rows(rows * DRAWS, self.vocabulary.pad), 0)
         losses = self.objective(self.encoder, text.to(self.device))
         parts = [self.objective.weights[name] / max(1, count) * losses[name] for name, count in self.objective.targets(text).items()]
         return torch.stack(parts).sum()
@@ -126,14 +125,3 @@ class PassagePushes:
     def _gradient(self, loss: Tensor) -> Tensor:
         found: Any = torch.autograd.grad(loss, self.weights, allow_unused=True)
         return torch.cat([(torch.zeros_like(w) if part is None else part).flatten() for w, part in zip(self.weights, found, strict=True)])
-
-
-def padded_rows(windows: Sequence[Sequence[int]], vocabulary: Vocabulary) -> TokenBatch:
-    """Returns rows of [CLS] window [SEP], padded to the longest."""
-    sizes = np.array([len(window) + 2 for window in windows])
-    ids = np.full((len(windows), int(sizes.max())), vocabulary.pad, np.int64)
-    for row, window in enumerate(windows):
-        ids[row, : sizes[row]] = [vocabulary.cls, *window, vocabulary.sep]
-    inside = np.arange(ids.shape[1]) < sizes[:, None]
-    positions = np.where(inside, np.arange(ids.shape[1]), 0)
-    return TokenBatch(torch.from_numpy(ids), torch.from_numpy(inside.astype(np.int64)), torch.from_numpy(positions))

@@ -44,10 +44,7 @@ class TwoStageElectra(nn.Module):
         self.generator = Generator(encoder, still, len(vocabulary), settings.temperature, tables=True).requires_grad_(False)
         self.masks = Masks(vocabulary, shape, settings.mask_rate, "mask")
         scale = loss_scale(settings.judgement, settings.mask_rate, len(vocabulary))
-        self.weights = {
-            "generator": 1.0,
-            "discriminator": settings.judgement / scale,
-        }  # each begins near the other's size, see `loss_scale`
+        self.weights = {"generator": 1.0, "discriminator": settings.judgement / scale}  # both begin at about one size, see `loss_scale`
 
     def begin_second_half(self, encoder: nn.Module) -> str:
         """Freezes a copy of the encoder and its head as the generator; returns what happened, for a person."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -86,6 +86,18 @@ class TokenBatch:
 def shuffled(count: int, *seed: int) -> np.ndarray:
     """Returns 0 … count−1 in an order that depends on the seed alone."""
     return np.random.default_rng(seed).permutation(count)
+
+
+def padded_rows(rows: Sequence[Sequence[int] | np.ndarray], pad: int, multiple: int = 1) -> TokenBatch:
+    """Returns rows of tokens, each a piece of its own, padded to the longest (rounded up to a multiple)."""
+    sizes = np.array([len(row) for row in rows])
+    longest = -(-int(sizes.max()) // multiple) * multiple
+    ids = np.full((len(rows), longest), pad, np.int64)
+    for number, row in enumerate(rows):
+        ids[number, : len(row)] = row
+    inside = np.arange(longest) < sizes[:, None]
+    positions = np.where(inside, np.arange(longest), 0)
+    return TokenBatch(torch.from_numpy(ids), torch.from_numpy(inside.astype(np.int64)), torch.from_numpy(positions))
 
 
 class PackedStream:

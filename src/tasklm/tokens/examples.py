@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tasklm.tokens.batches import TokenBatch, shuffled
+from tasklm.tokens.batches import TokenBatch, padded_rows, shuffled
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.packing import first_fit
 from tasklm.tokens.tokenizer import Vocabulary
@@ -33,14 +34,8 @@ class EncodedExamples:
 
     def padded(self, numbers: np.ndarray) -> TokenBatch:
         """Returns some examples, one a row, padded to the longest of them (rounded up to a multiple of 8)."""
-        longest = -(-int(self.lengths[numbers].max()) // 8) * 8
-        ids = np.full((len(numbers), longest), self.vocabulary.pad, np.int64)
-        for i, number in enumerate(numbers):
-            ids[i, : self.lengths[number]] = self.rows[number]
-        inside = np.arange(longest) < self.lengths[numbers][:, None]
-        positions = np.where(inside, np.arange(longest), 0)
         targets = None if self.targets is None else self.targets[torch.from_numpy(np.asarray(numbers))]
-        return TokenBatch(torch.from_numpy(ids), torch.from_numpy(inside.astype(np.int64)), torch.from_numpy(positions), targets)
+        return replace(padded_rows([self.rows[number] for number in numbers], self.vocabulary.pad, 8), targets=targets)
 
     def packed(self, numbers: np.ndarray, rows: int, length: int) -> TokenBatch:
         """Returns some examples laid end to end in `rows` rows of `length` (more if they do not fit), each a piece of its own."""

@@ -56,6 +56,10 @@ class Vocabulary:
         """Returns the text of token numbers, special tokens included, for a person to look at."""
         return str(self.tokenizer.decode(list(numbers), skip_special_tokens=False))
 
+    def around(self, tokens: Sequence[int] | np.ndarray) -> list[int]:
+        """Returns [CLS] tokens [SEP]."""
+        return [self.cls, *tokens, self.sep]
+
     def continuing(self) -> np.ndarray:
         """Returns for every token whether it goes on with the word before it: a mark says so (##), or the lack of one (▁, Ġ).
 

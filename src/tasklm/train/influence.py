@@ -21,7 +21,7 @@ from tasklm.encoders.base import Shape
 from tasklm.errors import RecipeError
 from tasklm.objectives.base import OBJECTIVES, Corrupted
 from tasklm.recipe import Select, Train
-from tasklm.tokens.batches import TokenBatch
+from tasklm.tokens.batches import TokenBatch, padded_rows
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.masking import NONE, mask_rows
 from tasklm.tokens.shards import Shards
@@ -34,6 +34,7 @@ from tasklm.train.loop import step_seed
 from tasklm.train.model import new_encoder
 from tasklm.train.stages import Ingredients
 
+MULTIPLE = 8  # of tokens, that rows are padded to
 PROJECTED = 64  # rows of a projection where the recipe leaves it open
 TOKENS = {"cuda": 16_384}  # read at a time …
 TOKENS_ELSEWHERE = 4_096  # … on other devices
@@ -127,18 +128,12 @@ class Pieces:
                 of_unit += [place - start] * len(pieces)
                 sharing += [len(members)] * len(pieces)
                 cut += pieces
-        sizes = np.array([len(piece) + 2 for piece in cut])
-        ids = np.full((len(cut), _padded(int(sizes.max()))), self.vocabulary.pad, np.int64)
-        for row, piece in enumerate(cut):
-            ids[row, 0], ids[row, 1 : len(piece) + 1], ids[row, len(piece) + 1] = self.vocabulary.cls, piece, self.vocabulary.sep
-        inside = np.arange(ids.shape[1]) < sizes[:, None]
-        positions = np.where(inside, np.arange(ids.shape[1]), 0)
-        batch = TokenBatch(torch.from_numpy(ids), torch.from_numpy(inside.astype(np.int64)), torch.from_numpy(positions))
+        batch = padded_rows([self.vocabulary.around(piece) for piece in cut], self.vocabulary.pad, MULTIPLE)
         return PieceBatch(batch, np.array(of_unit), np.array(of_passage), np.array(sharing), int(self.firsts[first]))
 
 
 def _padded(length: int) -> int:
-    return -(-length // 8) * 8
+    return -(-length // MULTIPLE) * MULTIPLE
 
 
 def row_weights(answers: np.ndarray, passages: np.ndarray, sharing: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ kept waiting by hundreds of launches. A step can be called off on the device, as
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -34,12 +34,8 @@ class Muon(torch.optim.Optimizer):
             self.state[parameter] = {"momentum_buffer": torch.zeros_like(parameter)}
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Does one step for every matrix that has a gradient; returns what the closure returned."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def step(self) -> None:  # type: ignore[override]
+        """Does one step for every matrix that has a gradient."""
         for group in self.param_groups:
             alike: dict[torch.Size, list[Tensor]] = {}
             for parameter in group["params"]:
@@ -47,7 +43,6 @@ class Muon(torch.optim.Optimizer):
                     alike.setdefault(parameter.shape, []).append(parameter)
             for parameters in alike.values():
                 self._step_alike(parameters, group)
-        return loss
 
     def _step_alike(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         """Moves matrices of one shape. A step that is called off has the momentum itself as gradient, which leaves it, and a rate of 0."""

@@ -34,7 +34,7 @@ from tasklm.train.optimisers import Rule, make_optimiser
 from tasklm.train.schedules import Schedule
 from tasklm.train.showing import shown_rows
 from tasklm.train.speed import matmul_ceiling
-from tasklm.train.start import starting_weights, take_over
+from tasklm.train.start import starting_weights
 
 GRAPH_FLOPS = 5e13  # a GPU waits now and then for the launches of smaller steps: these are recorded and replayed then
 
@@ -109,7 +109,7 @@ def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Pl
     """
     stage = joint_stage(parts, settings, plan.rho1, plan.batch)
     if settings.start:
-        tracker.say(take_over(stage.module, starting_weights(Path(settings.start)), settings.objective))
+        tracker.say(starting_weights(Path(settings.start)).put_into(stage.module, settings.objective))
     _show(stage, parts, tracker)
     peak = settings.learning_rate or stage1_rate(parts.shape.width, settings.optimiser)
     rule = Rule(settings.optimiser, peak, settings.weight_decay)

@@ -171,11 +171,6 @@ def title_of(start: Path) -> str:
     return start.parent.name if start.name == "stage1" else start.name
 
 
-def take_over(module: Any, start: Start, objective: str) -> str:
-    """Puts the weights into a freshly drawn joint model; returns what was taken, for a person."""
-    return start.put_into(module, objective)
-
-
 def _filled_up(weights: dict[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
     """Returns the weights with the last rows of the module's own where they have fewer: those of token types."""
     own = module.state_dict()
