@@ -29,8 +29,9 @@ from tasklm.recipe_files import absolute, dump
 from tasklm.registry import Registry, nearest
 from tasklm.runs import Artefacts, locked, read_json, write_json, write_text
 from tasklm.selecting import check_settings, methods, select
-from tasklm.tasks.audit import Finding, refuse
+from tasklm.tasks.audit import refuse
 from tasklm.tasks.base import TASKS
+from tasklm.tasks.examples import Finding
 from tasklm.tracking import EventFile, TensorBoard, Tracker
 from tasklm.train.hardware import set_up
 from tasklm.train.parallel import first_of_all

@@ -35,8 +35,9 @@ class Data:
     test: str = key("", "labelled file that is scored once, at the end; empty: no test score")
     corpus: tuple[str, ...] = key((), "files, folders or globs of raw text")
     kind: str = key("classify", "kind of task")
-    text_column: str = key("", "column with the text; empty: detected")
-    label_column: str = key("", "column with the label; empty: detected")
+    text_column: str = key("", "column with the text, or columns with the texts, separated by commas; empty: detected")
+    label_column: str = key("", "column with the label (parse: with the heads and the relations, separated by a comma); empty: detected")
+    options_column: str = key("", "choice: column with the list of options; empty: detected")
     corpus_column: str = key("", "column with the text in corpus tables; empty: detected")
     dev_share: float = key(0.1, "share of train held out when there is no dev file", low=0.01, high=0.5)
     passage_words: int = key(256, "longest passage, in words; longer documents are split at sentence ends", low=16, high=4096)
@@ -46,6 +47,16 @@ class Data:
         "examples of dev or test that also stand in train: refuse to run, drop them from train, or keep them",
         choices=("refuse", "drop", "keep"),
     )
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What single kinds of tasks can be told."""
+
+    crf: bool = key(False, "tag: a CRF head, which learns which tags follow one another, in place of a linear one")
+    stride: int = key(48, "span: tokens that neighbouring windows of a long text share", low=0)
+    answer_tokens: int = key(30, "span: longest answer, in tokens", low=1)
+    punctuation: bool = key(False, "parse: also score the heads of punctuation")
 
 
 @dataclass(frozen=True)
@@ -204,6 +215,7 @@ class Hardware:
 @dataclass(frozen=True)
 class Recipe:
     data: Data = field(default_factory=Data)
+    kind: Kind = field(default_factory=Kind)
     select: Select = field(default_factory=Select)
     tokens: Tokens = field(default_factory=Tokens)
     model: Model = field(default_factory=Model)

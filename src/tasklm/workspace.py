@@ -13,9 +13,8 @@ from tasklm.corpus.spark_store import SparkStore
 from tasklm.corpus.store import PassageStore
 from tasklm.recipe import Recipe
 from tasklm.runs import Artefacts, read_json, write_json
-from tasklm.tasks.audit import Finding
 from tasklm.tasks.base import Task
-from tasklm.tasks.examples import Splits
+from tasklm.tasks.examples import Finding, Splits
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.tracking import Tracker

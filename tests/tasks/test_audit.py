@@ -10,8 +10,8 @@ from tasklm.corpus.decontaminate import contaminated
 from tasklm.corpus.store import PassageStore, build_store
 from tasklm.errors import DataError
 from tasklm.recipe import Data
-from tasklm.tasks.audit import Finding, audit_corpus, audit_splits, refuse
-from tasklm.tasks.examples import Example, Splits
+from tasklm.tasks.audit import audit_corpus, audit_splits, refuse
+from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tracking import SILENT
 
 TOPICS = ["rivers run down to the sea", "engines need oil and care", "bread is baked before dawn", "clocks tell us when to go"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 from tasklm.corpus.decontaminate import FEWEST_WORDS, Contamination
@@ -15,7 +14,7 @@ from tasklm.corpus.store import PassageStore
 from tasklm.corpus.words import count_words
 from tasklm.errors import DataError
 from tasklm.recipe import Data
-from tasklm.tasks.examples import Example, Splits
+from tasklm.tasks.examples import Example, Finding, Splits
 
 FEW = 5  # examples of a label
 LONG_WORDS = 400  # about 512 tokens
@@ -25,16 +24,6 @@ _SHOWN = 3
 # UTF-8 that was read as Windows-1252: "é" has become "Ã©", "’" has become "â€™"
 _MOJIBAKE = re.compile(r"[ÃÂ][\u0080-\u00bf]|â€[\u0080-\u00bf™œ“”˜¦]|â\x80[\x80-\xbf]|Ð[\u0080-\u00bf]Ñ|ï»¿")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")  # but tabs, line and page breaks
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One result of the audit."""
-
-    level: str  # "error", "warning" or "ok"
-    check: str
-    message: str
-    examples: tuple[str, ...] = ()
 
 
 def refuse(findings: Sequence[Finding]) -> None:

@@ -1,63 +1,150 @@
-"""What a kind of task must offer, so that selection, training, scoring and serving work for all kinds unchanged."""
+"""What a kind of task must offer, so that selection, training, scoring and serving work for all kinds unchanged.
+
+One file per kind owns how its files are read, its labels, its head, loss, decoding, metrics and baselines. The way of an example:
+
+    file ─ read ─ Example ─ encode ─ Unit(s): tokens, the places that the head reads, targets there
+                                        └ encoder ─ head ─ outputs, one row per place ─ loss
+                                                              └ keep ─ answers ─ label_of ─ metric
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tasklm.recipe import Data, Kind
 from tasklm.registry import Registry
-from tasklm.tasks.examples import Example
+from tasklm.tasks.examples import Example, Finding, Splits
+
+NONE = -100  # target of a place that holds none: padding of batches
+
+Answer = dict[str, Any]  # what a person wants to see: ready for JSON
+Label = Any  # what a kind calls the label of an example: a class name, a number, a list of tags …
+Floats = NDArray[np.float64]
+
+
+class Tokeniser(Protocol):
+    """What encoding needs of a vocabulary."""
+
+    cls: int
+    sep: int
+    unk: int
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns token numbers per text, without special tokens."""
+        ...
+
+    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Returns the tokens of a text and the characters that each stands for: (begin, end) in the text as given."""
+        ...
+
+
+@dataclass
+class Unit:
+    """A row of tokens that the head reads: an example, a window of a long one, or an option."""
+
+    tokens: list[int]  # with [CLS] and [SEP]s, at most as many as a row has
+    places: list[int]  # columns that the head reads
+    targets: NDArray[Any] | None  # (places,) or (places, numbers): whole numbers, or floats where the kind has such; None: not labelled
+    second: int = 0  # column where the second text begins, for encoders that tell segments apart; 0: one text
+    example: int = 0  # number of its example
+
+
+class Metric(Protocol):
+    """A score as a function of sums over examples, so that a resample of the examples costs one matrix product."""
+
+    name: str
+
+    def statistics(self, gold: Sequence[Label], predicted: Sequence[Label]) -> Floats:
+        """Returns (examples, numbers): what each example adds to the sums."""
+        ...
+
+    def value(self, sums: Floats) -> Floats:
+        """Returns the score, as a share of 1, for sums of shape (…, numbers): an array of shape (…)."""
+        ...
 
 
 class Task(Protocol):
-    """A task's labels, head, loss, decoding and metrics."""
+    """One data set's task: what its kind and its training examples say."""
 
-    kind: str
-    labels: list[str]
+    kind: ClassVar[str]
+    metrics: ClassVar[tuple[str, ...]]  # names; the first is the default
+    packs: ClassVar[bool]  # whether examples may share a row: heads that look at each place by itself
+    labels: list[str]  # names of classes; empty where the kind has none
+    together: int  # units that are answered as one, next to one another: the options of a choice; else 1
+    outputs: int  # numbers that the head gives for a place, for counting FLOPs
 
     @classmethod
-    def from_examples(cls, train: Sequence[Example]) -> Task:
-        """Returns the task whose labels are those of the training examples."""
+    def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
+        """Returns the examples of a file or folder, and notes for the person: what was taken for what, what was left out."""
         ...
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Task:
+    def from_examples(cls, train: Sequence[Example], settings: Kind) -> Task:
+        """Returns the task that training examples describe."""
+        ...
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Task:
         """Returns the task that `to_dict` described."""
         ...
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns all that a saved model must know about the task."""
+        """Returns all that a saved model must know about the task, `kind` among it."""
         ...
 
-    def targets(self, examples: Sequence[Example]) -> Tensor:
-        """Returns the targets of labelled examples, one row each."""
+    def audit(self, splits: Splits) -> list[Finding]:
+        """Returns the faults and warnings that only this kind knows of; "ok" findings where all is well."""
+        ...
+
+    def classes(self, label: Label) -> list[str]:
+        """Returns the class names in a label, for counts and the confusion matrix; empty where the kind has none."""
+        ...
+
+    def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
+        """Returns the units of some examples in their order; those of labelled examples have targets."""
         ...
 
     def head(self, width: int, dropout: float) -> nn.Module:
-        """Returns a fresh head: hidden states → outputs.
-
-        Where `head.reads_firsts`, the states are those of the examples' first tokens, (examples, width), in the order of the
-        targets; else of all tokens, (rows, length, width).
-        """
+        """Returns a fresh head: states (rows, places, width) → outputs (rows, places, …)."""
         ...
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Returns the loss summed over the examples; places of packed rows that hold no example have the target −100."""
+        """Returns the loss, in fp32, summed over what `count` counts; places whose target is NONE add nothing."""
         ...
 
-    def decode(self, outputs: Tensor) -> np.ndarray:
-        """Returns predictions in the same form as `targets`."""
+    def count(self, targets: Tensor) -> int:
+        """Returns how many examples, words … the loss is summed over."""
         ...
 
-    def answers(self, outputs: Tensor) -> list[dict[str, Any]]:
-        """Returns what a person wants to see for each example: the label and the probabilities, say."""
+    def keep(self, outputs: Floats) -> Any:
+        """Returns what is kept of the outputs of one unit, cut to its places: the outputs, or what is decoded from them if they are large."""
         ...
 
-    def score(self, metric: str, gold: np.ndarray, predicted: np.ndarray) -> float:
-        """Returns the named metric."""
+    def tuned(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> Task:
+        """Returns the task with what dev decides (thresholds); itself where dev decides nothing."""
+        ...
+
+    def answers(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> list[Answer]:
+        """Returns an answer for each example from what was kept of its units."""
+        ...
+
+    def label_of(self, answer: Answer) -> Label:
+        """Returns the label that an answer amounts to, in the form of `Example.label`."""
+        ...
+
+    def metric(self, name: str) -> Metric:
+        """Returns the named metric; raises RecipeError, which names those that the kind has, for others."""
+        ...
+
+    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]]) -> dict[str, dict[str, list[Label]]]:
+        """Returns cheap predictions: name of the baseline → split → a label per example. `held` has dev and, where given, test."""
         ...
 
 

@@ -11,14 +11,26 @@ class Example:
     """One labelled (or, for prediction, unlabelled) example with the place it was read from."""
 
     texts: tuple[str, ...]  # one text, or the parts that belong together
-    label: Any  # a class name for `classify`; None where there is no label
+    label: Any  # a class name, a number, a list of tags …, as the kind says; None where there is no label
     file: str = ""
     line: int = 0
+    words: tuple[str, ...] = ()  # where the data is split into words (or characters): `texts` then is these, joined by spaces
+    options: tuple[str, ...] = ()  # of a choice; `texts` has what stands before them, and then each of them
 
     @property
     def text(self) -> str:
         """Returns the whole text, for queries and for audits."""
         return "\n".join(self.texts)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One result of the audit."""
+
+    level: str  # "error", "warning" or "ok"
+    check: str
+    message: str
+    examples: tuple[str, ...] = ()
 
 
 @dataclass

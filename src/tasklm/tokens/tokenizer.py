@@ -52,6 +52,11 @@ class Vocabulary:
         """Returns token numbers per text, without special tokens."""
         return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
+    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Returns the tokens of a text and the characters that each stands for: (begin, end) in the text as given."""
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        return list(encoding.ids), [(int(begin), int(end)) for begin, end in encoding.offsets]
+
     def decode(self, numbers: Sequence[int]) -> str:
         """Returns the text of token numbers, special tokens included, for a person to look at."""
         return str(self.tokenizer.decode(list(numbers), skip_special_tokens=False))
