@@ -124,7 +124,7 @@ class Task(Protocol):
         ...
 
     def keep(self, outputs: Floats) -> Any:
-        """Returns what is kept of the outputs of one unit, cut to its places: the outputs, or what is decoded from them if they are large."""
+        """Returns what is kept of the outputs of one unit, cut to its places: these, or what is decoded from them if they are large."""
         ...
 
     def tuned(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> Task:
