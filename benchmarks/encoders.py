@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from tasklm.encoders.sizes import shape_of
-from tasklm.recipe import Data, Hardware, Model, Train
+from tasklm.recipe import Data, Hardware, Kind, Model, Train
 from tasklm.recipe_files import load
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.reading import read_splits
@@ -60,8 +60,8 @@ def _options() -> argparse.Namespace:
 def _ingredients(run: Path, data: Data, length: int, model: Model, size: str, machine: Machine) -> Ingredients:
     vocabulary, shards = Vocabulary.load(run / "tokens" / "tokenizer.json"), Shards.open(run / "tokens")
     splits = read_splits(data)
-    task = TASKS.get(data.kind).from_examples(splits.train)
-    train = EncodedExamples([example.texts for example in splits.train], vocabulary, length, task.targets(splits.train))
+    task = TASKS.get(data.kind).from_examples(splits.train, Kind())
+    train = EncodedExamples.of(task, splits.train, vocabulary, length)
     shape = shape_of(model, size, len(vocabulary), length)
     return Ingredients(model.encoder, shape, task, vocabulary, train, train, shards, length, machine)
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from task_batches import MadeExamples
+from task_batches import made_examples
 from tasklm.encoders.sizes import padded_vocabulary
 from tasklm.objectives.mlm import MaskedLanguageModel
 from tasklm.recipe import Hardware, Select, Train
@@ -117,7 +117,7 @@ def _our_rate(lengths: np.ndarray, layers: str, projection: int, options: argpar
     model = JointModel(new_encoder("bert", replace(shape, dropout=0.0)), objective, task.head(shape.width, 0.0), task)
     texts = _texts(lengths)
     shards = Shards(np.concatenate([np.array(text) for text in texts]), np.cumsum([0, *map(len, texts)]))
-    examples = MadeExamples(np.full(8 * options.task_batches, 32), VOCABULARY)
+    examples = made_examples(np.full(8 * options.task_batches, 32), VOCABULARY)
     pieces = Pieces(shards, vocabulary, LENGTH, 1, tokens_at_once(machine))
     scorer = Influence(model, pieces, examples, settings, projection, machine)
     first = len(pieces) // 8

@@ -31,7 +31,7 @@ from tasklm.encoders.base import ENCODERS
 from tasklm.errors import RunError, TaskLMError
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.runs import write_json, write_text
-from tasklm.tasks.metrics import METRICS
+from tasklm.tasks.classify import Classify
 from training_peers.timing import device_name
 
 _PAGES = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
@@ -103,8 +103,8 @@ def _options() -> argparse.Namespace:
 def _case(text: str) -> Case:
     name, equals, rest = text.partition("=")
     folder, _, metric = rest.rpartition(":")
-    if not equals or not name or "/" in name or not folder or metric not in METRICS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FOLDER:METRIC with a metric from {', '.join(METRICS)}")
+    if not equals or not name or "/" in name or not folder or metric not in Classify.metrics:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FOLDER:METRIC with a metric from {', '.join(Classify.metrics)}")
     return Case(name, Path(folder), metric)
 
 

@@ -21,7 +21,9 @@ import torch
 
 from tasklm.recipe import Finetune, Hardware
 from tasklm.runs import read_json, write_json
+from tasklm.tasks.base import Unit
 from tasklm.tasks.classify import Classify
+from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.hardware import Machine, set_up
 from tasklm.train.loop import Loop, Settings
@@ -74,22 +76,22 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-class MadeExamples(EncodedExamples):
-    """Examples of given lengths; which tokens they hold does not change the time."""
-
-    def __init__(self, lengths: np.ndarray, types: int) -> None:
-        self.vocabulary: Any = Numbers(types)
-        self.length, self.lengths = LENGTH, lengths.astype(np.int64)
-        draw = np.random.default_rng(2)
-        self.rows = [[2, *draw.integers(5, types, size - 2).tolist(), 3] for size in lengths]
-        self.targets = torch.from_numpy(draw.integers(0, 2, len(lengths)))
+def made_examples(lengths: np.ndarray, types: int) -> EncodedExamples:
+    """Returns examples of given lengths; which tokens they hold does not change the time."""
+    draw = np.random.default_rng(2)
+    units = [
+        Unit([2, *draw.integers(5, types, size - 2).tolist(), 3], [0], draw.integers(0, 2, 1), example=number)
+        for number, size in enumerate(lengths)
+    ]
+    vocabulary: Any = Numbers(types)
+    return EncodedExamples([Example(("",), "a")] * len(units), units, vocabulary, LENGTH)
 
 
 def _rate(encoder: str, lengths: np.ndarray, options: argparse.Namespace, machine: Machine) -> dict[str, float]:
     """Returns real tokens per second of the loop on examples of these lengths, and the share of padding."""
     torch._dynamo.reset()
     shape = replace(parse_case(f"{encoder}:1x{LENGTH}", 30_522).shape, vocabulary=30_528, dropout=0.0)
-    examples = MadeExamples(lengths, 30_522)
+    examples = made_examples(lengths, 30_522)
     batch = max(1, round(options.tokens / float(lengths.mean())))
     parts = Ingredients("bert", shape, Classify(["a", "b"]), examples.vocabulary, examples, examples, None, LENGTH, machine)
     stage = finetune_stage(parts, Finetune(batch=batch, dropout=0.0), 1, "accuracy", None)

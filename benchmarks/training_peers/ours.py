@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tasklm.encoders.base import Shape
 from tasklm.encoders.sizes import padded_vocabulary
 from tasklm.recipe import Hardware, Train
 from tasklm.tasks.classify import Classify
+from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards
 from tasklm.train.hardware import set_up
@@ -40,6 +42,10 @@ class Numbers:
     def __len__(self) -> int:
         return self.types
 
+    def around(self, tokens: Sequence[int]) -> list[int]:
+        """Returns [CLS] tokens [SEP]."""
+        return [self.cls, *tokens, self.sep]
+
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Returns a few tokens per text."""
         return [[5, 6, 7] for _ in texts]
@@ -67,7 +73,7 @@ def measure(
     machine = set_up(Hardware(device=str(device), threads=torch.get_num_threads()))
     numbers: Any = Numbers(vocabulary)
     task = Classify(["a", "b"])
-    examples = EncodedExamples([("a",), ("b",)], numbers, length, torch.tensor([0, 1]))
+    examples = EncodedExamples.of(task, [Example(("a",), "a"), Example(("b",), "b")], numbers, length)
     shape = replace(shape, vocabulary=padded_vocabulary(vocabulary), positions=max(shape.positions, length), dropout=0.0)
     parts = Ingredients("bert", shape, task, numbers, examples, examples, Shards.open(tokens), length, machine)
     stage = _external_only(joint_stage(parts, Train(), rho1=1_000_000, batch=rows))

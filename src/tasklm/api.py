@@ -21,7 +21,7 @@ from tasklm.recipe_files import load as load_recipe
 from tasklm.runs import write_text
 from tasklm.serve.explainer import Explainer
 from tasklm.serve.predictor import Predictor
-from tasklm.tasks.metrics import METRICS
+from tasklm.tasks.base import score
 from tasklm.tracking import Tracker
 
 
@@ -88,10 +88,12 @@ class TaskLM(ClassifierMixin, BaseEstimator):
     def score(self, texts: Iterable[str], labels: Sequence[Any], metric: str = "accuracy") -> float:
         """Returns a metric (accuracy, macro_f1 or micro_f1) of the predictions."""
         number = {label: i for i, label in enumerate(self.classes_.tolist())}
-        gold = np.array([number.get(label, -1) for label in labels])
-        if (gold < 0).any():
-            raise DataError(f"the label {labels[int(np.argmin(gold))]!r} was not in train", remedy="Leave such rows out.")
-        return METRICS[metric](gold, self.predict_proba(texts).argmax(axis=1), len(number))
+        strange = [label for label in labels if label not in number]
+        if strange:
+            raise DataError(f"the label {strange[0]!r} was not in train", remedy="Leave such rows out.")
+        names = self.predictor_.labels
+        found = [names[best] for best in self.predict_proba(texts).argmax(axis=1)]
+        return score(self.predictor_.task.metric(metric), [names[number[label]] for label in labels], found)
 
     def explain(self, text: str, top: int = 5) -> Explanation:
         """Returns the prediction for a text with the training examples and selected passages that pushed for and against it."""

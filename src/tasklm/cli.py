@@ -310,12 +310,13 @@ def predict(
 
     Example: tasklm predict runs/first/model "a text to classify"
     """
-    from tasklm.serve.inputs import texts_of
+    from tasklm.recipe import Data
+    from tasklm.serve.inputs import examples_of
     from tasklm.serve.predictor import Predictor
 
     predictor = Predictor(model)
-    for text, answer in predictor.stream(texts_of(what, text_column or "", sys.stdin)):
-        typer.echo(json.dumps({"text": text, **answer}, ensure_ascii=False))
+    for example, answer in predictor.stream(examples_of(what, predictor.task, Data(text_column=text_column or ""), sys.stdin)):
+        typer.echo(json.dumps({"text": example.text, **answer}, ensure_ascii=False))
 
 
 app.command()(explain)

@@ -44,7 +44,8 @@ def explain(
 
 def _show(found: Explanation) -> None:
     out = Console()
-    out.print(f"{found.label} (probability {found.probability:.2f})", style="bold", markup=False, highlight=False)
+    sure = "" if found.probability is None else f" (probability {found.probability:.2f})"
+    out.print(f"{found.label}{sure}", style="bold", markup=False, highlight=False)
     _show_side(out, found.examples, "training examples", found.label)
     if found.passages is not None:
         _show_side(out, found.passages, "selected passages", found.label)

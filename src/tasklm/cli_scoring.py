@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from tasklm.errors import DataError, RecipeError
+from tasklm.errors import RecipeError
 from tasklm.tracking import Tracker
 
 if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
@@ -37,12 +37,10 @@ def score(
     Example: tasklm score runs/first texts.txt --out scores.jsonl
     """
     from tasklm.recipe import Data
-    from tasklm.tasks.reading import read_examples
+    from tasklm.tasks.texts import label_name, read_text_examples
 
     scorer = _scorer(run)
-    examples, _ = read_examples(file, Data(text_column=text_column or ""), labelled=False)
-    if not examples:
-        raise DataError("the file is empty", file=file, remedy="Put one text on each line.")
+    examples, _ = read_text_examples(file, Data(text_column=text_column or ""), False, label_name)
     found = _scored(scorer, [example.text for example in examples])
     rows = []
     for number, (example, likelihood) in enumerate(zip(examples, found, strict=True), 1):

@@ -24,7 +24,6 @@ from tasklm.select.queries import make_queries
 from tasklm.select.terms import stemmer
 from tasklm.serve.explainer import model_of, run_of, training_examples
 from tasklm.tasks.reading import read_splits
-from tasklm.tokens.examples import EncodedExamples
 from tasklm.tracking import Tracker
 
 
@@ -105,10 +104,12 @@ def suspicious_labels(where: Path, tracker: Tracker) -> tuple[list[Suspect], Pat
     """Returns the training examples of a run that the others speak against, worst first, and the CSV file that has them too."""
     run = run_of(where)
     model = model_of(run)
-    train = training_examples(run, model.labels)
-    rows = EncodedExamples([example.texts for example in train], model.vocabulary, model.config["length"], None).rows
+    train = training_examples(run, model.task)
+    if not all(isinstance(example.label, str) for example in train):
+        raise RecipeError([f"{run} is of the kind {model.task.kind}; labels are judged where each text has one class"])
+    rows = [unit.tokens for unit in model.task.encode(train, model.vocabulary, model.config["length"])]
     tracker.say(f"judging {len(train):,} training examples, each by what the others teach")
-    suspects = suspects_of(train, model.task, features_of(rows))
+    suspects = suspects_of(train, model.task.labels, features_of(rows))
     path = run / "suspicious_labels.csv"
     write_text(path, as_csv(suspects))
     return suspects, path

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from tasklm import results, steps
@@ -30,7 +29,7 @@ from tasklm.registry import Registry, nearest
 from tasklm.runs import Artefacts, locked, read_json, write_json, write_text
 from tasklm.selecting import check_settings, methods, select
 from tasklm.tasks.audit import refuse
-from tasklm.tasks.base import TASKS
+from tasklm.tasks.base import TASKS, Label
 from tasklm.tasks.examples import Finding
 from tasklm.tracking import EventFile, TensorBoard, Tracker
 from tasklm.train.hardware import set_up
@@ -155,7 +154,7 @@ def _train(run: Run, task: TaskData, corpus: CorpusData | None, until: str) -> T
     run.keep_clock()
     if until == "train":
         return None
-    seeds = steps.finetune(run, parts, stage1, key)
+    seeds = steps.finetune(run, task, parts, stage1, key)
     run.keep_clock()
     if until == "finetune":
         return None
@@ -181,7 +180,7 @@ def _scores(ours: Trained, task: TaskData, corpus: CorpusData | None) -> Scores:
     run, evaluate = ours.run, ours.run.recipe.evaluate
     name = _selection_name(run.recipe) if ours.parts.external is not None else COMPARISONS["task-only"]
     own_row = _row(ours, name, "ours", task, None)
-    ours_test = results.decoded(task, ours.predictions, "test")[1] if "test" in ours.predictions else None
+    ours_test = results.labels_of(task, ours.predictions, "test")[1] if "test" in ours.predictions else None
     rows = results.baseline_rows(run, task, ours_test) if evaluate.baselines else []
     for comparison in evaluate.compare:
         run.tracker.say(f"comparison: {COMPARISONS[comparison]}")
@@ -191,7 +190,7 @@ def _scores(ours: Trained, task: TaskData, corpus: CorpusData | None) -> Scores:
     data: dict[str, Any] = {split: len(examples) for split, examples in task.splits.named().items()}
     if corpus is not None:
         data |= {"corpus": corpus.store.counts, "contaminated": int(corpus.contamination.banned.sum())}
-    scores = Scores(evaluate.metric, task.task.labels, [*rows, own_row], data, run.recipe.finetune.seeds, "", evaluate.confidence)
+    scores = Scores(task.metric, task.task.labels, [*rows, own_row], data, run.recipe.finetune.seeds, "", evaluate.confidence)
     return with_verdict(scores)
 
 
@@ -200,7 +199,7 @@ def _selection_name(recipe: Recipe) -> str:
     return f"{method.upper()} + influence selection (ISS)" if influence else f"{method.upper()} selection (TLM)"
 
 
-def _row(trained: Trained, name: str, kind: Kind, task: TaskData, ours_test: np.ndarray | None) -> Row:
+def _row(trained: Trained, name: str, kind: Kind, task: TaskData, ours_test: list[list[Label]] | None) -> Row:
     start = trained.run.recipe.train.start
     name = f"{name}, from {title_of(Path(start))}" if start else name
     return results.model_row(trained.run, name, kind, task, trained.parts, trained.seeds, trained.predictions, ours_test)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from tasklm.costs import EncoderCost
 from tasklm.encoders.sizes import SIZES, encoder_of, shape_of
 from tasklm.recipe import Recipe, Train
 from tasklm.runs import digest, read_json, write_json
-from tasklm.tasks.base import TASKS
+from tasklm.tasks.base import Task
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards
@@ -34,17 +34,16 @@ BATCH = 64  # sequences per step where neither the recipe nor a budget says
 def make_plan(run: Run, task: TaskData, corpus: CorpusData | None) -> budget.Plan:
     """Returns size, K, passages and batch, decided once per run and kept."""
     recipe = run.recipe
-    examples = len(task.splits.train)
     key = digest([task.key, *sections(recipe, "select", "tokens", "model", "train", "budget")])
 
     def decide(folder: Path) -> None:
-        write_json(folder / "plan.json", _plan(run, examples, corpus).to_dict())
+        write_json(folder / "plan.json", _plan(run, task, corpus).to_dict())
 
     return budget.Plan.from_dict(read_json(run.artefacts.build("plan", key, decide) / "plan.json"))
 
 
-def _plan(run: Run, examples: int, corpus: CorpusData | None) -> budget.Plan:
-    recipe = run.recipe
+def _plan(run: Run, task: TaskData, corpus: CorpusData | None) -> budget.Plan:
+    recipe, examples = run.recipe, len(task.splits.train)
     length, steps = recipe.tokens.length, recipe.train.steps
     minutes = recipe.budget.minutes
     if steps is None and minutes is None and recipe.budget.flops is None:
@@ -61,7 +60,7 @@ def _plan(run: Run, examples: int, corpus: CorpusData | None) -> budget.Plan:
         if for_stage1 is None:
             assert recipe.budget.flops is not None
             return recipe.budget.flops / cost(size).training(1, 0, length)
-        return for_stage1 * _tokens_per_second(run, size)
+        return for_stage1 * _tokens_per_second(run, size, task.task, task.splits.train)
 
     size, tokens = recipe.model.size, 0.0
     reasons = []
@@ -83,7 +82,7 @@ def _plan(run: Run, examples: int, corpus: CorpusData | None) -> budget.Plan:
     return budget.Plan(size, k, passages, batch, seconds, recipe.budget.flops, tuple(reasons))
 
 
-def _tokens_per_second(run: Run, size: str) -> float:
+def _tokens_per_second(run: Run, size: str, task: Task, train: Sequence[Example]) -> float:
     """Returns the training speed at a size, measured on made-up text for a second.
 
     Where training is compiled, which takes longer than the measurement, it is taken from the speed of a matrix product:
@@ -101,8 +100,7 @@ def _tokens_per_second(run: Run, size: str) -> float:
     encoded = vocabulary.encode(words * 8)
     shards = Shards(np.concatenate([np.array(row) for row in encoded]), np.cumsum([0, *map(len, encoded)]))
     shape = shape_of(recipe.model, size, 8000, length)
-    task = TASKS.get(recipe.data.kind).from_dict({"labels": ["a", "b"]})
-    examples = EncodedExamples([(words[0],)], vocabulary, length, task.targets([Example((words[0],), "a")]))
+    examples = EncodedExamples.of(task, train[:1], vocabulary, length)
     parts = Ingredients(encoder_of(recipe.model, size), shape, task, vocabulary, examples, examples, shards, length, run.machine)
     stage = joint_stage(parts, recipe.train, rho1=1_000_000, batch=32)
     return 32 * length / seconds_per_step(stage, _rule(recipe), run.machine, 1.0)
@@ -175,6 +173,6 @@ def _of_each_half(measure: Callable[[JointStage], Measured], parts: Ingredients,
 
 def _seconds_per_epoch(run: Run, parts: Ingredients) -> float:
     """Returns how long a pass of stage 2 over train and, forward only, over dev takes."""
-    stage = finetune_stage(parts, run.recipe.finetune, 0, run.recipe.evaluate.metric, None)
+    stage = finetune_stage(parts, run.recipe.finetune, 0, parts.task.metrics[0], None)
     pace = seconds_per_step(stage, _rule(run.recipe), run.machine, 2.0)
     return pace * len(stage.stream) * (1 + len(parts.dev) / (3 * len(parts.train)))

@@ -187,7 +187,7 @@ class Finetune:
 
 @dataclass(frozen=True)
 class Evaluate:
-    metric: str = key("macro_f1", "score that chooses the model and is reported first", choices=("macro_f1", "micro_f1", "accuracy"))
+    metric: str = key("auto", "score that chooses the model and is reported first; auto: that of the kind, macro_f1 for classes")
     bootstrap: int = key(1000, "resamples for the interval on test", low=100)
     confidence: float = key(0.95, "coverage of the interval", low=0.5, high=0.999)
     compare: tuple[str, ...] = key((), "ablations trained beside the model: task-only, random")

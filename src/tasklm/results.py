@@ -8,46 +8,44 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-import torch
 
 from tasklm.analyse.report import ReportParts
 from tasklm.analyse.words import overrepresented
-from tasklm.evaluate.baselines import majority, tfidf_linear
 from tasklm.evaluate.confusion import confusion_matrix
 from tasklm.evaluate.explaining import ExampleSide
 from tasklm.evaluate.scores import Kind, Row, Scores, make_row
 from tasklm.recipe_files import dump, without_password
 from tasklm.runs import digest, read_json, write_json
 from tasklm.select.base import asking_split
+from tasklm.tasks.base import TASKS, Answer, Label, Task
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.checkpoints import load_weights
-from tasklm.train.model import TaskModel, cost_of, load_model, new_encoder, outputs_of, save_model
+from tasklm.train.model import TaskModel, cost_of, kept_of, load_model, new_encoder, save_model
 from tasklm.train.stages import Ingredients
 from tasklm.workspace import CorpusData, Run, TaskData
 
-Predictions = dict[str, np.ndarray]  # split → outputs (seeds, examples, …)
+Predictions = dict[str, list[list[Answer]]]  # split → answers of every seed
 SHOWN = 10  # passages and mistakes shown in the report
 PUSHED_SHOWN, PUSHED_COMPARED = 3, 50  # training examples shown for a mistake, and those compared for it: with its rarest words
 
 
 def predict_splits(run: Run, task: TaskData, parts: Ingredients, seeds: list[Path]) -> Predictions:
-    """Returns the outputs of every seed's best model on dev and test; this is the one time that test is read."""
+    """Returns the answers of every seed's best model on dev and test; this is the one time that test is read."""
     splits = [name for name in ("dev", "test") if task.splits.named().get(name)]
 
     def build(folder: Path) -> None:
-        collected: dict[str, list[np.ndarray]] = {name: [] for name in splits}
-        for seed in seeds:
+        encoded = {name: EncodedExamples.of(task.task, task.splits.named()[name], parts.vocabulary, parts.length) for name in splits}
+        for number, seed in enumerate(seeds, 1):
             model = _model_of(parts, seed)
-            for name in splits:
-                examples = task.splits.named()[name]
-                encoded = EncodedExamples([e.texts for e in examples], parts.vocabulary, parts.length, None)
-                collected[name].append(outputs_of(model, encoded, run.machine).numpy())
-        for name, outputs in collected.items():
-            np.save(folder / f"{name}.npy", np.stack(outputs))
+            kept = {name: kept_of([model], task.task, encoded[name], run.machine) for name in splits}
+            tuned = task.task.tuned(encoded["dev"].examples, encoded["dev"].units, kept["dev"])
+            write_json(folder / f"task-{number}.json", tuned.to_dict())
+            for name, examples in encoded.items():
+                write_json(folder / f"{name}-{number}.json", tuned.answers(examples.examples, examples.units, kept[name]))
 
     folder = run.artefacts.build("predictions", _seeds_key(seeds), build)
-    return {name: np.load(folder / f"{name}.npy") for name in splits}
+    return {name: [read_json(folder / f"{name}-{number}.json") for number in range(1, len(seeds) + 1)] for name in splits}
 
 
 def _seeds_key(seeds: list[Path]) -> str:
@@ -61,10 +59,10 @@ def _model_of(parts: Ingredients, seed: Path) -> TaskModel:
     return model.to(parts.machine.device)
 
 
-def decoded(task: TaskData, predictions: Predictions, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns gold and predicted targets (seeds, examples) of a split."""
-    gold = task.task.targets(task.splits.named()[split]).numpy()
-    return gold, np.stack([task.task.decode(torch.from_numpy(outputs)) for outputs in predictions[split]])
+def labels_of(task: TaskData, predictions: Predictions, split: str) -> tuple[list[Label], list[list[Label]]]:
+    """Returns the gold labels of a split, and those that every seed predicts."""
+    gold = [example.label for example in task.splits.named()[split]]
+    return gold, [[task.task.label_of(answer) for answer in answers] for answers in predictions[split]]
 
 
 def model_row(
@@ -75,7 +73,7 @@ def model_row(
     parts: Ingredients,
     seeds: list[Path],
     predictions: Predictions,
-    ours_test: np.ndarray | None = None,
+    ours_test: list[list[Label]] | None = None,
 ) -> Row:
     """Returns the score row of a trained model."""
     stage1 = read_json(run.artefacts.path("stage1") / "summary.json")
@@ -86,10 +84,10 @@ def model_row(
     return make_row(
         name,
         kind,
-        evaluate.metric,
-        len(task.task.labels),
-        dev=decoded(task, predictions, "dev"),
-        test=decoded(task, predictions, "test") if "test" in predictions else None,
+        task.task,
+        task.metric,
+        dev=labels_of(task, predictions, "dev"),
+        test=labels_of(task, predictions, "test") if "test" in predictions else None,
         ours_test=ours_test,
         resamples=evaluate.bootstrap,
         confidence=evaluate.confidence,
@@ -105,47 +103,32 @@ def model_row(
     )
 
 
-def baseline_rows(run: Run, task: TaskData, ours_test: np.ndarray | None) -> list[Row]:
-    """Returns the rows of the majority class and of TF-IDF + logistic regression."""
-    splits, metric = task.splits, run.recipe.evaluate.metric
+def baseline_rows(run: Run, task: TaskData, ours_test: list[list[Label]] | None) -> list[Row]:
+    """Returns the rows of the cheap predictions that the kind of task has, such as the majority class."""
+    held = {name: part for name, part in task.splits.named().items() if name != "train"}
 
     def build(folder: Path) -> None:
-        linear = tfidf_linear(splits.train, splits.dev, splits.test, metric)
-        found = {
-            "majority": {"dev": majority(splits.train, splits.dev), "test": majority(splits.train, splits.test)},
-            "TF-IDF + linear": {"dev": linear.dev, "test": linear.test, "parameters": linear.parameters},
-        }
-        write_json(folder / "baselines.json", found)
+        write_json(folder / "baselines.json", task.task.baselines(task.splits.train, held, task.metric))
 
-    key = digest(["baselines", task.key, metric])
-    found = read_json(run.artefacts.build("baselines", key, build) / "baselines.json")
-    rows = []
-    for name, labels in found.items():
-        parts = {split: _numbers(task, split, labels[split]) for split in ("dev", "test") if task.splits.named().get(split)}
-        seconds = run.artefacts.seconds("baselines") if name != "majority" else 0.0
-        evaluate = run.recipe.evaluate
+    found = read_json(run.artefacts.build("baselines", digest(["baselines", task.key, task.metric]), build) / "baselines.json")
+    evaluate, rows = run.recipe.evaluate, []
+    for number, (name, labels) in enumerate(found.items()):
+        scored = {split: ([example.label for example in held[split]], [labels[split]]) for split in held}
         rows.append(
             make_row(
                 name,
                 "baseline",
-                metric,
-                len(task.task.labels),
-                dev=parts.get("dev"),
-                test=parts.get("test"),
+                task.task,
+                task.metric,
+                dev=scored.get("dev"),
+                test=scored.get("test"),
                 ours_test=ours_test,
                 resamples=evaluate.bootstrap,
                 confidence=evaluate.confidence,
-                seconds=seconds,
-                parameters=labels.get("parameters", 0),
+                seconds=run.artefacts.seconds("baselines") if number == len(found) - 1 else 0.0,  # nearly all of it is the last one's
             )
         )
     return rows
-
-
-def _numbers(task: TaskData, split: str, labels: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-    examples = task.splits.named()[split]
-    given = [dataclasses.replace(example, label=label) for example, label in zip(examples, labels, strict=True)]
-    return task.task.targets(examples).numpy(), task.task.targets(given).numpy()[None]
 
 
 def keep_best(run: Run, task: TaskData, parts: Ingredients, seeds: list[Path], scores: Scores) -> Path:
@@ -163,7 +146,9 @@ def keep_best(run: Run, task: TaskData, parts: Ingredients, seeds: list[Path], s
     def build(folder: Path) -> None:
         model = _model_of(parts, seeds[best])
         encoder: Any = model.encoder
-        save_model(folder, parts.encoder, encoder, model, task.task, parts.vocabulary, parts.length, about)
+        tuned = read_json(run.artefacts.path("predictions") / f"task-{best + 1}.json")
+        own = TASKS.get(task.task.kind).from_dict(tuned)
+        save_model(folder, parts.encoder, encoder, model, own, parts.vocabulary, parts.length, about)
 
     return run.artefacts.build("model", digest([_seeds_key(seeds), about]), build)
 
@@ -180,7 +165,7 @@ def report_parts(
 ) -> ReportParts:
     """Returns what the report shows, collected from the run folder."""
     split = "test" if "test" in predictions else "dev"
-    gold, predicted = decoded(task, predictions, split)
+    gold, predicted = labels_of(task, predictions, split)
     best = int(np.argmax([read_json(seed / "summary.json")["dev"] for seed in seeds]))
     findings = [dataclasses.asdict(f) for f in [*task.findings, *(corpus.findings if corpus else [])]]
     parts = ReportParts(
@@ -188,8 +173,8 @@ def report_parts(
         scores=scores,
         findings=findings,
         curves=_curves(run, seeds),
-        confusion=(task.task.labels, confusion_matrix(gold, predicted[best], len(task.task.labels))),
-        mistakes=_mistakes(run, task, predictions[split][best], gold, split),
+        confusion=_confusion(task, gold, predicted[best]),
+        mistakes=_mistakes(run, task, predictions[split][best], split),
         recipe_toml=dump(without_password(run.recipe)),
         command=f"tasklm run {run.folder / 'recipe.toml'} --out {run.folder}",
         notes=[*task.splits.notes, *notes],
@@ -214,24 +199,33 @@ def _named(point: dict[str, float]) -> dict[str, float]:
     return {names.get(name, f"loss: {name}"): value for name, value in point.items()}
 
 
-def _mistakes(run: Run, task: TaskData, outputs: np.ndarray, gold: np.ndarray, split: str) -> list[dict[str, Any]]:
+def _confusion(task: TaskData, gold: list[Label], predicted: list[Label]) -> tuple[list[str], np.ndarray] | None:
+    """Returns the classes and which of them are taken for which, or None where the kind has no classes to compare one by one."""
+    pairs = [(task.task.classes(right), task.task.classes(found)) for right, found in zip(gold, predicted, strict=True)]
+    if not task.task.labels or not any(right for right, _ in pairs) or any(len(right) != len(found) for right, found in pairs):
+        return None
+    number = {label: i for i, label in enumerate(task.task.labels)}
+    rows, columns = (np.array([number[name] for pair in pairs for name in pair[side]], np.int64) for side in (0, 1))
+    return task.task.labels, confusion_matrix(rows, columns, len(number))
+
+
+def _mistakes(run: Run, task: TaskData, answers: list[Answer], split: str) -> list[dict[str, Any]]:
     """Returns the mistakes the model was surest of, with the training examples that pushed most for each wrong label."""
-    answers = task.task.answers(torch.from_numpy(outputs))
-    examples = task.splits.named()[split]
-    wrong = [
-        {
-            "text": examples[i].text,
-            "gold": task.task.labels[gold[i]],
-            "predicted": answer["label"],
-            "probability": answer["probabilities"][answer["label"]],
-            "number": i,
-        }
-        for i, answer in enumerate(answers)
-        if answer["label"] != task.task.labels[gold[i]]
-    ]
-    shown = sorted(wrong, key=lambda mistake: -mistake["probability"])[:SHOWN]
-    asked = [dataclasses.replace(examples[mistake["number"]], label=mistake["predicted"]) for mistake in shown]
-    return [{**mistake, "pushed": found} for mistake, found in zip(shown, _pushed_for(run, task, asked), strict=True)]
+    examples, kind = task.splits.named()[split], task.task
+    wrong: list[dict[str, Any]] = []
+    for number, (example, answer) in enumerate(zip(examples, answers, strict=True)):
+        label = kind.label_of(answer)
+        if label != example.label and kind.classes(label):
+            sure = answer.get("probabilities", {}).get(answer.get("label"))
+            shown = {"text": example.text, "gold": _shown(kind, example.label), "predicted": _shown(kind, label), "number": number}
+            wrong.append({**shown, "probability": sure, "label": label})
+    surest = sorted(wrong, key=lambda mistake: -(mistake["probability"] or 0.0))[:SHOWN]
+    asked = [dataclasses.replace(examples[mistake["number"]], label=mistake.pop("label")) for mistake in surest]
+    return [{**mistake, "pushed": found} for mistake, found in zip(surest, _pushed_for(run, task, asked), strict=True)]
+
+
+def _shown(task: Task, label: Label) -> str:
+    return " ".join(task.classes(label))
 
 
 def _pushed_for(run: Run, task: TaskData, asked: list[Example]) -> list[list[dict[str, Any]]]:
@@ -241,7 +235,7 @@ def _pushed_for(run: Run, task: TaskData, asked: list[Example]) -> list[list[dic
     model, own, vocabulary, config = load_model(run.artefacts.path("model"), run.machine.device)
     length = int(config["length"])
     side = ExampleSide(model, own, vocabulary, length, run.machine, task.splits.train)
-    encoded = EncodedExamples([example.texts for example in asked], vocabulary, length, own.targets(asked))
+    encoded = EncodedExamples.of(own, asked, vocabulary, length)
     found = side.pushes([example.text for example in asked], encoded, PUSHED_SHOWN, PUSHED_COMPARED)
     return [[dataclasses.asdict(push) for push in one.pushed_for] for one in found]
 

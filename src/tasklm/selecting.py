@@ -55,7 +55,7 @@ def methods(settings: Select) -> tuple[str, bool]:
 def fitted(settings: Select, task: TaskData) -> Selector:
     """Returns the selector that knows the task."""
     selector = SELECTORS.get(settings.method)(settings)
-    selector.fit(task.texts("train"), [str(example.label) for example in task.splits.train])
+    selector.fit(task.texts("train"), [" ".join(task.task.classes(example.label)) for example in task.splits.train])
     return selector
 
 

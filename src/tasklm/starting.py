@@ -11,13 +11,14 @@ from tasklm.corpus.sources import find_files
 from tasklm.recipe import Recipe
 from tasklm.recipe_files import absolute, dump
 from tasklm.runs import write_text
-from tasklm.tasks.reading import read_examples, read_splits
+from tasklm.tasks.reading import read_splits
+from tasklm.tasks.texts import find_columns
 
 
 def starting_recipe(recipe: Recipe, path: Path) -> list[str]:
     """Writes the commented recipe to `path`; returns what was found."""
     data = recipe.data
-    _, columns = read_examples(Path(data.train), data)
+    columns = find_columns(Path(data.train), data)
     splits = read_splits(data)
     counts = Counter(example.label for example in splits.train)
     words = sorted(len(example.text.split()) for example in splits.train)
@@ -27,7 +28,7 @@ def starting_recipe(recipe: Recipe, path: Path) -> list[str]:
     total = sum(file.stat().st_size for file in files)
     balanced = max(counts.values()) / len(splits.train) < 1.5 / len(counts)
     sections: dict[str, dict[str, Any]] = {
-        "data": {"text_column": columns.text, "label_column": columns.label},
+        "data": {"text_column": ",".join(columns.texts), "label_column": columns.label},
         "tokens": {"length": length},
         "evaluate": {"metric": "accuracy" if balanced else "macro_f1"},
     }

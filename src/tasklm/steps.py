@@ -42,10 +42,12 @@ def read_task(run: Run) -> TaskData:
     if not data.train:
         raise DataError("there is no training file", remedy="Give one: tasklm fit TRAIN --corpus …")
     splits = read_splits(data)
-    task = TASKS.get(data.kind).from_examples(splits.train)
+    task = TASKS.get(data.kind).from_examples(splits.train, run.recipe.kind)
     files = [_content(Path(name)) for name in (data.train, data.dev, data.test) if name]
-    how = [data.text_column, data.label_column, data.dev_share, data.leaks, data.kind]
-    return TaskData(task, splits, audit_splits(splits, data), digest([files, how]))
+    how = [data.text_column, data.label_column, data.options_column, data.dev_share, data.leaks, data.kind, *sections(run.recipe, "kind")]
+    metric = run.recipe.evaluate.metric
+    metric = task.metrics[0] if metric == "auto" else task.metric(metric).name
+    return TaskData(task, splits, [*task.audit(splits), *audit_splits(splits, data)], digest([files, how]), metric)
 
 
 def _content(path: Path) -> str:
@@ -131,8 +133,7 @@ def ingredients(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> Ingr
     shape = starting_weights(Path(start)).shape_for(length) if start else shape_of(recipe.model, plan.size, len(tokens.vocabulary), length)
 
     def encoded(split: str) -> EncodedExamples:
-        examples = task.splits.named()[split]
-        return EncodedExamples([e.texts for e in examples], tokens.vocabulary, length, task.task.targets(examples))
+        return EncodedExamples.of(task.task, task.splits.named()[split], tokens.vocabulary, length)
 
     external = tokens.external if recipe.train.rho1 != 0 else None
     return Ingredients(
@@ -200,7 +201,7 @@ def train_scoring_model(run: Run, parts: Ingredients, tokens: Tokenised, plan: P
     return run.artefacts.build("scoring-model", key, build, together=True), key
 
 
-def finetune(run: Run, parts: Ingredients, stage1: Path, stage1_key: str) -> list[Path]:
+def finetune(run: Run, task: TaskData, parts: Ingredients, stage1: Path, stage1_key: str) -> list[Path]:
     """Returns the folders of the fine-tuning runs, one per seed."""
     recipe = run.recipe
     epochs = read_json(stage1 / "plan.json")["epochs"]
@@ -208,10 +209,10 @@ def finetune(run: Run, parts: Ingredients, stage1: Path, stage1_key: str) -> lis
     group = Artefacts(run.artefacts.path("stage2"), run.machine.ranks)
     folders = []
     for seed in range(1, recipe.finetune.seeds + 1):
-        key = digest([stage1_key, epochs, recipe.evaluate.metric, seed, dataclasses.asdict(settings)])
+        key = digest([stage1_key, epochs, task.metric, seed, dataclasses.asdict(settings)])
 
         def build(folder: Path, seed: int = seed) -> None:
-            how = (recipe.evaluate.metric, recipe.train.checkpoint_seconds, run.tracker)
+            how = (task.metric, recipe.train.checkpoint_seconds, run.tracker)
             run_stage2(folder, parts, settings, epochs, seed, stage1, *how)
 
         folders.append(group.build(f"seed-{seed}", key, build, together=True))

@@ -62,6 +62,7 @@ class TaskData:
     splits: Splits
     findings: list[Finding]
     key: str
+    metric: str  # that chooses the model and is reported first
 
     def texts(self, split: str) -> list[str]:
         """Returns the whole texts of a split."""

@@ -12,6 +12,7 @@ import pytest
 from tasklm.analyse.report import ReportParts, render, write_report
 from tasklm.analyse.selection import highlighted, matched_words
 from tasklm.evaluate.scores import Scores, make_row, with_verdict
+from tasklm.tasks.classify import Classify
 
 EVIL = "<script>alert('x')</script> \"&\" \x00\ud800 </p>"
 VOID = {"meta"}
@@ -57,10 +58,11 @@ def scores(text: str) -> Scores:
     random = np.random.default_rng(0)
     gold = random.integers(0, 2, 80)
     ours = np.where(random.random((3, 80)) < 0.9, gold, 1 - gold)
-    part, other = (gold, ours), (gold, np.zeros_like(ours[:1]))
+    names, mine = [str(number) for number in gold], [[str(number) for number in row] for row in ours]
+    task, part, other = Classify(["0", "1"]), (names, mine), (names, [["0"] * 80])
     rows = [
-        make_row(text, "baseline", "macro_f1", 2, dev=other, test=other, ours_test=ours),
-        make_row("TLM", "ours", "macro_f1", 2, dev=part, test=part, flops_6nd=2.79e15, flops_exact=2e15, seconds=95),
+        make_row(text, "baseline", task, "macro_f1", dev=other, test=other, ours_test=mine),
+        make_row("TLM", "ours", task, "macro_f1", dev=part, test=part, flops_6nd=2.79e15, flops_exact=2e15, seconds=95),
     ]
     return with_verdict(Scores("macro_f1", ["a", "b"], rows, {"train_examples": 1200, text: text}, seeds=3))
 

@@ -12,7 +12,7 @@ from tasklm.cli import app
 from tasklm.encoders.base import Shape
 from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.evaluate.likelihood import Scorer
-from tasklm.recipe import Hardware, Train
+from tasklm.recipe import Hardware, Kind, Train
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
@@ -35,8 +35,8 @@ def run(vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> Pat
     (out / "stage1").mkdir(parents=True)
     write_shards(out / "stage1", [sentences(400, 1)], vocabulary)
     examples = [Example((str(row["text"]),), row["label"]) for row in labelled(40, 1)]
-    task = Classify.from_examples(examples)
-    encoded = EncodedExamples([e.texts for e in examples], vocabulary, 32, task.targets(examples))
+    task = Classify.from_examples(examples, Kind())
+    encoded = EncodedExamples.of(task, examples, vocabulary, 32)
     machine = set_up(Hardware(device="cpu", precision="fp32", threads=1))
     shape = Shape(len(vocabulary), 2, 64, 2, 128, 32)
     parts = Ingredients("bert", shape, task, vocabulary, encoded, encoded, Shards.open(out / "stage1"), 32, machine)

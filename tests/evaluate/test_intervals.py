@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tasklm.evaluate import intervals
-from tasklm.evaluate.intervals import bootstrap_interval, paired_difference
-from tasklm.tasks.metrics import METRICS
+from tasklm.evaluate.intervals import statistics_of
+from tasklm.tasks.base import score
+from tasklm.tasks.scoring import class_metric
 
 
-@pytest.mark.parametrize("metric", METRICS)
+def named(numbers: np.ndarray) -> list[str]:
+    return [str(number) for number in numbers]
+
+
+def scored(metric: str, gold: np.ndarray, predicted: np.ndarray, classes: int) -> float:
+    return score(class_metric(metric, named(np.arange(classes))), named(gold), named(predicted))
+
+
+def judged(metric: str, classes: int, gold: np.ndarray, rows: np.ndarray) -> tuple[Any, np.ndarray]:
+    chosen = class_metric(metric, named(np.arange(classes)))
+    return chosen, statistics_of(chosen, named(gold), [named(row) for row in np.atleast_2d(rows)])
+
+
+def bootstrap_interval(gold: np.ndarray, predicted: np.ndarray, metric: str, classes: int, **how: Any) -> tuple[float, float]:
+    return intervals.bootstrap_interval(*judged(metric, classes, gold, predicted), **how)
+
+
+def paired_difference(gold: np.ndarray, ours: np.ndarray, other: np.ndarray, metric: str, classes: int, **how: Any) -> dict[str, float]:
+    chosen, mine = judged(metric, classes, gold, ours)
+    return intervals.paired_difference(chosen, mine, judged(metric, classes, gold, other)[1], **how)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "micro_f1", "macro_f1", "matthews"])
 def test_interval_equals_all_resamples_of_a_tiny_set(metric: str) -> None:
     gold = np.array([0, 0, 1, 2, 1])
     predicted = np.array([[0, 1, 1, 2, 0], [0, 0, 2, 2, 1]])
     every = []
     for draw in itertools.product(range(5), repeat=5):
         picked = list(draw)
-        every.append(np.mean([METRICS[metric](gold[picked], row[picked], 3) for row in predicted]))
+        every.append(np.mean([scored(metric, gold[picked], row[picked], 3) for row in predicted]))
     low, high = bootstrap_interval(gold, predicted, metric, 3, resamples=40_000, confidence=0.6, seed=3)
     assert (low, high) == pytest.approx(tuple(np.quantile(every, [0.2, 0.8])), abs=0.01)
 
@@ -30,8 +54,8 @@ def test_paired_difference_equals_all_resamples_of_a_tiny_set() -> None:
     every = []
     for draw in itertools.product(range(5), repeat=5):
         picked = list(draw)
-        score = [np.mean([METRICS["macro_f1"](gold[picked], row[picked], 2) for row in rows]) for rows in (ours, other)]
-        every.append(score[0] - score[1])
+        values = [np.mean([scored("macro_f1", gold[picked], row[picked], 2) for row in rows]) for rows in (ours, other)]
+        every.append(values[0] - values[1])
     exact = np.round(every, 12)
     result = paired_difference(gold, ours, other, "macro_f1", 2, resamples=40_000, confidence=0.6)
     assert (result["low"], result["high"]) == pytest.approx(tuple(np.quantile(exact, [0.2, 0.8])), abs=0.01)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.conftest import sentences
 from tests.encoders.samples import stir
+from tests.samples import encoded_texts
 
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.errors import RecipeError
@@ -16,7 +17,6 @@ from tasklm.evaluate.likelihood import METHODS, Scorer, log_data, windows_of
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe import Train
 from tasklm.tokens.batches import TokenBatch
-from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.language_model import LanguageModel
 
@@ -128,7 +128,7 @@ def swapped(text: str, draw: random.Random) -> str:
 
 
 def train(model: LanguageModel, texts: list[str], steps: int) -> None:
-    examples = EncodedExamples([(text,) for text in texts], model.vocabulary, LENGTH, None)
+    examples = encoded_texts([(text,) for text in texts], model.vocabulary, LENGTH)
     weights = [*model.encoder.parameters(), *model.objective.parameters()]
     optimiser = torch.optim.AdamW(weights, lr=2e-3)
     draw = torch.Generator().manual_seed(0)

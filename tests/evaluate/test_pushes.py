@@ -14,7 +14,7 @@ from tests.encoders.samples import KINDS, stir
 
 from tasklm.evaluate.explaining import ExampleSide, Pushes
 from tasklm.evaluate.pushes import PassagePushes, TaskPushes
-from tasklm.recipe import Train
+from tasklm.recipe import Kind, Train
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
@@ -35,7 +35,7 @@ def examples_of(rows: list[tuple[str, str]]) -> list[Example]:
 
 
 def encoded(examples: list[Example], task: Classify, vocabulary: Vocabulary) -> EncodedExamples:
-    return EncodedExamples([example.texts for example in examples], vocabulary, LENGTH, task.targets(examples))
+    return EncodedExamples.of(task, examples, vocabulary, LENGTH)
 
 
 def model_of(kind: str, vocabulary: Vocabulary, task: Classify) -> TaskModel:
@@ -128,7 +128,7 @@ def run(request: pytest.FixtureRequest, vocabulary: Vocabulary, tmp_path_factory
     (out / "stage1").mkdir()
     write_shards(out / "stage1", [sentences(60, 1)], vocabulary)
     examples = examples_of([(str(row["text"]), str(row["label"])) for row in labelled(40, 1)])
-    task = Classify.from_examples(examples)
+    task = Classify.from_examples(examples, Kind())
     shape = dataclasses.replace(KINDS["bert"][1], vocabulary=len(vocabulary), layers=2, dropout=0.0)
     own = encoded(examples, task, vocabulary)
     parts = Ingredients("bert", shape, task, vocabulary, own, own, Shards.open(out / "stage1"), LENGTH, MACHINE)

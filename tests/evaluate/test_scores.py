@@ -11,7 +11,7 @@ from rich.console import Console
 from sklearn.metrics import accuracy_score, f1_score
 
 from tasklm.errors import RunError
-from tasklm.evaluate.intervals import bootstrap_interval, paired_difference
+from tasklm.evaluate.intervals import bootstrap_interval, paired_difference, statistics_of
 from tasklm.evaluate.scores import (
     Row,
     Scores,
@@ -25,9 +25,22 @@ from tasklm.evaluate.scores import (
     verdict,
     with_verdict,
 )
+from tasklm.tasks.classify import Classify
 
 RANDOM = np.random.default_rng(0)
 GOLD = RANDOM.integers(0, 3, 400)
+
+
+TASK = Classify(["0", "1", "2"])
+METRIC = TASK.metric("macro_f1")
+
+
+def named(numbers: np.ndarray) -> list[str]:
+    return [str(number) for number in numbers]
+
+
+def part_of(predicted: np.ndarray) -> tuple[list[str], list[list[str]]]:
+    return named(GOLD), [named(row) for row in predicted]
 
 
 def guesses(share_right: float, seeds: int = 3) -> np.ndarray:
@@ -38,8 +51,9 @@ STRONG, MIDDLE, WEAK = guesses(0.8), guesses(0.79), guesses(0.5, seeds=1)
 
 
 def row(name: str, kind: str, predicted: np.ndarray, ours: np.ndarray, test: bool = True) -> Row:
-    part = (GOLD, predicted)
-    return make_row(name, kind, "macro_f1", 3, dev=part, test=part if test else None, ours_test=ours)  # type: ignore[arg-type]
+    part = part_of(predicted)
+    paired = part_of(ours)[1]
+    return make_row(name, kind, TASK, "macro_f1", dev=part, test=part if test else None, ours_test=paired)  # type: ignore[arg-type]
 
 
 def scores(ours: np.ndarray, *others: tuple[str, np.ndarray], test: bool = True) -> Scores:
@@ -53,18 +67,17 @@ def test_row_holds_what_the_predictions_give() -> None:
     assert made.test is not None
     assert made.test.values == pytest.approx(values)
     assert (made.test.mean, made.test.sd) == pytest.approx((statistics.mean(values), statistics.stdev(values)))
-    assert (made.test.low, made.test.high) == bootstrap_interval(GOLD, MIDDLE, "macro_f1", 3)
+    assert (made.test.low, made.test.high) == bootstrap_interval(METRIC, statistics_of(METRIC, *part_of(MIDDLE)))
     assert made.dev is not None and made.dev.low is None
     assert made.metrics["accuracy"] == pytest.approx(np.mean([accuracy_score(GOLD, seed) for seed in MIDDLE]))
-    assert made.against == paired_difference(GOLD, STRONG, MIDDLE, "macro_f1", 3)
+    assert made.against == paired_difference(METRIC, statistics_of(METRIC, *part_of(STRONG)), statistics_of(METRIC, *part_of(MIDDLE)))
 
 
 def test_metrics_come_from_dev_when_there_is_no_test() -> None:
-    empty = np.array([], dtype=int)
-    made = make_row("x", "ours", "accuracy", 3, dev=(GOLD, WEAK), test=(empty, empty[None, :]))
+    made = make_row("x", "ours", TASK, "accuracy", dev=part_of(WEAK), test=([], [[]]))
     assert made.test is None
     assert made.metrics["accuracy"] == pytest.approx(accuracy_score(GOLD, WEAK[0]))
-    assert make_row("x", "ours", "accuracy", 3).metrics == {}
+    assert make_row("x", "ours", TASK, "accuracy").metrics == {}
 
 
 def test_one_seed_has_no_spread() -> None:

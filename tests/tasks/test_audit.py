@@ -11,6 +11,7 @@ from tasklm.corpus.store import PassageStore, build_store
 from tasklm.errors import DataError
 from tasklm.recipe import Data
 from tasklm.tasks.audit import audit_corpus, audit_splits, refuse
+from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tracking import SILENT
 
@@ -43,7 +44,7 @@ def only(findings: list[Finding], check: str) -> Finding:
 
 
 def test_clean_data_is_ok_throughout() -> None:
-    findings = audit_splits(splits(), Data())
+    findings = [*Classify(["a", "b"]).audit(splits()), *audit_splits(splits(), Data())]
     assert {finding.level for finding in findings} == {"ok"}
     assert "2 labels in train: a 20, b 20; examples: train 40, dev 6, test 6" in only(findings, "labels").message
     refuse(findings)
@@ -52,7 +53,7 @@ def test_clean_data_is_ok_throughout() -> None:
 def test_imbalance_and_rare_labels() -> None:
     data = splits()
     data.train = part("train", distinct("alpha", 41), "a" * 40 + "b")
-    findings = audit_splits(data, Data())
+    findings = Classify(["a", "b"]).audit(data)
     assert "'a' has 40 times as many training examples as 'b'" in only(findings, "imbalance").message
     assert "1 of 2 labels have fewer than 5 training examples: 'b'" in only(findings, "rare labels").message
 

@@ -13,7 +13,8 @@ import pytest
 from tasklm.corpus.dedupe import text_key
 from tasklm.errors import DataError
 from tasklm.recipe import Data
-from tasklm.tasks.reading import Columns, read_examples, read_splits
+from tasklm.tasks.classify import Classify
+from tasklm.tasks.reading import read_splits
 
 
 def jsonl(path: Path, rows: list[dict[str, Any]]) -> str:
@@ -30,7 +31,7 @@ def problem(data: Data | Path, **columns: str) -> DataError:
         if isinstance(data, Data):
             read_splits(data)
         else:
-            read_examples(data, Data(**columns))
+            Classify.read(data, Data(**columns))
     assert caught.value.remedy
     return caught.value
 
@@ -42,8 +43,8 @@ def test_known_names_are_found_in_every_format(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     for name in ("a.csv", "a.tsv", "a.jsonl.gz", "a.parquet"):
-        examples, columns = read_examples(tmp_path / name, Data())
-        assert columns == Columns("Sentence", "Label")
+        examples, notes = Classify.read(tmp_path / name, Data())
+        assert notes == ["text column 'Sentence', label column 'Label'"]
         assert [(example.text, example.label) for example in examples] == [("hello there", "x"), ("good bye", "y")]
         assert examples[1].line == (3 if name in ("a.csv", "a.tsv") else 2)
         assert examples[0].file == str(tmp_path / name)
@@ -55,20 +56,20 @@ def test_other_columns_are_found_by_shape_or_named(tmp_path: Path) -> None:
     ]
     path = tmp_path / "a.jsonl"
     jsonl(path, rows)
-    assert read_examples(path, Data())[1] == Columns("what", "verdict")
-    assert read_examples(path, Data(text_column="verdict", label_column="id"))[1] == Columns("verdict", "id")
+    assert Classify.read(path, Data())[1] == ["text column 'what', label column 'verdict'"]
+    assert Classify.read(path, Data(text_column="verdict", label_column="id"))[1] == ["text column 'verdict', label column 'id'"]
     error = problem(path, label_column="verdct")
     assert "there is no column 'verdct' (did you mean 'verdict'?); the columns are 'id', 'what', 'verdict'" in str(error)
     assert "--label-column" in error.remedy
 
 
 def test_ambiguous_columns_are_not_guessed(tmp_path: Path) -> None:
-    pairs = [{"text_a": f"one statement number {i}", "text_b": f"two statement number {i}", "label": i % 2} for i in range(20)]
+    pairs = [{"one": f"one statement number {i}", "two": f"two statement number {i}", "label": i % 2} for i in range(20)]
     path = tmp_path / "a.jsonl"
     jsonl(path, pairs)
     error = problem(path)
-    assert "a.jsonl, line 1: it is not clear which column holds the text, 'text_b' or 'text_a'" in str(error)
-    assert "'text_a', 'text_b', 'label'" in error.problem
+    assert "a.jsonl, line 1: it is not clear which column holds the text, 'two' or 'one'" in str(error)
+    assert "'one', 'two', 'label'" in error.problem
     assert "--text-column" in error.remedy
     assert "data.text_column" in error.remedy
     jsonl(path, [{"text": f"some text {i}", "year": 2000 + i % 3, "month": i % 12} for i in range(60)])
@@ -91,7 +92,7 @@ def test_labels_become_names(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     values: list[Any] = [1, 1.0, "1.0", "01", True, False, 2.5, " spaced name ", "v1.0"]
     jsonl(path, [{"text": "t", "label": value} for value in values])
-    found = [example.label for example in read_examples(path, Data())[0]]
+    found = [example.label for example in Classify.read(path, Data())[0]]
     assert found == ["1", "1", "1", "01", "true", "false", "2.5", "spaced name", "v1.0"]
 
 
@@ -132,7 +133,7 @@ def test_a_folder_per_label(tmp_path: Path) -> None:
     for label, name, text in files:
         (tmp_path / "data" / label).mkdir(parents=True, exist_ok=True)
         (tmp_path / "data" / label / name).write_text(text, encoding="utf-8")
-    examples, _ = read_examples(tmp_path / "data", Data())
+    examples, _ = Classify.read(tmp_path / "data", Data())
     assert [(example.text, example.label) for example in examples] == [("dull", "neg"), ("great\nfilm", "pos")]
     assert examples[0].file.endswith("neg/1.txt")
     (tmp_path / "data" / "stray.txt").write_text("x", encoding="utf-8")
@@ -144,11 +145,11 @@ def test_a_folder_per_label(tmp_path: Path) -> None:
 def test_unlabelled_rows_all_stay(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     jsonl(path, [{"text": "a"}, {"text": ""}, {"text": "c", "label": None}])
-    examples, columns = read_examples(path, Data(), labelled=False)
+    examples, columns = Classify.read(path, Data(), labelled=False)
     assert [(example.text, example.label) for example in examples] == [("a", None), ("", None), ("c", None)]
-    assert columns == Columns("text", "")
+    assert columns == ["text column 'text'"]
     (tmp_path / "a.txt").write_text("one\ntwo\n", encoding="utf-8")
-    assert [example.text for example in read_examples(tmp_path / "a.txt", Data(), labelled=False)[0]] == ["one", "two"]
+    assert [example.text for example in Classify.read(tmp_path / "a.txt", Data(), labelled=False)[0]] == ["one", "two"]
 
 
 def test_missing_files(tmp_path: Path) -> None:
@@ -174,7 +175,7 @@ def test_a_label_that_occurs_only_in_test(tmp_path: Path) -> None:
 def test_dev_and_test_have_the_columns_of_train(tmp_path: Path) -> None:
     train = jsonl(tmp_path / "a.jsonl", many(10))
     error = problem(Data(train=train, dev=jsonl(tmp_path / "d.jsonl", [{"sentence": "x", "label": "a"}])))
-    assert "d.jsonl, line 1: there is no column 'text'; the columns are 'sentence', 'label'" in str(error)
+    assert "d.jsonl, line 1: dev is read otherwise than train: text column 'sentence'" in str(error)
 
 
 def test_the_hold_out_is_stratified_deterministic_and_keeps_equal_texts_together(tmp_path: Path) -> None:

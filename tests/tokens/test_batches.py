@@ -89,7 +89,7 @@ def test_bounds_of_pieces_shorter_than_any_text_are_kept_all_the_same() -> None:
 def test_parts_are_the_whole(parts: int) -> None:
     whole = batch_of([[1, 1, 1, 0]] * 5)
     pieces = [whole.part(number, parts) for number in range(parts)]
-    for name in ("ids", "pieces", "positions", "targets", "segments", "firsts"):
+    for name in ("ids", "pieces", "positions", "targets", "segments", "places"):
         assert torch.equal(torch.cat([getattr(piece, name) for piece in pieces]), getattr(whole, name))
     sizes = [len(piece.ids) for piece in pieces]
     assert max(sizes) - min(sizes) <= 1 and sum(sizes) == 5

@@ -16,6 +16,7 @@ from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.model import task_outputs
 from tests.conftest import sentences
 from tests.encoders.samples import stir
+from tests.samples import encoded_texts
 
 LENGTH = 64
 
@@ -24,14 +25,14 @@ def of_all_lengths(vocabulary: Vocabulary, count: int, targets: Tensor | None = 
     """Returns examples between a few tokens and more than LENGTH, which are cut."""
     draw, words = random.Random(seed), " ".join(sentences(40, seed)).split()
     texts = [(" ".join(draw.choices(words, k=min(60, 1 + int(draw.expovariate(0.1))))),) for _ in range(count)]
-    return EncodedExamples(texts, vocabulary, LENGTH, torch.arange(count) if targets is None else targets)
+    return encoded_texts(texts, vocabulary, LENGTH, torch.arange(count) if targets is None else targets)
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_example_stream_gives_each_example_once_per_epoch(vocabulary: Vocabulary, packed: bool) -> None:
     texts = [(text,) for text in sentences(23)]
-    examples = EncodedExamples(texts, vocabulary, 32, torch.arange(23))
-    stream = ExampleStream(examples, 4, seed=1, packed=packed)
+    examples = encoded_texts(texts, vocabulary, 32, torch.arange(23))
+    stream = ExampleStream(examples, 4, seed=1, one_shape=packed)
 
     def epoch() -> list[int]:
         targets = torch.cat([stream.next().targets.flatten() for _ in range(len(stream))])  # type: ignore[union-attr]
@@ -45,18 +46,18 @@ def test_example_stream_gives_each_example_once_per_epoch(vocabulary: Vocabulary
 
 def test_pairs_are_joined_and_the_longer_part_is_cut(vocabulary: Vocabulary) -> None:
     short, long = "the cat", " ".join(["cold water"] * 40)
-    row = EncodedExamples([(short, long)], vocabulary, 24, None).rows[0]
+    row = encoded_texts([(short, long)], vocabulary, 24).units[0].tokens
     kept = vocabulary.encode([short])[0]
     assert len(row) == 24 and row[0] == vocabulary.cls
     assert row[1 : 1 + len(kept)] == kept and row[1 + len(kept)] == vocabulary.sep and row[-1] == vocabulary.sep
 
 
 def test_padding_is_marked(vocabulary: Vocabulary) -> None:
-    examples = EncodedExamples([("the cat",), ("the cat likes the red ball",)], vocabulary, 64, None)
+    examples = encoded_texts([("the cat",), ("the cat likes the red ball",)], vocabulary, 64)
     batch = examples.padded(np.array([0, 1]))
     assert torch.equal(batch.pieces == 0, batch.ids == vocabulary.pad)
     assert batch.ids.shape[1] % 8 == 0
-    assert batch.targets is None and batch.firsts is None
+    assert batch.targets is None and batch.places is not None and batch.places.tolist() == [[0], [0]]
 
 
 def small_bert(vocabulary: Vocabulary) -> Bert:
@@ -69,12 +70,12 @@ def small_bert(vocabulary: Vocabulary) -> Bert:
 def test_packed_examples_read_what_padded_ones_read(vocabulary: Vocabulary) -> None:
     examples, numbers = of_all_lengths(vocabulary, 50), np.random.default_rng(0).permutation(50)[:40]
     padded, packed, bert = examples.padded(numbers), examples.packed(numbers, 5, LENGTH), small_bert(vocabulary)
-    assert packed.firsts is not None and packed.targets is not None and padded.targets is not None
+    assert packed.places is not None and packed.targets is not None and padded.targets is not None
     held = packed.targets != NONE
-    found = bert(packed)[torch.arange(len(held))[:, None], packed.firsts][held]  # (examples, width), in the order of the rows
+    found = bert(packed)[torch.arange(len(held))[:, None], packed.places][held]  # (examples, width), in the order of the rows
     back = torch.argsort(packed.targets[held])
-    wanted = bert(padded)[:, 0][torch.argsort(padded.targets)]
-    assert torch.equal(packed.targets[held][back], padded.targets.sort().values)  # each example once, NONE elsewhere
+    wanted = bert(padded)[:, 0][torch.argsort(padded.targets[:, 0])]
+    assert torch.equal(packed.targets[held][back], padded.targets.flatten().sort().values)  # each example once, NONE elsewhere
     torch.testing.assert_close(found[back], wanted, atol=1e-5, rtol=1e-5)
 
 
@@ -82,16 +83,16 @@ def test_packed_examples_read_what_padded_ones_read(vocabulary: Vocabulary) -> N
 def test_packed_rows_hold_examples_end_to_end(vocabulary: Vocabulary, length: int) -> None:
     examples, numbers = of_all_lengths(vocabulary, 60), np.arange(60)
     batch = examples.packed(numbers, 1, length)
-    assert batch.firsts is not None and batch.targets is not None
+    assert batch.places is not None and batch.targets is not None
     rows = len(batch.ids)
-    assert rows > 1 and batch.ids.shape == (rows, length) and batch.firsts.shape == batch.targets.shape == (rows, MOST)
+    assert rows > 1 and batch.ids.shape == (rows, length) and batch.places.shape == batch.targets.shape == (rows, MOST)
     for row in range(rows):
         end = 0
-        for piece, (first, number) in enumerate(zip(batch.firsts[row].tolist(), batch.targets[row].tolist(), strict=True), 1):
+        for piece, (first, number) in enumerate(zip(batch.places[row].tolist(), batch.targets[row].tolist(), strict=True), 1):
             if number == NONE:
                 assert first == 0
                 continue
-            tokens = examples.rows[number]
+            tokens = examples.units[number].tokens
             inside = slice(first, first + len(tokens))
             assert first == end and batch.ids[row, inside].tolist() == tokens
             assert (batch.pieces[row, inside] == piece).all() and batch.positions[row, inside].tolist() == list(range(len(tokens)))
@@ -103,7 +104,7 @@ def test_packed_rows_hold_examples_end_to_end(vocabulary: Vocabulary, length: in
 
 def test_no_row_holds_more_than_it_has_places(vocabulary: Vocabulary) -> None:
     count = 3 * MOST + 2
-    examples = EncodedExamples([("music",)] * count, vocabulary, 256, torch.arange(count))
+    examples = encoded_texts([("music",)] * count, vocabulary, 256, torch.arange(count))
     batch = examples.packed(np.arange(count), 1, 512)
     assert (batch.targets != NONE).sum(1).tolist() == [MOST, MOST, MOST, 2]  # type: ignore[attr-defined]
     assert batch.pieces.amax(1).tolist() == [MOST, MOST, MOST, 2]
@@ -139,13 +140,13 @@ def test_in_order_gives_every_example_padded_by_its_like(vocabulary: Vocabulary)
     numbers = np.concatenate([numbers for numbers, _ in batches])
     assert sorted(numbers.tolist()) == list(range(50)) and (np.diff(examples.lengths[numbers]) >= 0).all()
     for numbers, batch in batches:
-        assert batch.targets is not None and batch.targets.tolist() == numbers.tolist()
+        assert batch.targets is not None and batch.targets.flatten().tolist() == numbers.tolist()
         assert (batch.pieces.sum(1).numpy() == examples.lengths[numbers]).all()
 
 
 def test_packed_batches_have_one_shape_and_about_as_many_tokens(vocabulary: Vocabulary) -> None:
     examples = of_all_lengths(vocabulary, 16 * 32 * 2)
-    stream = ExampleStream(examples, 32, seed=5, packed=True)
+    stream = ExampleStream(examples, 32, seed=5, one_shape=True)
     batches = [stream.next() for _ in range(3 * len(stream))]
     assert {batch.ids.shape for batch in batches} == {(stream.rows, stream.length)}
     assert {batch.targets.shape for batch in batches} == {(stream.rows, MOST)}  # type: ignore[union-attr]
@@ -161,7 +162,7 @@ def test_packed_batches_have_one_shape_and_about_as_many_tokens(vocabulary: Voca
 def test_small_batches_have_one_shape_in_every_epoch(vocabulary: Vocabulary, count: int, batch: int) -> None:
     """Each epoch deals otherwise; a batch of more rows would be compiled anew."""
     examples = of_all_lengths(vocabulary, count)
-    stream = ExampleStream(examples, batch, seed=1, packed=True)
+    stream = ExampleStream(examples, batch, seed=1, one_shape=True)
     assert stream.rows <= batch
     assert {len(stream.next().ids) for _ in range(20 * len(stream))} == {stream.rows}
 
@@ -169,9 +170,9 @@ def test_small_batches_have_one_shape_in_every_epoch(vocabulary: Vocabulary, cou
 def test_rows_are_of_once_or_twice_the_longest_example(vocabulary: Vocabulary) -> None:
     """Of just over half a row: one a row, or three in two rows. Of a quarter: four in one, and nothing is gained."""
     for words, times in ((36, 2), (14, 1)):
-        examples = EncodedExamples([(" ".join(["cat"] * words),)] * 64, vocabulary, LENGTH, torch.arange(64))
+        examples = encoded_texts([(" ".join(["cat"] * words),)] * 64, vocabulary, LENGTH, torch.arange(64))
         assert len(set(examples.lengths)) == 1 and examples.lengths[0] == words + 2
-        assert ExampleStream(examples, 32, seed=0, packed=True).length == times * LENGTH
+        assert ExampleStream(examples, 32, seed=0, one_shape=True).length == times * LENGTH
 
 
 def test_padded_batches_hold_neighbours_in_length(vocabulary: Vocabulary) -> None:
@@ -186,13 +187,13 @@ def test_padded_batches_hold_neighbours_in_length(vocabulary: Vocabulary) -> Non
 @pytest.mark.parametrize("packed", [False, True])
 def test_example_stream_continues_where_it_was(vocabulary: Vocabulary, packed: bool) -> None:
     examples = of_all_lengths(vocabulary, 70)
-    stream = ExampleStream(examples, 4, seed=3, packed=packed)
+    stream = ExampleStream(examples, 4, seed=3, one_shape=packed)
     for _ in range(7):
         stream.next()
     state = stream.state()
     wanted = [stream.next() for _ in range(20)]
     assert stream.epoch > state["epoch"]  # the comparison crosses an epoch
-    again = ExampleStream(examples, 4, seed=3, packed=packed)
+    again = ExampleStream(examples, 4, seed=3, one_shape=packed)
     again.restore(state)
     for batch in wanted:
         found = again.next()
@@ -202,6 +203,6 @@ def test_example_stream_continues_where_it_was(vocabulary: Vocabulary, packed: b
 @pytest.mark.parametrize("packed", [False, True])
 def test_the_seed_sets_the_order(vocabulary: Vocabulary, packed: bool) -> None:
     examples = of_all_lengths(vocabulary, 40)
-    first, same, other = (ExampleStream(examples, 8, seed=seed, packed=packed).next() for seed in (1, 1, 2))
+    first, same, other = (ExampleStream(examples, 8, seed=seed, one_shape=packed).next() for seed in (1, 1, 2))
     assert torch.equal(first.ids, same.ids)
     assert first.ids.shape != other.ids.shape or not torch.equal(first.ids, other.ids)

@@ -15,11 +15,11 @@ from tokenizers import Tokenizer, models
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe import Train
 from tasklm.tokens.batches import TokenBatch
-from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.model import new_encoder
-from tasklm.train.start import Start, starting_weights, take_over, title_of
+from tasklm.train.start import Start, starting_weights, title_of
 from tests.checkpoints import MODELS, TEXTS, names_of, tokenizer_of, write_checkpoint
+from tests.samples import encoded_texts
 
 transformers = pytest.importorskip("transformers")
 LENGTH = 150  # longer than the window of ModernBERT's local layers
@@ -33,11 +33,11 @@ def joint(start: Start, objective: str = "mlm") -> tuple[Any, str]:
     encoder = new_encoder(start.encoder, shape)
     own = OBJECTIVES.get(objective)(start.encoder, shape, start.vocabulary, Train(objective=objective))
     module = SimpleNamespace(encoder=encoder.eval(), objective=own.eval())
-    return module, take_over(module, start, objective)
+    return module, start.put_into(module, objective)
 
 
 def rows(start: Start) -> TokenBatch:
-    examples = EncodedExamples([(text,) for text in (TEXTS[0], LONG, TEXTS[-1])], start.vocabulary, LENGTH, None)
+    examples = encoded_texts([(text,) for text in (TEXTS[0], LONG, TEXTS[-1])], start.vocabulary, LENGTH)
     return examples.padded(torch.arange(3).numpy())
 
 
@@ -72,7 +72,7 @@ def test_texts_become_the_same_tokens(model: str, tmp_path: Path) -> None:
     vocabulary = starting_weights(tmp_path).vocabulary
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in [*TEXTS[-20:], "Unknown words: Ωmega 😀", ""]:
-        assert EncodedExamples([(text,)], vocabulary, 512, None).rows[0] == theirs(text)["input_ids"], text
+        assert encoded_texts([(text,)], vocabulary, 512).units[0].tokens == theirs(text)["input_ids"], text
     names = names_of(model)
     assert vocabulary.specials == [theirs.convert_tokens_to_ids(names[role]) for role in ("pad", "unk", "cls", "sep", "mask")]
 

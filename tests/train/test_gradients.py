@@ -30,6 +30,7 @@ from tasklm.train.loop import step_seed
 from tasklm.train.model import new_encoder
 from tests.conftest import labelled, sentences
 from tests.encoders.samples import KINDS, stir
+from tests.samples import encoded_texts
 
 MACHINE = Machine(torch.device("cpu"), False, 1)
 TASK = Classify(["no", "yes"])
@@ -54,8 +55,7 @@ def shards_of(texts: list[str], vocabulary: Vocabulary) -> Shards:
 
 def examples_of(count: int, vocabulary: Vocabulary, seed: int = 5) -> EncodedExamples:
     rows = labelled(count, seed)
-    targets = TASK.targets([Example((str(row["text"]),), row["label"]) for row in rows])
-    return EncodedExamples([(str(row["text"]),) for row in rows], vocabulary, LENGTH, targets)
+    return EncodedExamples.of(TASK, [Example((str(row["text"]),), row["label"]) for row in rows], vocabulary, LENGTH)
 
 
 def texts_of(count: int) -> list[str]:
@@ -236,8 +236,6 @@ def test_watching_leaves_no_trace(vocabulary: Vocabulary) -> None:
 class WordsOfAClass(torch.nn.Module):
     """A head that reads the class off the language model: which class's words does it expect at the first token?"""
 
-    reads_firsts = True
-
     def __init__(self, model: JointModel, words: list[list[int]]) -> None:
         super().__init__()
         self.logits = lambda first: model.objective.logits(first, model.encoder.token)  # type: ignore[operator]
@@ -245,7 +243,7 @@ class WordsOfAClass(torch.nn.Module):
 
     def forward(self, first: Tensor) -> Tensor:
         logits = self.logits(first).log_softmax(-1)
-        return torch.stack([logits[:, words].logsumexp(1) for words in self.words], 1)
+        return torch.stack([logits[..., words].logsumexp(-1) for words in self.words], -1)
 
 
 @pytest.mark.parametrize("kind", ["bert", "modern", "albert"])
@@ -256,7 +254,7 @@ def test_passages_in_the_words_of_a_class_help_the_examples_of_that_class(kind: 
     draw_encoder(model.encoder, model.encoder.shape)  # type: ignore[arg-type]
     model.head = WordsOfAClass(model, words)
     texts = [" ".join((some * 4)[i : i + 8]) for some in (animals, things) for i in range(3)]
-    examples = EncodedExamples([("number",), ("the",)] * 2, vocabulary, LENGTH, torch.tensor([0, 0, 1, 1]))
+    examples = encoded_texts([("number",), ("the",)] * 2, vocabulary, LENGTH, [0, 0, 1, 1])
     found = in_order(scorer(model, vocabulary, texts, examples, draws=30))
     by_class = found.reshape(2, 3, 2, 2).mean((1, 3))  # (class of the passages, class of the examples)
     assert by_class[0, 0] > 0 > by_class[1, 0] and by_class[1, 1] > 0 > by_class[0, 1]

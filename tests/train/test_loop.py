@@ -10,7 +10,7 @@ import torch
 
 from tasklm.encoders.base import Shape
 from tasklm.errors import TrainingError
-from tasklm.recipe import Hardware, Train
+from tasklm.recipe import Hardware, Kind, Train
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
@@ -34,8 +34,8 @@ def parts(vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> I
     folder = tmp_path_factory.mktemp("shards")
     write_shards(folder, [sentences(60)], vocabulary)
     examples = [Example((str(row["text"]),), row["label"]) for row in labelled(40, 1)]
-    task = Classify.from_examples(examples)
-    encoded = EncodedExamples([e.texts for e in examples], vocabulary, 32, task.targets(examples))
+    task = Classify.from_examples(examples, Kind())
+    encoded = EncodedExamples.of(task, examples, vocabulary, 32)
     shape = Shape(len(vocabulary), 1, 32, 2, 64, 32, dropout=0.0)
     return Ingredients("bert", shape, task, vocabulary, encoded, encoded, Shards.open(folder), 32, MACHINE)
 
@@ -94,7 +94,7 @@ def test_internal_loss_is_the_papers_formula(parts: Ingredients) -> None:
     sums = step.compute(step.batch)
     total = sum(step.weights[name] * sums[name] / step.targets[name] for name in step.targets)
     logits = stage.module.head(stage.module.encoder(batch)[:, 0])
-    task = torch.nn.functional.cross_entropy(logits, batch.targets)
+    task = torch.nn.functional.cross_entropy(logits, batch.targets.flatten())
     language = sums["lm on task"] / step.targets["lm on task"]
     torch.testing.assert_close(total, (3.0 * language + task) / (3.0 + 1.0))
 

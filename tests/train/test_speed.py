@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tasklm.encoders.base import Shape
-from tasklm.recipe import Hardware, Train
+from tasklm.recipe import Hardware, Kind, Train
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
@@ -29,8 +29,8 @@ MACHINE = set_up(Hardware(device="cpu", precision="fp32", threads=1))
 def stage(vocabulary: Vocabulary, tmp_path: Path) -> JointStage:
     write_shards(tmp_path, [sentences(40)], vocabulary)
     examples = [Example((str(row["text"]),), row["label"]) for row in labelled(20, 1)]
-    task = Classify.from_examples(examples)
-    encoded = EncodedExamples([e.texts for e in examples], vocabulary, 32, task.targets(examples))
+    task = Classify.from_examples(examples, Kind())
+    encoded = EncodedExamples.of(task, examples, vocabulary, 32)
     shape = Shape(len(vocabulary), 1, 32, 2, 64, 32)
     parts = Ingredients("bert", shape, task, vocabulary, encoded, encoded, Shards.open(tmp_path), 32, MACHINE)
     return joint_stage(parts, Train(), rho1=2, batch=4)

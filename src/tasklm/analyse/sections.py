@@ -20,6 +20,7 @@ PUBLISHED = {  # training FLOPs as 6 × parameters × tokens, as the TLM (Yao et
     "TLM small": 2.74e18,
     "ISS small": 1.82e18,
 }
+MOST_METRICS = 3  # beside the first
 MOST_CLASSES = 25  # a larger confusion matrix cannot be read; its most frequent confusions can
 MOST_MISTAKES, MOST_FINDINGS, MOST_EXAMPLES, MOST_CONTAMINATED, MOST_SHARED = 20, 100, 5, 10, 8
 
@@ -28,7 +29,7 @@ def score_table(scores: Scores | None) -> Html:
     """Returns the table of all rows with intervals, differences and costs."""
     if scores is None or not scores.rows:
         return Html("")
-    others = [name for name in ("accuracy", "micro_f1", "macro_f1") if name != scores.metric]
+    others = [name for name in dict.fromkeys(name for row in scores.rows for name in row.metrics) if name != scores.metric][:MOST_METRICS]
     header = [
         "model",
         "dev",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tasklm.tasks.metrics import Array, checked
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,9 @@ class ClassScore:
 
 def confusion_matrix(gold: Array, predicted: Array, classes: int) -> NDArray[np.int64]:
     """Returns counts of examples, gold class in the row, predicted class in the column."""
-    gold, predicted = checked(gold, predicted, classes)
+    for name, array in (("gold", gold), ("predicted", predicted)):
+        if array.shape != gold.shape or (len(array) and (array.min() < 0 or array.max() >= classes)):
+            raise ValueError(f"{name} must be as many whole numbers from 0 to {classes - 1} as gold has")
     return np.bincount(gold * classes + predicted, minlength=classes * classes).reshape(classes, classes)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,12 @@ import torch
 from tasklm.evaluate.overlaps import Overlaps, overlaps
 from tasklm.evaluate.pushes import PassagePushes, Products, TaskPushes
 from tasklm.select.base import read_selection_texts
-from tasklm.tasks.base import Task
+from tasklm.tasks.base import Answer, Task
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.hardware import Machine
-from tasklm.train.model import TaskModel, outputs_of
+from tasklm.train.model import TaskModel, answers_of
 
 MOST_EXAMPLES = 1000  # training examples that are compared with a text …
 MOST_PASSAGES = 200  # … and selected passages: those that share its rarest words
@@ -55,7 +55,7 @@ class Explanation:
 
     text: str
     label: str
-    probability: float
+    probability: float | None  # where the kind gives one
     examples: Pushes
     passages: Pushes | None  # None where the model was trained on no selected text
 
@@ -69,24 +69,25 @@ class ExampleSide:
         self.task, self.vocabulary, self.length, self.train = task, vocabulary, length, train
         self.machine, self.gradients = machine, TaskPushes(model, task, machine)
 
-    def predicted(self, texts: Sequence[str]) -> tuple[EncodedExamples, list[dict[str, Any]]]:
+    def predicted(self, texts: Sequence[str]) -> tuple[EncodedExamples, list[Answer]]:
         """Returns the texts with what the model predicts as their targets, and its answers for people."""
-        encoded = EncodedExamples([(text,) for text in texts], self.vocabulary, self.length, None)
-        outputs = outputs_of(self.gradients.model, encoded, self.machine)
-        encoded.targets = torch.from_numpy(self.task.decode(outputs))
-        return encoded, self.task.answers(outputs)
+        asked = EncodedExamples.of(self.task, [self.task.asked(text) for text in texts], self.vocabulary, self.length)
+        answers = answers_of([self.gradients.model], self.task, asked, self.machine)
+        labelled = [replace(example, label=self.task.label_of(answer)) for example, answer in zip(asked.examples, answers, strict=True)]
+        return EncodedExamples.of(self.task, labelled, self.vocabulary, self.length), answers
 
     def pushes(self, texts: Sequence[str], asked: EncodedExamples, top: int, most: int = MOST_EXAMPLES) -> list[Pushes]:
         """Returns for each text what pushed for and against its target; `most` examples of each are candidates, for all of them."""
         shared = [overlaps(text, (example.text for example in self.train)) for text in texts]
         places = np.unique(np.concatenate([found.nearest(most) for found in shared]))
         examples = [self.train[place] for place in places]
-        encoded = EncodedExamples([e.texts for e in examples], self.vocabulary, self.length, self.task.targets(examples))
+        encoded = EncodedExamples.of(self.task, examples, self.vocabulary, self.length)
         products = self.gradients.products(asked, encoded)
 
         def shown(place: int) -> dict[str, Any]:
             example = self.train[place]
-            return {"label": str(example.label), "text": example.text, "where": f"{example.file}, line {example.line}"}
+            label = " ".join(self.task.classes(example.label))
+            return {"label": label, "text": example.text, "where": f"{example.file}, line {example.line}"}
 
         return [ranked(products, column, places, own, shown, top) for column, own in enumerate(shared)]
 

@@ -25,7 +25,6 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_matrix, diags, hstack
 from scipy.special import logsumexp, softmax
 
-from tasklm.tasks.base import Task
 from tasklm.tasks.examples import Example
 
 FOLDS = 5
@@ -137,10 +136,11 @@ def weighted(counts: csr_matrix) -> csr_matrix:
     return csr_matrix(diags(1 / np.where(lengths > 0, lengths, 1)) @ counts)
 
 
-def suspects_of(train: Sequence[Example], task: Task, features: csr_matrix) -> list[Suspect]:
+def suspects_of(train: Sequence[Example], labels: Sequence[str], features: csr_matrix) -> list[Suspect]:
     """Returns the examples for which the others speak for another label, those first whose own label they speak against most."""
-    targets = task.targets(train).numpy()
-    judged = held_out(features, targets, len(task.labels))
+    number = {label: i for i, label in enumerate(labels)}
+    targets = np.array([number[example.label] for example in train])
+    judged = held_out(features, targets, len(labels))
     scores, own = spoken_against(judged.logits, targets), self_influences(features, judged.probabilities, targets)
     heard = judged.logits.argmax(1)
     order = np.argsort(-scores, kind="stable")
@@ -150,8 +150,8 @@ def suspects_of(train: Sequence[Example], task: Task, features: csr_matrix) -> l
             train[i].file,
             train[i].line,
             train[i].text,
-            task.labels[targets[i]],
-            task.labels[int(heard[i])],
+            labels[targets[i]],
+            labels[int(heard[i])],
             float(scores[i]),
             float(own[i]),
         )

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tasklm.errors import RunError
 from tasklm.evaluate.likelihood import windows_of
 from tasklm.objectives.base import TwoHalves
 from tasklm.tasks.base import Task
@@ -55,6 +56,9 @@ class TaskPushes:
 
     def products(self, asked: EncodedExamples, examples: EncodedExamples) -> Products:
         """Returns the products of the examples' gradients with those of the texts asked about; all have targets."""
+        for given in (asked, examples):
+            if len(given.units) != len(given.examples):
+                raise RunError("explanations compare examples that are one row each; those of this task are several. Use predict.")
         held = self._gradients(asked)
         found = np.zeros((len(examples), len(asked)))
         squares = np.zeros(len(examples))

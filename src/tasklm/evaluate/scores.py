@@ -13,11 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from tasklm.errors import RunError
-from tasklm.evaluate.intervals import bootstrap_interval, mean_score, paired_difference
-from tasklm.tasks.metrics import METRICS, Array
+from tasklm.evaluate.intervals import bootstrap_interval, paired_difference, per_seed, statistics_of
+from tasklm.tasks.base import Label, Task
 
 Kind = Literal["ours", "ablation", "baseline"]
-Predicted = tuple[Array, Array]  # gold (n) and predictions (seeds × n), as class numbers
+Predicted = tuple[Sequence[Label], Sequence[Sequence[Label]]]  # gold labels, and the predicted ones of every seed
+METRIC_NAMES = {
+    "macro_f1": "macro-F1", "micro_f1": "micro-F1", "weighted_f1": "weighted F1", "f1": "F1", "matthews": "Matthews correlation",
+    "entity_f1": "entity F1", "answer_f1": "F1", "exact_match": "exact match", "uas": "UAS", "las": "LAS",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -78,12 +82,12 @@ def spread(values: Sequence[float], interval: tuple[float, float] | None = None)
 def make_row(
     name: str,
     kind: Kind,
+    task: Task,
     metric: str,
-    classes: int,
     *,
     dev: Predicted | None = None,
     test: Predicted | None = None,
-    ours_test: Array | None = None,
+    ours_test: Sequence[Sequence[Label]] | None = None,
     resamples: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
@@ -94,19 +98,22 @@ def make_row(
     selected_passages: int = 0,
     selected_tokens: int = 0,
 ) -> Row:
-    """Returns the row of (gold, predictions: seeds × n) on dev and test; `ours_test` (seeds × n) is paired with it."""
-    dev = dev if dev is not None and len(dev[0]) else None
-    test = test if test is not None and len(test[0]) else None
-    on_dev = spread(_per_seed(dev, metric, classes)) if dev is not None else None
-    on_test, against = None, None
-    if test is not None:
-        gold, predicted = test
-        interval = bootstrap_interval(gold, predicted, metric, classes, resamples, confidence, seed)
-        on_test = spread(_per_seed(test, metric, classes), interval)
+    """Returns the row of the predictions on dev and test; `ours_test`, those of our model, are paired with them."""
+    chosen = task.metric(metric)
+    on_dev, on_test, against = None, None, None
+    if dev is not None and len(dev[0]):
+        on_dev = spread(per_seed(chosen, statistics_of(chosen, *dev)))
+    if test is not None and len(test[0]):
+        statistics = statistics_of(chosen, *test)
+        on_test = spread(per_seed(chosen, statistics), bootstrap_interval(chosen, statistics, resamples, confidence, seed))
         if ours_test is not None and kind != "ours":
-            against = paired_difference(gold, ours_test, predicted, metric, classes, resamples, confidence, seed)
-    shown = test if test is not None else dev
-    metrics = {} if shown is None else {other: mean_score(shown[0], shown[1], other, classes) for other in METRICS}
+            against = paired_difference(chosen, statistics_of(chosen, test[0], ours_test), statistics, resamples, confidence, seed)
+    shown = test if on_test is not None else dev if on_dev is not None else None
+    metrics = {}
+    for other in task.metrics if shown is not None else ():
+        assert shown is not None
+        also = task.metric(other)
+        metrics[other] = float(np.mean(per_seed(also, statistics_of(also, *shown))))
     return Row(
         name,
         kind,
@@ -185,7 +192,7 @@ def table(scores: Scores) -> Table:
 
 def metric_name(metric: str) -> str:
     """Returns the metric as people write it."""
-    return {"macro_f1": "macro-F1", "micro_f1": "micro-F1"}.get(metric, metric)
+    return METRIC_NAMES.get(metric, metric.replace("_", " "))
 
 
 def spread_text(value: Spread | None) -> str:
@@ -239,11 +246,6 @@ def from_dict(values: Mapping[str, Any]) -> Scores:
 
 def _read_spread(values: Mapping[str, Any] | None) -> Spread | None:
     return None if values is None else Spread(**values)
-
-
-def _per_seed(part: Predicted, metric: str, classes: int) -> list[float]:
-    gold, predicted = part
-    return [METRICS[metric](gold, row, classes) for row in np.atleast_2d(predicted)]
 
 
 def _sureness(against: Mapping[str, float] | None, level: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tasklm.errors import RunError
@@ -9,6 +10,7 @@ from tasklm.evaluate.explaining import ExampleSide, Explanation, PassageSide
 from tasklm.recipe import Hardware
 from tasklm.recipe_files import load
 from tasklm.serve.predictor import Predictor
+from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example
 from tasklm.tasks.reading import read_splits
 
@@ -35,10 +37,11 @@ def model_of(run: Path) -> Predictor:
     return Predictor(run / "model", Hardware(precision="fp32", threads=load(run / "recipe.toml").hardware.threads))
 
 
-def training_examples(run: Path, labels: list[str]) -> list[Example]:
-    """Returns the examples that a run was trained on, read again from its files; `labels` are those of its model."""
-    train = read_splits(load(run / "recipe.toml").data).train
-    if sorted({str(example.label) for example in train}) != sorted(labels):
+def training_examples(run: Path, task: Task) -> list[Example]:
+    """Returns the examples that a run was trained on, read again from its files; `task` is that of its model."""
+    recipe = load(run / "recipe.toml")
+    train = read_splits(recipe.data).train
+    if TASKS.get(task.kind).from_examples(train, recipe.kind).labels != task.labels:
         problem = f"the labels of {train[0].file} are not those of the model in {run}: the file has changed since"
         raise RunError(f"{problem}. Put the old file back, or train again: tasklm report {run}")
     return train
@@ -51,7 +54,7 @@ class Explainer:
         self.run = run_of(where)
         recipe = load(self.run / "recipe.toml")
         model = model_of(self.run)
-        train = training_examples(self.run, model.labels)
+        train = training_examples(self.run, model.task)
         self.examples = ExampleSide(model.model, model.task, model.vocabulary, model.config["length"], model.machine, train)
         trained_on_text = recipe.train.rho1 != 0 and (self.run / "selected" / "selected.parquet").exists()
         self.passages = PassageSide(self.run, model.task, model.machine.device) if trained_on_text else None
@@ -61,4 +64,6 @@ class Explainer:
         asked, (answer,) = self.examples.predicted([text])
         (examples,) = self.examples.pushes([text], asked, top)
         passages = None if self.passages is None else self.passages.pushes(text, asked, top)
-        return Explanation(text, answer["label"], answer["probabilities"][answer["label"]], examples, passages)
+        task = self.examples.task
+        label = " ".join(task.classes(task.label_of(answer))) or json.dumps(answer, ensure_ascii=False)
+        return Explanation(text, label, answer.get("probabilities", {}).get(answer.get("label")), examples, passages)

@@ -6,22 +6,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from tasklm.corpus.tables import TABLES, kind_of, read_lines
+from tasklm.corpus.sources import PLAIN
+from tasklm.corpus.tables import kind_of, read_lines
 from tasklm.recipe import Data
-from tasklm.tasks.reading import read_examples
+from tasklm.tasks.base import TASKS, Task
+from tasklm.tasks.examples import Example
 
 
-def texts_of(what: str, text_column: str, stdin: TextIO) -> Iterator[str]:
-    """Yields texts: of standard input by the line for "-", of a file if there is one, else `what` itself."""
+def examples_of(what: str, task: Task, data: Data, stdin: TextIO) -> Iterator[Example]:
+    """Yields examples: texts of standard input by the line for "-", those of a file if there is one, else `what` itself."""
     if what == "-":
-        yield from (line.rstrip("\n") for line in stdin if line.strip())
+        yield from (task.asked(line.rstrip("\n")) for line in stdin if line.strip())
     elif not _is_file(what):
-        yield what
-    elif kind_of(Path(what)) not in TABLES:
-        yield from (line.rstrip("\r\n") for line in read_lines(Path(what)) if line.strip())
+        yield task.asked(what)
+    elif kind_of(Path(what)) in PLAIN:
+        yield from (task.asked(line.rstrip("\r\n")) for line in read_lines(Path(what)) if line.strip())
     else:
-        examples, _ = read_examples(Path(what), Data(text_column=text_column), labelled=False)
-        yield from (example.text for example in examples)
+        yield from TASKS.get(task.kind).read(Path(what), data, labelled=False)[0]
 
 
 def _is_file(what: str) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from tasklm.recipe import Hardware
+from tasklm.tasks.base import Answer
+from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.hardware import set_up
-from tasklm.train.model import load_model, outputs_of
+from tasklm.train.model import answers_of, load_model
 
 AT_ONCE = 1024  # texts held in memory at a time
 
@@ -28,15 +29,16 @@ class Predictor:
         """Returns the class names."""
         return self.task.labels
 
-    def answers(self, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """Returns an answer per text, in order."""
-        if not texts:
+    def answers(self, given: Sequence[str | Example]) -> list[Answer]:
+        """Returns an answer per text or example, in order."""
+        if not given:
             return []
-        encoded = EncodedExamples([(text,) for text in texts], self.vocabulary, self.config["length"], None)
-        return self.task.answers(outputs_of(self.model, encoded, self.machine))
+        examples = [self.task.asked(one) if isinstance(one, str) else one for one in given]
+        encoded = EncodedExamples.of(self.task, examples, self.vocabulary, self.config["length"])
+        return answers_of([self.model], self.task, encoded, self.machine)
 
-    def stream(self, texts: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yields (text, answer) for any number of texts, a block at a time."""
-        source = iter(texts)
+    def stream(self, examples: Iterable[Example]) -> Iterator[tuple[Example, Answer]]:
+        """Yields (example, answer) for any number of examples, a block at a time."""
+        source = iter(examples)
         while block := list(islice(source, AT_ONCE)):
             yield from zip(block, self.answers(block), strict=True)

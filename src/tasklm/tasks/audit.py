@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
@@ -16,7 +16,6 @@ from tasklm.errors import DataError
 from tasklm.recipe import Data
 from tasklm.tasks.examples import Example, Finding, Splits
 
-FEW = 5  # examples of a label
 LONG_WORDS = 400  # about 512 tokens
 ALIKE = 0.8  # near duplicates: Jaccard similarity of runs of words
 _MOST_COMPARED = 200_000  # examples compared for near duplicates
@@ -40,7 +39,6 @@ def refuse(findings: Sequence[Finding]) -> None:
 def audit_splits(splits: Splits, data: Data) -> list[Finding]:
     """Returns what the checks of the labelled data found, in the order of the checks, "ok" where all is well."""
     return [
-        *_labels(splits),
         _empty(splits),
         _long(splits),
         _encoding(splits),
@@ -58,37 +56,6 @@ def _show(example: Example, note: str = "") -> str:
 
 def _warning(check: str, message: str, examples: Iterable[str] = ()) -> Finding:
     return Finding("warning", check, message, tuple(islice(examples, _SHOWN)))
-
-
-def _labels(splits: Splits) -> list[Finding]:
-    counts = Counter(str(example.label) for example in splits.train)
-    ordered = counts.most_common()
-    told = ", ".join(f"{label} {count:,}" for label, count in ordered[:10]) + (" …" if len(ordered) > 10 else "")
-    sizes = ", ".join(f"{name} {len(part):,}" for name, part in splits.named().items())
-    findings = [Finding("ok", "labels", f"{len(ordered)} labels in train: {told}; examples: {sizes}.")]
-    most, least = ordered[0], ordered[-1]
-    if most[1] >= 10 * least[1]:
-        findings.append(
-            _warning(
-                "imbalance",
-                (
-                    f"{most[0]!r} has {most[1] / least[1]:.0f} times as many training examples as {least[0]!r}. "
-                    'Prefer evaluate.metric = "macro_f1", or add examples of the rare labels.'
-                ),
-            )
-        )
-    few = [label for label, count in ordered if count < FEW]
-    if few:
-        findings.append(
-            _warning(
-                "rare labels",
-                (
-                    f"{len(few)} of {len(ordered)} labels have fewer than {FEW} training examples: "
-                    f"{', '.join(map(repr, few[:10]))}. Add examples, or merge or remove these labels."
-                ),
-            )
-        )
-    return findings
 
 
 def _empty(splits: Splits) -> Finding:

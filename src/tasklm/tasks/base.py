@@ -74,8 +74,8 @@ class Task(Protocol):
     """One data set's task: what its kind and its training examples say."""
 
     kind: ClassVar[str]
-    metrics: ClassVar[tuple[str, ...]]  # names; the first is the default
-    packs: ClassVar[bool]  # whether examples may share a row: heads that look at each place by itself
+    metrics: tuple[str, ...]  # names; the first is the default
+    packs: bool  # whether examples may share a row: heads that look at each place by itself
     labels: list[str]  # names of classes; empty where the kind has none
     together: int  # units that are answered as one, next to one another: the options of a choice; else 1
     outputs: int  # numbers that the head gives for a place, for counting FLOPs
@@ -88,6 +88,10 @@ class Task(Protocol):
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Task:
         """Returns the task that training examples describe."""
+        ...
+
+    def asked(self, text: str) -> Example:
+        """Returns the example that a text by itself asks about; raises DataError, which names the columns, where it takes more."""
         ...
 
     @classmethod
@@ -143,9 +147,17 @@ class Task(Protocol):
         """Returns the named metric; raises RecipeError, which names those that the kind has, for others."""
         ...
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]]) -> dict[str, dict[str, list[Label]]]:
-        """Returns cheap predictions: name of the baseline → split → a label per example. `held` has dev and, where given, test."""
+    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
+        """Returns cheap predictions: name of the baseline → split → a label per example.
+
+        `held` has dev, by whose metric a baseline may choose its strength, and, where given, test.
+        """
         ...
+
+
+def score(metric: Metric, gold: Sequence[Label], predicted: Sequence[Label]) -> float:
+    """Returns a metric of predicted labels."""
+    return float(metric.value(metric.statistics(gold, predicted).sum(0)))
 
 
 TASKS: Registry[type[Task]] = Registry("kind of task", "tasklm.tasks")

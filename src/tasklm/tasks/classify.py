@@ -1,9 +1,11 @@
-"""One text → one class, with cross-entropy."""
+"""One text, or a pair of texts → one class, with cross-entropy."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,15 +13,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasklm.errors import DataError
-from tasklm.tasks.base import TASKS
-from tasklm.tasks.examples import Example
-from tasklm.tasks.metrics import METRICS
+from tasklm.recipe import Data, Kind
+from tasklm.tasks.base import NONE, TASKS, Answer, Label, Metric, Tokeniser, Unit
+from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.linear import majority, tfidf_linear
+from tasklm.tasks.scoring import class_metric
+from tasklm.tasks.text_files import read_folder
+from tasklm.tasks.texts import encode_examples, label_name, read_text_examples
+
+FEW = 5  # examples of a label
 
 
 class ClassHead(nn.Module):
     """Reads the first token: Linear, GELU, Linear (TLM section 3)."""
-
-    reads_firsts = True
 
     def __init__(self, width: int, classes: int, dropout: float) -> None:
         super().__init__()
@@ -30,9 +36,9 @@ class ClassHead(nn.Module):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, first: Tensor) -> Tensor:
-        """Returns logits (examples, classes) from the states of first tokens (examples, width)."""
-        logits: Tensor = self.out(self.dropout(functional.gelu(self.dense(self.dropout(first)))))
+    def forward(self, states: Tensor) -> Tensor:
+        """Returns logits (…, classes) from states (…, width)."""
+        logits: Tensor = self.out(self.dropout(functional.gelu(self.dense(self.dropout(states)))))
         return logits
 
 
@@ -40,49 +46,101 @@ class ClassHead(nn.Module):
 class Classify:
     """Single-label classification; labels are texts, in the order of their first letter."""
 
-    kind = "classify"
+    kind: ClassVar[str] = "classify"
+    metrics: tuple[str, ...] = ("macro_f1", "micro_f1", "accuracy", "weighted_f1", "matthews")
+    packs = True
 
     def __init__(self, labels: Sequence[str]) -> None:
-        self.labels = list(labels)
+        self.labels, self.together, self.outputs = list(labels), 1, len(labels)
         self._number = {label: i for i, label in enumerate(self.labels)}
+        if len(self.labels) == 2:
+            self.metrics = (*self.metrics, "f1")  # of the second class
 
     @classmethod
-    def from_examples(cls, train: Sequence[Example]) -> Classify:
+    def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
+        return read_folder(path, labelled) if path.is_dir() else read_text_examples(path, data, labelled, label_name)
+
+    @classmethod
+    def from_examples(cls, train: Sequence[Example], settings: Kind) -> Classify:
         return cls(sorted({str(example.label) for example in train}))
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Classify:
+    def from_dict(cls, values: Mapping[str, Any]) -> Classify:
         return cls([str(label) for label in values["labels"]])
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "labels": self.labels}
 
-    def targets(self, examples: Sequence[Example]) -> Tensor:
-        for example in examples:
-            if example.label not in self._number:
-                raise DataError(
-                    f"the label {example.label!r} does not occur in train",
-                    file=example.file,
-                    line=example.line,
-                    remedy="Add training examples of it, or take the row out.",
-                )
-        return torch.tensor([self._number[example.label] for example in examples], dtype=torch.long)
+    def asked(self, text: str) -> Example:
+        return Example((text,), None)
+
+    def audit(self, splits: Splits) -> list[Finding]:
+        counts = Counter(str(example.label) for example in splits.train)
+        ordered = counts.most_common()
+        told = ", ".join(f"{label} {count:,}" for label, count in ordered[:10]) + (" …" if len(ordered) > 10 else "")
+        findings = [Finding("ok", "labels", f"{len(ordered)} labels in train: {told}; examples: {splits.sizes()}.")]
+        most, least = ordered[0], ordered[-1]
+        if most[1] >= 10 * least[1]:
+            times = f"{most[0]!r} has {most[1] / least[1]:.0f} times as many training examples as {least[0]!r}"
+            advice = 'Prefer evaluate.metric = "macro_f1", or add examples of the rare labels.'
+            findings.append(Finding("warning", "imbalance", f"{times}. {advice}"))
+        few = [label for label, count in ordered if count < FEW]
+        if few:
+            told = f"{len(few)} of {len(ordered)} labels have fewer than {FEW} training examples: {', '.join(map(repr, few[:10]))}"
+            findings.append(Finding("warning", "rare labels", f"{told}. Add examples, or merge or remove these labels."))
+        return findings
+
+    def classes(self, label: Label) -> list[str]:
+        return [str(label)]
+
+    def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
+        units = encode_examples(examples, tokeniser, length)
+        for unit, example in zip(units, examples, strict=True):
+            unit.targets = None if example.label is None else self._target(example)
+        return units
+
+    def _target(self, example: Example) -> np.ndarray:
+        if example.label not in self._number:
+            raise DataError(
+                f"the label {example.label!r} does not occur in train",
+                file=example.file,
+                line=example.line,
+                remedy="Add training examples of it, or take the row out.",
+            )
+        return np.array([self._number[example.label]], np.int64)
 
     def head(self, width: int, dropout: float) -> nn.Module:
         return ClassHead(width, len(self.labels), dropout)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return functional.cross_entropy(outputs.float(), targets.flatten(), reduction="sum")
+        return functional.cross_entropy(outputs.float().flatten(0, -2), targets.flatten(), reduction="sum", ignore_index=NONE)
 
-    def decode(self, outputs: Tensor) -> np.ndarray:
-        return np.asarray(outputs.argmax(-1).cpu().numpy())
+    def count(self, targets: Tensor) -> int:
+        return int((targets != NONE).sum())
 
-    def answers(self, outputs: Tensor) -> list[dict[str, Any]]:
-        probabilities = outputs.float().softmax(-1).cpu().numpy()
+    def keep(self, outputs: np.ndarray) -> np.ndarray:
+        first: np.ndarray = outputs[0]
+        return first
+
+    def tuned(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> Classify:
+        return self
+
+    def answers(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> list[Answer]:
+        probabilities = torch.from_numpy(np.stack(kept)).softmax(-1).numpy() if kept else np.zeros((0, len(self.labels)))
         return [
             {"label": self.labels[int(row.argmax())], "probabilities": dict(zip(self.labels, map(float, row), strict=True))}
             for row in probabilities
         ]
 
-    def score(self, metric: str, gold: np.ndarray, predicted: np.ndarray) -> float:
-        return METRICS[metric](gold, predicted, len(self.labels))
+    def label_of(self, answer: Answer) -> str:
+        return str(answer["label"])
+
+    def metric(self, name: str) -> Metric:
+        return class_metric(name, self.labels)
+
+    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
+        linear = tfidf_linear(train, held["dev"], held.get("test", []), self.metric(metric))
+        return {
+            "majority": {split: majority(train, examples) for split, examples in held.items()},
+            "TF-IDF + linear": {"dev": linear.dev, "test": linear.test},
+        }

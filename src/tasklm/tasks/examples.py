@@ -45,3 +45,7 @@ class Splits:
     def named(self) -> dict[str, list[Example]]:
         """Returns the splits that have examples, by name."""
         return {name: part for name, part in (("train", self.train), ("dev", self.dev), ("test", self.test)) if part}
+
+    def sizes(self) -> str:
+        """Returns how many examples the splits have, in words."""
+        return ", ".join(f"{name} {len(part):,}" for name, part in self.named().items())

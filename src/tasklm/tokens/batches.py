@@ -25,19 +25,21 @@ class TokenBatch:
     ids: Tensor  # (rows, length) int64
     pieces: Tensor  # (rows, length) int64
     positions: Tensor  # (rows, length) int64
-    targets: Tensor | None = None  # (rows, …), or (rows, places, …) where `firsts` is given: the task's targets, for task batches
+    targets: Tensor | None = None  # (rows, places, …): the task's targets, for task batches; NONE where there is none
     segments: Tensor | None = None  # (rows, length) int64: 0 or 1 in pairs of texts; None: all 0
-    firsts: Tensor | None = None  # (rows, places) int64: columns where examples begin; None: one example a row, at column 0
+    places: Tensor | None = None  # (rows, places) int64: columns that the task's head reads, for task batches; 0 where there is none
     bounds: Tensor | None = None  # (pieces + 1,) int32: where pieces begin in the flattened batch, and its end; None: not counted
     longest: int = 0  # tokens that the longest piece may have; 0: as many as a row
     direction: int = 0  # which tokens of its piece a token sees beside itself: those before it (1), those after it (−1), or all
     tiles: Tensor | None = None  # (tiles + 1,) int32: where tiles of whole pieces begin in the flattened batch, and its end
+    together: int = 1  # rows next to one another that are answered as one, and stay in one micro-batch
 
-    def first_places(self) -> Tensor:
-        """Returns where examples begin in the flattened batch, (rows,) or (rows · places,)."""
+    def flat_places(self) -> Tensor:
+        """Returns the places that the head reads in the flattened batch, (rows · places,)."""
+        assert self.places is not None
         rows, length = self.ids.shape
         starts = torch.arange(0, rows * length, length, device=self.ids.device)
-        return starts if self.firsts is None else (starts[:, None] + self.firsts).flatten()
+        return (starts[:, None] + self.places).flatten()
 
     def to(self, device: torch.device) -> TokenBatch:
         """Returns the batch on a device."""
@@ -53,7 +55,9 @@ class TokenBatch:
         Bounds and tiles are counted after cutting, not before.
         """
         assert self.bounds is None and self.tiles is None
-        return self._each(lambda tensor: tensor.tensor_split(parts)[number])
+        ends = self.together * np.array([len(part) for part in np.array_split(np.arange(len(self.ids) // self.together), parts)]).cumsum()
+        first, last = int(ends[number - 1]) if number else 0, int(ends[number])
+        return self._each(lambda tensor: tensor[first:last])
 
     @property
     def tiled(self) -> bool:
@@ -88,10 +92,10 @@ def shuffled(count: int, *seed: int) -> np.ndarray:
     return np.random.default_rng(seed).permutation(count)
 
 
-def padded_rows(rows: Sequence[Sequence[int] | np.ndarray], pad: int, multiple: int = 1) -> TokenBatch:
-    """Returns rows of tokens, each a piece of its own, padded to the longest (rounded up to a multiple)."""
+def padded_rows(rows: Sequence[Sequence[int] | np.ndarray], pad: int, multiple: int = 1, length: int = 0) -> TokenBatch:
+    """Returns rows of tokens, each a piece of its own, padded to `length`, or else to the longest (rounded up to a multiple)."""
     sizes = np.array([len(row) for row in rows])
-    longest = -(-int(sizes.max()) // multiple) * multiple
+    longest = length or -(-int(sizes.max()) // multiple) * multiple
     ids = np.full((len(rows), longest), pad, np.int64)
     for number, row in enumerate(rows):
         ids[number, : len(row)] = row

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from tasklm.tasks.base import NONE, Task, Unit
+from tasklm.tasks.examples import Example
 from tasklm.tokens.batches import TokenBatch, padded_rows, shuffled
-from tasklm.tokens.masking import NONE
 from tasklm.tokens.packing import first_fit
 from tasklm.tokens.tokenizer import Vocabulary
 
@@ -22,77 +22,107 @@ LONG_ROW = 1.04  # cost of a token in a packed row of twice the longest example,
 
 
 class EncodedExamples:
-    """Task examples as tokens ([CLS] text [SEP], cut to `length`) with their targets."""
+    """Task examples as units: rows of tokens, the places that the head reads, and the targets there.
 
-    def __init__(self, texts: Sequence[Sequence[str]], vocabulary: Vocabulary, length: int, targets: Tensor | None) -> None:
-        self.vocabulary, self.targets, self.length = vocabulary, targets, length
-        self.rows = [_join(vocabulary, parts, length) for parts in texts]
-        self.lengths = np.array([len(row) for row in self.rows], np.int64)
+    Units next to one another that are answered as one (the options of a choice) make a group; a batch is made of whole groups.
+    """
+
+    def __init__(self, examples: Sequence[Example], units: Sequence[Unit], vocabulary: Vocabulary, length: int, together: int = 1) -> None:
+        self.examples, self.units, self.vocabulary, self.length, self.together = examples, units, vocabulary, length, together
+        sizes = np.array([len(unit.tokens) for unit in units], np.int64)
+        self.lengths = sizes.reshape(-1, together).max(1, initial=1)  # of the groups: that of their longest unit
+        self.most_places = max((len(unit.places) for unit in units), default=1)
+        self.pairs = any(unit.second for unit in units)
+
+    @classmethod
+    def of(cls, task: Task, examples: Sequence[Example], vocabulary: Vocabulary, length: int) -> EncodedExamples:
+        """Returns examples as their task encodes them."""
+        return cls(examples, task.encode(examples, vocabulary, length), vocabulary, length, task.together)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.lengths)
 
-    def padded(self, numbers: np.ndarray) -> TokenBatch:
-        """Returns some examples, one a row, padded to the longest of them (rounded up to a multiple of 8)."""
-        targets = None if self.targets is None else self.targets[torch.from_numpy(np.asarray(numbers))]
-        return replace(padded_rows([self.rows[number] for number in numbers], self.vocabulary.pad, 8), targets=targets)
+    def numbers_of(self, groups: np.ndarray) -> list[int]:
+        """Returns the numbers of the units of some groups."""
+        return (np.asarray(groups)[:, None] * self.together + np.arange(self.together)).flatten().tolist()
+
+    def padded(self, groups: np.ndarray, shape: tuple[int, int, int] | None = None) -> TokenBatch:
+        """Returns the units of some groups, one a row, padded to the longest of them (rounded up to a multiple of 8).
+
+        Or all batches have one shape: groups, tokens, places. Rows of padding then fill up the last batch.
+        """
+        units = [self.units[number] for number in self.numbers_of(groups)]
+        if shape is None:
+            batch, places = padded_rows([unit.tokens for unit in units], self.vocabulary.pad, 8), max(len(unit.places) for unit in units)
+        else:
+            units += [Unit([], [], None)] * (shape[0] * self.together - len(units))
+            batch, places = padded_rows([unit.tokens for unit in units], self.vocabulary.pad, length=shape[1]), shape[2]
+        read, wanted = np.zeros((len(units), places), np.int64), self._no_targets((len(units), places))
+        for row, unit in enumerate(units):
+            read[row, : len(unit.places)] = unit.places
+            if wanted is not None and unit.targets is not None:
+                wanted[row, : len(unit.places)] = unit.targets
+        segments = None
+        if self.pairs:
+            columns = np.arange(batch.ids.shape[1])
+            seconds = np.array([unit.second or len(columns) for unit in units])
+            segments = torch.from_numpy(((columns >= seconds[:, None]) & (batch.pieces.numpy() > 0)).astype(np.int64))
+        targets = None if wanted is None else torch.from_numpy(wanted)
+        return replace(batch, targets=targets, segments=segments, places=torch.from_numpy(read), together=self.together)
+
+    def _no_targets(self, places: tuple[int, int]) -> np.ndarray | None:
+        """Returns targets of which there are none yet, or None where the examples are not labelled."""
+        known = next((unit.targets for unit in self.units if unit.targets is not None), None)
+        return None if known is None else np.full((*places, *known.shape[1:]), NONE, known.dtype)
 
     def packed(self, numbers: np.ndarray, rows: int, length: int) -> TokenBatch:
-        """Returns some examples laid end to end in `rows` rows of `length` (more if they do not fit), each a piece of its own."""
+        """Returns some units laid end to end in `rows` rows of `length` (more if they do not fit), each a piece of its own."""
         where = first_fit(self.lengths[numbers], length, MOST)
         rows = max(rows, int(where.max()) + 1)
-        grid, places = (rows, length), (rows, MOST)
+        grid, places = (rows, length), (rows, MOST if self.most_places == 1 else length)
         ids, pieces, positions = np.full(grid, self.vocabulary.pad, np.int64), np.zeros(grid, np.int64), np.zeros(grid, np.int64)
-        firsts, held, filled = np.zeros(places, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-        source = np.full(places, -1, np.int64)
+        segments = np.zeros(grid, np.int64) if self.pairs else None
+        read, wanted = np.zeros(places, np.int64), self._no_targets(places)
+        filled, held, asked = (np.zeros(rows, np.int64) for _ in range(3))
         for number, row in zip(numbers, where, strict=True):
-            start, size = filled[row], self.lengths[number]
-            ids[row, start : start + size] = self.rows[number]
-            positions[row, start : start + size] = np.arange(size)
-            firsts[row, held[row]], source[row, held[row]] = start, number
-            filled[row] += size
+            unit, start = self.units[number], filled[row]
+            here = slice(start, start + len(unit.tokens))
             held[row] += 1
-            pieces[row, start : start + size] = held[row]
-        targets = None
-        if self.targets is not None:
-            targets = self.targets[torch.from_numpy(np.maximum(source, 0))]
-            targets[torch.from_numpy(source < 0)] = NONE
-        ids_, pieces_, positions_, firsts_ = (torch.from_numpy(array) for array in (ids, pieces, positions, firsts))
-        return TokenBatch(ids_, pieces_, positions_, targets, firsts=firsts_, longest=self.length)
+            ids[row, here], pieces[row, here], positions[row, here] = unit.tokens, held[row], np.arange(len(unit.tokens))
+            if segments is not None and unit.second:
+                segments[row, start + unit.second : here.stop] = 1
+            there = slice(asked[row], asked[row] + len(unit.places))
+            read[row, there] = start + np.asarray(unit.places)
+            if wanted is not None and unit.targets is not None:
+                wanted[row, there] = unit.targets
+            filled[row], asked[row] = here.stop, there.stop
+        ids_, pieces_, positions_, read_ = (torch.from_numpy(array) for array in (ids, pieces, positions, read))
+        targets_ = None if wanted is None else torch.from_numpy(wanted)
+        segments_ = None if segments is None else torch.from_numpy(segments)
+        return TokenBatch(ids_, pieces_, positions_, targets_, segments_, places=read_, longest=self.length)
 
     def in_order(self, batch: int) -> Iterator[tuple[np.ndarray, TokenBatch]]:
-        """Yields every example once, padded, sorted by length, with the numbers of the examples."""
+        """Yields every group once, padded, sorted by length, with the numbers of the groups."""
         order = np.argsort(self.lengths, kind="stable")
         for start in range(0, len(order), batch):
             yield order[start : start + batch], self.padded(order[start : start + batch])
 
 
-def _join(vocabulary: Vocabulary, parts: Sequence[str], length: int) -> list[int]:
-    """Returns [CLS] a [SEP] b [SEP] … cut to `length`; the longest part is cut first."""
-    encoded = vocabulary.encode(parts)
-    while sum(map(len, encoded)) > length - 1 - len(encoded):
-        longest = max(encoded, key=len)
-        excess = sum(map(len, encoded)) - (length - 1 - len(encoded))
-        del longest[max(1, len(longest) - excess) :]
-    row = [vocabulary.cls]
-    for numbers in encoded:
-        row += [*numbers, vocabulary.sep]
-    return row
-
-
 class ExampleStream:
     """Endless batches of task examples; every epoch has each example once, the last batch may be smaller.
 
-    Padded batches hold examples of about one length, so that little padding is computed. Packed batches hold examples of
-    all lengths, dealt out so that every batch has about as many tokens: all then have the one shape that a compiled
-    model needs.
+    Padded batches hold examples of about one length, so that little padding is computed. A compiled model needs batches of
+    one shape: packed ones, which hold examples of all lengths, dealt out so that every batch has about as many tokens, or, for
+    heads that must have a row for each unit, batches padded to the longest example of all.
     """
 
-    def __init__(self, examples: EncodedExamples, batch: int, seed: int, packed: bool = False) -> None:
-        self.examples, self.batch, self.seed, self.packed = examples, batch, seed, packed
+    def __init__(self, examples: EncodedExamples, batch: int, seed: int, one_shape: bool = False, packs: bool = True) -> None:
+        self.examples, self.batch, self.seed, self.packed = examples, batch, seed, one_shape and packs
         self.epoch, self.index = 0, 0
         self._batches: list[np.ndarray] = []
-        self.rows, self.length = self._packed_shape() if packed else (batch, examples.length)
+        self.rows, self.length = self._packed_shape() if self.packed else (batch, examples.length)
+        longest = -(-int(examples.lengths.max()) // 8) * 8
+        self._shape = (batch, longest, examples.most_places) if one_shape and not packs else None
 
     def __len__(self) -> int:
         return -(-len(self.examples) // self.batch)
@@ -114,7 +144,7 @@ class ExampleStream:
         self.index += 1
         if self.index == len(self._batches):
             self.epoch, self.index, self._batches = self.epoch + 1, 0, []
-        return self.examples.packed(numbers, self.rows, self.length) if self.packed else self.examples.padded(numbers)
+        return self.examples.packed(numbers, self.rows, self.length) if self.packed else self.examples.padded(numbers, self._shape)
 
     def _epoch(self) -> list[np.ndarray]:
         order = shuffled(len(self.examples), self.seed, self.epoch)

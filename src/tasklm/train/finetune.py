@@ -16,7 +16,7 @@ from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.examples import ExampleStream
 from tasklm.train.checkpoints import save_weights
 from tasklm.train.hardware import Machine
-from tasklm.train.joint import JointBatch, examples_of
+from tasklm.train.joint import JointBatch, task_flops
 from tasklm.train.loop import Step
 from tasklm.train.model import TaskModel
 
@@ -44,11 +44,10 @@ class FinetuneStage:
     def prepare(self, step: int) -> Step:
         """Returns the one batch of a step."""
         batch = self.stream.next()
-        rows, length = batch.ids.shape
-        examples = examples_of(batch)
-        flops = self.cost.training(rows * length, 0, length, wanted=examples, answers=examples, outputs=len(self.task.labels))
-        work = JointBatch(None, batch, self.machine.counts_pieces(batch))
-        return Step(work, self._compute, {"task": examples}, {"task": 1.0}, rows * length, flops, self.position())
+        assert batch.targets is not None
+        work, flops = JointBatch(None, batch, self.machine.counts_pieces(batch)), task_flops(self.cost, self.task, batch)
+        count = self.task.count(batch.targets)
+        return Step(work, self._compute, {"task": count}, {"task": 1.0}, batch.ids.numel(), flops, self.position())
 
     def _compute(self, batch: JointBatch) -> dict[str, Tensor]:
         return {"task": self._loss(batch.task)}

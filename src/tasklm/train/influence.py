@@ -166,12 +166,14 @@ class Influence:
 
     def _task_side(self, examples: EncodedExamples, together: int) -> dict[str, Tensor]:
         """Returns the gradients of the mean task loss of each batch of examples, by part: (batches, numbers)."""
-        batches = -(-len(examples) // together)
+        count = len(examples.examples)
+        batches = -(-count // together)
         side: dict[str, Tensor] = {}
-        for numbers, rows in examples.in_order(max(1, self.pieces.tokens // examples.length)):
+        for groups, rows in examples.in_order(max(1, self.pieces.tokens // examples.length // examples.together)):
             kept = self._kept(rows.to(self.machine.device))
-            belongs = torch.from_numpy(numbers // together).to(self.machine.device)
-            sizes = torch.from_numpy(np.minimum(len(examples) - numbers // together * together, together)).to(self.machine.device)
+            numbers = np.array([examples.units[number].example for number in examples.numbers_of(groups)]) // together
+            belongs = torch.from_numpy(numbers).to(self.machine.device)
+            sizes = torch.from_numpy(np.minimum(count - numbers * together, together)).to(self.machine.device)
             for name, calls in kept.items():
                 calls = [Call(call.given, wide(call.errors) / sizes[:, None, None]) for call in calls]
                 for some, found in self.numbers.chunks(name, calls):

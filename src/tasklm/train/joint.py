@@ -15,10 +15,9 @@ from torch import Tensor, nn
 
 from tasklm.costs import EncoderCost
 from tasklm.objectives.base import Corrupted, TwoHalves
-from tasklm.tasks.base import Task
+from tasklm.tasks.base import NONE, Task
 from tasklm.tokens.batches import PackedStream, TokenBatch
 from tasklm.tokens.examples import ExampleStream
-from tasklm.tokens.masking import NONE
 from tasklm.train.hardware import Machine
 from tasklm.train.loop import Step, step_seed
 from tasklm.train.model import task_outputs
@@ -57,10 +56,11 @@ class JointBatch:
         return JointBatch(text, None if self.task is None else self.task.pinned(), self.counted)
 
 
-def examples_of(task: TokenBatch) -> int:
-    """Returns how many examples a batch holds."""
-    assert task.targets is not None
-    return int((task.targets != NONE).sum())
+def task_flops(cost: EncoderCost, task: Task, batch: TokenBatch) -> float:
+    """Returns the FLOPs of training on a batch of the task."""
+    assert batch.targets is not None
+    read = int((batch.targets.flatten(2)[..., 0] != NONE).sum()) if batch.targets.ndim > 2 else int((batch.targets != NONE).sum())
+    return cost.training(batch.ids.numel(), 0, batch.ids.shape[1], wanted=read, answers=read, outputs=task.outputs)
 
 
 class JointModel(nn.Module):
@@ -104,7 +104,6 @@ class JointStage:
         self.module, self.internal, self.external = module, internal, external
         self.rho1, self.rho2, self.seed, self.machine = rho1 if external else 0, rho2, seed, machine
         self.cost, self.accumulate, self.graphs = cost, accumulate, graphs
-        self.outputs = len(module.task.labels)
         self.objective: Any = module.objective
         self.halves = isinstance(module.objective, TwoHalves)
         self.switched: int | None = None  # steps done when the second half began
@@ -121,7 +120,8 @@ class JointStage:
 
     def _internal(self, task: TokenBatch, seed: int) -> Step:
         text = self.objective.corrupt(task, seed) if self.rho2 else None
-        targets, weights = {"task": examples_of(task)}, {"task": 1.0 / (self.rho2 + 1.0)}
+        assert task.targets is not None
+        targets, weights = {"task": self.module.task.count(task.targets)}, {"task": 1.0 / (self.rho2 + 1.0)}
         if text is not None:
             targets |= {f"{name} on task": count for name, count in self.objective.targets(text).items()}
             weights |= {f"{name} on task": weight * self.rho2 / (self.rho2 + 1.0) for name, weight in self.objective.weights.items()}
@@ -130,13 +130,8 @@ class JointStage:
         return Step(batch, self._compute_internal, targets, weights, tokens, self._flops(text, task), self.position())
 
     def _flops(self, text: Corrupted | None, task: TokenBatch | None) -> float:
-        flops = 0.0
-        if text is not None:
-            flops += self.objective.flops(self.cost, text)
-        if task is not None:
-            count = examples_of(task)
-            flops += self.cost.training(task.ids.numel(), 0, task.ids.shape[1], wanted=count, answers=count, outputs=self.outputs)
-        return flops
+        of_text: float = 0.0 if text is None else self.objective.flops(self.cost, text)
+        return of_text + (0.0 if task is None else task_flops(self.cost, self.module.task, task))
 
     def _compute_external(self, batch: JointBatch) -> dict[str, Tensor]:
         losses: dict[str, Tensor] = self._language(batch.text)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -14,14 +14,14 @@ from tasklm.costs import EncoderCost
 from tasklm.encoders.base import ENCODERS, Encoder, Shape
 from tasklm.errors import RunError
 from tasklm.runs import read_json, write_json
-from tasklm.tasks.base import TASKS, Task
+from tasklm.tasks.base import TASKS, Answer, Task
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.checkpoints import load_weights, save_weights
 from tasklm.train.hardware import Machine
 
-FORMAT = 2
+FORMAT = 3
 
 
 def cost_of(encoder: str, shape: Shape) -> EncoderCost:
@@ -43,9 +43,11 @@ class TaskModel(nn.Module):
         return task_outputs(self.encoder, self.head, batch)
 
 
-def task_outputs(encoder: nn.Module, head: Any, batch: TokenBatch) -> Tensor:
-    """Returns a head's outputs on a batch; the encoder computes what the head reads."""
-    outputs: Tensor = head(encoder(batch, batch.first_places() if head.reads_firsts else None))
+def task_outputs(encoder: nn.Module, head: nn.Module, batch: TokenBatch) -> Tensor:
+    """Returns a head's outputs (rows, places, …) on a batch; the encoder's last layer computes what the head reads."""
+    assert batch.places is not None
+    states: Tensor = encoder(batch, batch.flat_places())
+    outputs: Tensor = head(states.view(*batch.places.shape, -1))
     return outputs
 
 
@@ -54,19 +56,26 @@ def new_encoder(name: str, shape: Shape) -> Any:
     return ENCODERS.get(name)(shape)
 
 
-def outputs_of(model: nn.Module, examples: EncodedExamples, machine: Machine, batch: int = 64) -> Tensor:
-    """Returns the model's outputs for all examples, in their order, on the CPU."""
-    was_training = model.training
-    model.eval()
-    collected: list[Tensor] = []
-    order: list[np.ndarray] = []
+def kept_of(models: Sequence[nn.Module], task: Task, examples: EncodedExamples, machine: Machine, batch: int = 64) -> list[Any]:
+    """Returns what the task keeps of the outputs of each unit, in their order; outputs of several models are averaged."""
+    kept: list[Any] = [None] * len(examples.units)
+    were_training = [model.training for model in models]
+    for model in models:
+        model.eval()
     with torch.inference_mode(), machine.arithmetic():
-        for numbers, rows in examples.in_order(batch):
-            collected.append(model(rows.to(machine.device)).float().cpu())
-            order.append(numbers)
-    model.train(was_training)
-    back = np.argsort(np.concatenate(order), kind="stable")
-    return torch.cat(collected)[torch.from_numpy(back)].clone()
+        for groups, rows in examples.in_order(max(1, batch // examples.together)):
+            there = rows.to(machine.device)
+            outputs = torch.stack([model(there).float() for model in models]).mean(0).cpu().numpy()
+            for row, number in enumerate(examples.numbers_of(groups)):
+                kept[number] = task.keep(outputs[row, : len(examples.units[number].places)])
+    for model, was_training in zip(models, were_training, strict=True):
+        model.train(was_training)
+    return kept
+
+
+def answers_of(models: Sequence[nn.Module], task: Task, examples: EncodedExamples, machine: Machine) -> list[Answer]:
+    """Returns the answers of a model, or of several together, for all examples in their order."""
+    return task.answers(examples.examples, examples.units, kept_of(models, task, examples, machine))
 
 
 def save_model(

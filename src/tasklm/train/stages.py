@@ -15,7 +15,7 @@ from tasklm.encoders.base import Shape
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe import Finetune, Train
 from tasklm.runs import write_json
-from tasklm.tasks.base import Task
+from tasklm.tasks.base import Task, score
 from tasklm.tokens.batches import PackedStream
 from tasklm.tokens.examples import EncodedExamples, ExampleStream
 from tasklm.tokens.shards import Shards
@@ -29,7 +29,7 @@ from tasklm.train.hardware import Machine
 from tasklm.train.joint import JointModel, JointStage
 from tasklm.train.language_model import describe_language_model
 from tasklm.train.loop import Loop, Record, Settings, Stage, step_seed
-from tasklm.train.model import TaskModel, cost_of, new_encoder, outputs_of
+from tasklm.train.model import TaskModel, cost_of, kept_of, new_encoder
 from tasklm.train.optimisers import Rule, make_optimiser
 from tasklm.train.schedules import Schedule
 from tasklm.train.showing import shown_rows
@@ -73,7 +73,7 @@ def joint_stage(parts: Ingredients, settings: Train, rho1: int, batch: int) -> J
     objective = OBJECTIVES.get(settings.objective)(parts.encoder, shape, parts.vocabulary, settings)
     head = parts.task.head(parts.shape.width, settings.dropout)
     module = JointModel(encoder, objective, head, parts.task).to(parts.machine.device)
-    internal = ExampleStream(parts.train, batch, settings.seed, packed=parts.machine.compiles)
+    internal = ExampleStream(parts.train, batch, settings.seed, one_shape=parts.machine.compiles, packs=parts.task.packs)
     external = None
     if parts.external is not None and rho1:
         external = PackedStream(parts.external, parts.vocabulary, parts.length, batch, settings.seed)
@@ -136,13 +136,16 @@ def finetune_stage(parts: Ingredients, settings: Finetune, seed: int, metric: st
     torch.manual_seed(step_seed(seed, 0))
     encoder = new_encoder(parts.encoder, dataclasses.replace(parts.shape, dropout=settings.dropout))
     model = TaskModel(encoder, parts.task.head(parts.shape.width, settings.dropout)).to(parts.machine.device)
-    assert parts.dev.targets is not None
-    gold = parts.dev.targets.numpy()
+    gold = [example.label for example in parts.dev.examples]
 
     def evaluate() -> float:
-        return parts.task.score(metric, gold, parts.task.decode(outputs_of(model, parts.dev, parts.machine)))
+        """Returns the score on dev, by the thresholds that dev itself asks for where the kind has such."""
+        kept = kept_of([model], parts.task, parts.dev, parts.machine)
+        task = parts.task.tuned(parts.dev.examples, parts.dev.units, kept)
+        answers = task.answers(parts.dev.examples, parts.dev.units, kept)
+        return score(task.metric(metric), gold, [task.label_of(answer) for answer in answers])
 
-    stream = ExampleStream(parts.train, settings.batch, seed, packed=parts.machine.compiles)
+    stream = ExampleStream(parts.train, settings.batch, seed, one_shape=parts.machine.compiles, packs=parts.task.packs)
     cost = cost_of(parts.encoder, parts.shape)
     graphs = accumulate == 1 and cost.training(settings.batch * parts.length, 0, parts.length) < GRAPH_FLOPS
     return FinetuneStage(model, parts.task, stream, evaluate, best, parts.machine, cost, accumulate, graphs)

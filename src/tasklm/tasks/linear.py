@@ -21,8 +21,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
 from tasklm.errors import DataError
+from tasklm.tasks.base import Metric, score
 from tasklm.tasks.examples import Example
-from tasklm.tasks.metrics import METRICS
 
 STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # C: the larger, the less the weights are held down
 MANY_EXAMPLES = 5000  # from here on, features seen in one example only are left out: they cannot help and fill the memory
@@ -49,7 +49,7 @@ def majority(train: Sequence[Example], texts: Sequence[Any]) -> list[Any]:
     return [label] * len(texts)
 
 
-def tfidf_linear(train: Sequence[Example], dev: Sequence[Example], test: Sequence[Example], metric: str) -> LinearBaseline:
+def tfidf_linear(train: Sequence[Example], dev: Sequence[Example], test: Sequence[Example], metric: Metric) -> LinearBaseline:
     """Returns the predictions for dev and test of the C and class weight that score best on dev, and which they are.
 
     Where there is nothing to learn from (one class, or no text with a word or two letters) it is the majority
@@ -63,16 +63,16 @@ def tfidf_linear(train: Sequence[Example], dev: Sequence[Example], test: Sequenc
     if features is None or len(set(train_classes.tolist())) < 2:
         return usual
     of_train, of_dev, of_test = features
-    dev_classes = np.array([number[example.label] for example in dev], dtype=np.int64)
+    gold = [example.label for example in dev]
 
     best: Any = None
     best_score: float | None = None
     chosen: tuple[str | None, float] = (None, 1.0)
     for class_weight, c in _grid(train_classes) if len(dev) else [chosen]:
         fitted = _fit(of_train, train_classes, c, class_weight)
-        score = METRICS[metric](dev_classes, fitted.predict(of_dev), len(labels)) if len(dev) else None
-        if best is None or (score is not None and best_score is not None and score > best_score):
-            best, best_score, chosen = fitted, score, (class_weight, c)
+        reached = score(metric, gold, [labels[position] for position in fitted.predict(of_dev)]) if len(dev) else None
+        if best is None or (reached is not None and best_score is not None and reached > best_score):
+            best, best_score, chosen = fitted, reached, (class_weight, c)
 
     def predict(matrix: Any) -> list[Any]:
         return [labels[position] for position in best.predict(matrix)] if matrix.shape[0] else []

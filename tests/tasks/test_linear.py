@@ -8,10 +8,16 @@ import numpy as np
 import pytest
 
 from tasklm.errors import DataError
-from tasklm.evaluate import baselines
-from tasklm.evaluate.baselines import STRENGTHS, majority, tfidf_linear
+from tasklm.tasks import linear
+from tasklm.tasks.base import score
 from tasklm.tasks.examples import Example
-from tasklm.tasks.metrics import METRICS
+from tasklm.tasks.linear import STRENGTHS, LinearBaseline, majority
+from tasklm.tasks.scoring import class_metric
+
+
+def tfidf_linear(train: list[Example], dev: list[Example], test: list[Example], metric: str) -> LinearBaseline:
+    labels = sorted({example.label for example in (*train, *dev)}, key=str)
+    return linear.tfidf_linear(train, dev, test, class_metric(metric, labels))
 
 
 def examples(pairs: list[tuple[str, str]]) -> list[Example]:
@@ -70,13 +76,15 @@ def test_the_choice_is_the_first_that_is_best_on_dev(metric: str) -> None:
     train = [e for e in topics(150, 4, words) if e.label == "common"]
     train += [e for e in topics(60, 5, words) if e.label == "rare"][:15]
     dev = topics(60, 6, words)
-    of_train, of_dev = baselines._features(train, dev) or []
+    of_train, of_dev = linear._features(train, dev) or []
     is_rare = np.array([e.label == "rare" for e in train]).astype(int)
-    gold = np.array([e.label == "rare" for e in dev]).astype(int)
+    gold, chosen = [e.label for e in dev], class_metric(metric, ["common", "rare"])
     scored = {}
     for weight in (None, "balanced"):
         for c in STRENGTHS:
-            scored[c, weight] = METRICS[metric](gold, baselines._fit(of_train, is_rare, c, weight).predict(of_dev), 2)
+            scored[c, weight] = score(
+                chosen, gold, [("common", "rare")[number] for number in linear._fit(of_train, is_rare, c, weight).predict(of_dev)]
+            )
     result = tfidf_linear(train, dev, [], metric)
     assert len(set(scored.values())) > 3
     assert (result.c, result.class_weight) == max(scored, key=lambda choice: scored[choice])

@@ -1,0 +1,32 @@
+"""A folder with one sub-folder of text files per label."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tasklm.corpus.sources import PLAIN
+from tasklm.corpus.tables import kind_of, read_lines
+from tasklm.errors import DataError
+from tasklm.tasks.examples import Example
+
+
+def read_folder(folder: Path, labelled: bool = True) -> tuple[list[Example], list[str]]:
+    """Returns the texts of a folder's files, labelled by the sub-folders that they stand in, and a note."""
+    places = sorted(path for path in folder.rglob("*") if kind_of(path) in PLAIN and not path.name.startswith("."))
+    examples = []
+    for path in places:
+        if labelled and path.parent.parent != folder:
+            raise DataError(
+                "a text file stands outside the labels' folders",
+                file=path,
+                line=1,
+                remedy="Put text files into one sub-folder per label: FOLDER/LABEL/FILE.txt.",
+            )
+        text = "".join(read_lines(path))
+        if text.strip() or not labelled:
+            examples.append(Example((text,), path.parent.name if labelled else None, str(path), 1))
+    if not examples:
+        raise DataError(
+            "the folder holds no text files", file=folder, remedy="Put .txt files into one sub-folder per label, or name a table."
+        )
+    return examples, ["the texts are the files, their labels the names of the folders"]
