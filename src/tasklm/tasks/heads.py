@@ -1,0 +1,24 @@
+"""The head of kinds that read one token of a row."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class FirstTokenHead(nn.Module):
+    """Reads single tokens, mostly the first of a row: Linear, GELU, Linear (TLM section 3)."""
+
+    def __init__(self, width: int, outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(width, outputs)
+        for linear in (self.dense, self.out):
+            nn.init.normal_(linear.weight, std=0.02)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Returns outputs (rows, places, outputs) from states (rows, places, width)."""
+        outputs: Tensor = self.out(self.dropout(functional.gelu(self.dense(self.dropout(states)))))
+        return outputs

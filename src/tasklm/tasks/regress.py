@@ -1,0 +1,160 @@
+"""One text or a pair → a number, with a sigmoid and squared error over labels scaled to 0…1 (STS-B in ELECTRA, arXiv 2003.10555)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor, nn
+
+from tasklm.errors import DataError
+from tasklm.recipe import Data, Kind
+from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Label, Metric, Tokeniser, Unit
+from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.heads import FirstTokenHead
+from tasklm.tasks.scoring import number_metric
+from tasklm.tasks.texts import LABEL_NAMES, encode_examples, read_text_examples
+from tasklm.tasks.tfidf import features
+
+SCORE_NAMES = ("score", "similarity", "rating", "value", "relatedness_score", "similarity_score", *LABEL_NAMES)
+STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # of ridge: the larger, the more the weights are held down
+
+
+@TASKS.register("regress")
+class Regress:
+    """A score between the smallest and the largest label of train."""
+
+    kind: ClassVar[str] = "regress"
+    metrics: ClassVar[tuple[str, ...]] = ("spearman", "pearson")
+    packs: ClassVar[bool] = True
+
+    def __init__(self, low: float, high: float) -> None:
+        self.low, self.high = float(low), float(high)
+        self.labels: list[str] = []
+        self.together, self.outputs = 1, 1
+
+    @classmethod
+    def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
+        """Returns the examples of a table and notes; a label that is no number raises a DataError with its line."""
+        return read_text_examples(path, data, labelled, number, SCORE_NAMES)
+
+    @classmethod
+    def from_examples(cls, train: Sequence[Example], settings: Kind) -> Regress:
+        """Returns the task with the range of the training labels."""
+        labels = [float(example.label) for example in train]
+        return cls(min(labels), max(labels))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Regress:
+        """Returns the task that `to_dict` described."""
+        return cls(values["low"], values["high"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the kind and the range of the labels."""
+        return {"kind": self.kind, "low": self.low, "high": self.high}
+
+    def audit(self, splits: Splits) -> list[Finding]:
+        """Returns whether labels vary, and which of dev and test lie outside the range of train."""
+        if self.low == self.high:
+            told = f"all {len(splits.train):,} training labels are {self.low:g}. Add examples of other scores, or name another column."
+            return [Finding("error", "labels", told)]
+        labels = np.array([example.label for example in splits.train])
+        told = f"training labels from {self.low:g} to {self.high:g}, mean {labels.mean():.4g}, standard deviation {labels.std():.4g}."
+        findings = [Finding("ok", "labels", told)]
+        for name in ("dev", "test"):
+            part = splits.named().get(name, [])
+            outside = [example for example in part if not self.low <= example.label <= self.high]
+            if outside:
+                told = (
+                    f"{len(outside):,} of the {len(part):,} labels of {name} lie outside those of train, {self.low:g} to {self.high:g}. "
+                    "The model cannot answer with such scores; add training examples that have them."
+                )
+                shown = tuple(f"{example.file}, line {example.line}: {example.label:g}" for example in outside[:3])
+                findings.append(Finding("warning", "labels outside the range", told, shown))
+        return findings
+
+    def classes(self, label: Label) -> list[str]:
+        """Returns none: scores are no classes."""
+        return []
+
+    def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
+        """Returns a unit per example; its target is the label, scaled to 0…1."""
+        units = encode_examples(examples, tokeniser, length)
+        for unit, example in zip(units, examples, strict=True):
+            if example.label is not None:
+                scaled = (example.label - self.low) / ((self.high - self.low) or 1.0)
+                unit.targets = np.array([min(max(scaled, 0.0), 1.0)], np.float32)
+        return units
+
+    def head(self, width: int, dropout: float) -> nn.Module:
+        """Returns a fresh head with one output."""
+        return FirstTokenHead(width, 1, dropout)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Returns the squared errors of the scaled scores, summed over examples."""
+        targets = targets.float()
+        errors = (outputs.float().squeeze(-1).sigmoid() - targets) ** 2
+        return errors.masked_fill(targets == NONE, 0.0).sum()
+
+    def count(self, targets: Tensor) -> int:
+        """Returns the number of examples."""
+        return int((targets != NONE).sum())
+
+    def keep(self, outputs: Floats) -> Any:
+        """Returns the one output of a unit."""
+        return float(outputs[0, 0])
+
+    def tuned(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> Regress:
+        """Returns itself: dev decides nothing."""
+        return self
+
+    def answers(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> list[Answer]:
+        """Returns {"score": …} in the range of the training labels."""
+        return [{"score": self.low + (self.high - self.low) * 0.5 * (1 + math.tanh(0.5 * output))} for output in kept]
+
+    def label_of(self, answer: Answer) -> Label:
+        """Returns the score."""
+        return float(answer["score"])
+
+    def metric(self, name: str) -> Metric:
+        """Returns the named correlation."""
+        return number_metric(name)
+
+    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]]) -> dict[str, dict[str, list[Label]]]:
+        """Returns the mean of train, and ridge regression over TF-IDF whose strength dev chooses."""
+        mean = math.fsum(example.label for example in train) / len(train)
+        return {"mean": {name: [mean] * len(part) for name, part in held.items()}, "tfidf_ridge": self._ridge(train, held, mean)}
+
+    def _ridge(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], mean: float) -> dict[str, list[Label]]:
+        from sklearn.linear_model import Ridge  # costs a second, which reading and training need not spend
+
+        found = features(train, *held.values())
+        if found is None:  # no text has a word or two letters
+            return {name: [mean] * len(part) for name, part in held.items()}
+        matrices = dict(zip(held, found[1:], strict=True))
+        dev, metric = held.get("dev", ()), self.metric(self.metrics[0])
+        gold = [example.label for example in dev]
+        best, best_score = None, -math.inf
+        for strength in STRENGTHS if len(dev) else (1.0,):
+            fitted = Ridge(alpha=strength, solver="sparse_cg", tol=1e-3).fit(found[0], [example.label for example in train])
+            score = float(metric.value(metric.statistics(gold, fitted.predict(matrices["dev"])).sum(0))) if len(dev) else 0.0
+            if score > best_score:
+                best, best_score = fitted, score
+        assert best is not None
+        return {name: best.predict(matrix).tolist() if matrix.shape[0] else [] for name, matrix in matrices.items()}
+
+
+def number(value: Any, column: str, path: Path, line: int) -> float:
+    """Returns a cell as a number; anything else raises a DataError."""
+    try:
+        found = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not math.isfinite(found):
+        what = "empty" if value is None or not str(value).strip() else f"{value!r}, not a number"
+        remedy = 'Write a number, or delete the row; for classes use data.kind = "classify".'
+        raise DataError(f"the label in column {column!r} is {what}", file=path, line=line, remedy=remedy)
+    return found
