@@ -1,4 +1,4 @@
-"""One text or a pair → a number, with a sigmoid and squared error over labels scaled to 0…1 (STS-B in ELECTRA, arXiv 2003.10555)."""
+"""One text or a pair → a number: a sigmoid, and squared error over labels scaled to 0…1 (as BAM has STS-B, arXiv 1907.04829)."""
 
 from __future__ import annotations
 

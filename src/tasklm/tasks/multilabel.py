@@ -1,0 +1,247 @@
+"""One text or a pair → any number of labels: a sigmoid for each, and thresholds that dev chooses."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasklm.errors import DataError
+from tasklm.recipe import Data, Kind
+from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Label, Metric, Tokeniser, Unit
+from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.heads import FirstTokenHead
+from tasklm.tasks.scoring import label_set_metric
+from tasklm.tasks.texts import LABEL_NAMES, encode_examples, label_name, read_text_examples
+from tasklm.tasks.tfidf import features
+
+SET_NAMES = ("labels", "tags", "categories", "classes", "topics", *LABEL_NAMES)
+FEW = 5  # training examples of a label
+STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0)  # C of logistic regression: the larger, the less the weights are held down
+
+
+@TASKS.register("multilabel")
+class Multilabel:
+    """Sets of labels; the label of an example is the sorted tuple of its names."""
+
+    kind: ClassVar[str] = "multilabel"
+    metrics: ClassVar[tuple[str, ...]] = ("micro_f1", "macro_f1", "accuracy")
+    packs: ClassVar[bool] = True
+
+    def __init__(self, labels: Sequence[str], thresholds: Sequence[float] = ()) -> None:
+        self.labels = list(labels)
+        self.thresholds = [float(threshold) for threshold in thresholds] or [0.5] * len(self.labels)
+        self.together, self.outputs = 1, len(self.labels)
+
+    @classmethod
+    def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
+        """Returns the examples of a table and notes; a cell has a list of names, or a text with | or , between them."""
+        examples, notes = read_text_examples(path, data, labelled, _cell, SET_NAMES)
+        if not labelled:
+            return examples, notes
+        texts = [text for example in examples for text in example.label if isinstance(text, _Joined)]
+        mark = "|" if any("|" in text for text in texts) else ","
+        if any(mark in text for text in texts):
+            notes.append(f"labels are separated by {mark!r}")
+        return [replace(example, label=_split(example.label, mark)) for example in examples], notes
+
+    @classmethod
+    def from_examples(cls, train: Sequence[Example], settings: Kind) -> Multilabel:
+        """Returns the task with the labels of train."""
+        labels = sorted({name for example in train for name in example.label})
+        if not labels:
+            remedy = "Name another --label-column (recipe: data.label_column)."
+            raise DataError("no training example has a label", file=train[0].file, remedy=remedy)
+        return cls(labels)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Multilabel:
+        """Returns the task that `to_dict` described."""
+        return cls(values["labels"], values["thresholds"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the kind, the labels and their thresholds."""
+        return {"kind": self.kind, "labels": self.labels, "thresholds": self.thresholds}
+
+    def audit(self, splits: Splits) -> list[Finding]:
+        """Returns how many labels examples have, rare labels, and labels that train does not have."""
+        findings = [self._sizes(splits)]
+        counts = Counter(name for example in splits.train for name in example.label)
+        few = [label for label in self.labels if counts[label] < FEW]
+        if few:
+            told = (
+                f"{len(few)} of {len(self.labels)} labels have fewer than {FEW} training examples: {_listed(few)}. "
+                "Add examples, or merge or remove these labels."
+            )
+            findings.append(Finding("warning", "rare labels", told))
+        known = set(self.labels)
+        for name in ("dev", "test"):
+            part = splits.named().get(name, [])
+            strange = [example for example in part if not known.issuperset(example.label)]
+            if strange:
+                missing = sorted({label for example in strange for label in example.label} - known)
+                told = (
+                    f"{len(strange):,} of the {len(part):,} examples of {name} have labels that train does not have: {_listed(missing)}. "
+                    "They count as missed; add training examples of them, or correct them."
+                )
+                shown = tuple(f"{example.file}, line {example.line}: {', '.join(example.label)}" for example in strange[:3])
+                findings.append(Finding("warning", "unknown labels", told, shown))
+        return findings
+
+    def _sizes(self, splits: Splits) -> Finding:
+        mean = sum(len(example.label) for example in splits.train) / len(splits.train)
+        bare = {name: sum(not example.label for example in part) for name, part in splits.named().items()}
+        told = ", ".join(f"{count:,} of {len(splits.named()[name]):,} in {name}" for name, count in bare.items() if count)
+        without = f"examples without any label: {told}" if told else "every example has a label"
+        return Finding("ok", "labels", f"{len(self.labels)} labels in train, {mean:.2f} per example; {without}.")
+
+    def classes(self, label: Label) -> list[str]:
+        """Returns the names of a label set."""
+        return list(label)
+
+    def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
+        """Returns a unit per example with a 0 or 1 for each label as target."""
+        units = encode_examples(examples, tokeniser, length)
+        for unit, example in zip(units, examples, strict=True):
+            if example.label is not None:
+                unit.targets = self._marked([example])
+        return units
+
+    def _marked(self, examples: Sequence[Example]) -> NDArray[np.int64]:
+        """Returns (examples, labels) of 0 and 1; names that the task does not know have no column."""
+        sets = [set(example.label) for example in examples]
+        return np.array([[label in names for label in self.labels] for names in sets], np.int64).reshape(len(sets), -1)
+
+    def head(self, width: int, dropout: float) -> nn.Module:
+        """Returns a fresh head with one output per label."""
+        return FirstTokenHead(width, len(self.labels), dropout)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Returns the negative log-likelihood of the label sets, the labels taken as independent, summed over examples."""
+        padding = targets == NONE
+        wanted = targets.masked_fill(padding, 0).float()
+        errors = functional.binary_cross_entropy_with_logits(outputs.float(), wanted, reduction="none")
+        return errors.masked_fill(padding, 0.0).sum()
+
+    def count(self, targets: Tensor) -> int:
+        """Returns the number of examples."""
+        return int((targets[..., 0] != NONE).sum())
+
+    def keep(self, outputs: Floats) -> Any:
+        """Returns the probabilities of the labels."""
+        return 0.5 * (1 + np.tanh(0.5 * np.asarray(outputs[0], np.float64)))
+
+    def tuned(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> Multilabel:
+        """Returns the task with the threshold for each label that has the best F1 on these examples."""
+        gold = self._marked(examples).astype(bool)
+        probabilities = np.array(kept).reshape(gold.shape)
+        return Multilabel(self.labels, [best_threshold(gold[:, i], probabilities[:, i]) for i in range(len(self.labels))])
+
+    def answers(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> list[Answer]:
+        """Returns {"labels": those at or above their thresholds, "probabilities": of all}."""
+        found = []
+        for row in kept:
+            chosen = [label for label, value, least in zip(self.labels, row, self.thresholds, strict=True) if value >= least]
+            found.append({"labels": chosen, "probabilities": dict(zip(self.labels, map(float, row), strict=True))})
+        return found
+
+    def label_of(self, answer: Answer) -> Label:
+        """Returns the sorted names."""
+        return tuple(sorted(answer["labels"]))
+
+    def metric(self, name: str) -> Metric:
+        """Returns the named metric of label sets."""
+        return label_set_metric(name, self.labels)
+
+    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]]) -> dict[str, dict[str, list[Label]]]:
+        """Returns the most frequent label set, and one logistic regression per label over TF-IDF, with thresholds chosen like ours."""
+        counts = Counter(tuple(example.label) for example in train)
+        usual = min(counts, key=lambda names: (-counts[names], names))
+        frequent = {name: [usual] * len(part) for name, part in held.items()}
+        return {"most_frequent": frequent, "tfidf_linear": self._linear(train, held) or frequent}
+
+    def _linear(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]]) -> dict[str, list[Label]] | None:
+        """Returns the answers of the strength that is best on dev; None where the texts hold nothing to count."""
+        found = features(train, *held.values())
+        if found is None:
+            return None
+        matrices = dict(zip(held, found[1:], strict=True))
+        dev, metric = list(held.get("dev", ())), self.metric(self.metrics[0])
+        best: dict[str, list[Label]] | None = None
+        best_score = -1.0
+        for strength in STRENGTHS if dev else (1.0,):
+            kept = _fit(found[0], self._marked(train), strength, matrices)
+            untuned = Multilabel(self.labels)
+            task = untuned.tuned(dev, [], list(kept["dev"])) if dev else untuned
+            answers = {name: [task.label_of(answer) for answer in task.answers([], [], list(rows))] for name, rows in kept.items()}
+            gold = [example.label for example in dev]
+            score = float(metric.value(metric.statistics(gold, answers["dev"]).sum(0))) if dev else 0.0
+            if score > best_score:
+                best, best_score = answers, score
+        return best
+
+
+def best_threshold(gold: NDArray[np.bool_], probabilities: Floats) -> float:
+    """Returns the threshold with the best F1: 0.5 if it is as good as any, else the middle between two probabilities, nearest to 0.5."""
+    if not gold.any():
+        return 0.5
+    order = np.argsort(-probabilities, kind="stable")
+    values = probabilities[order]
+    last = np.append(values[1:] < values[:-1], True)  # equal probabilities are on the same side
+    right = np.cumsum(gold[order])[last]
+    f1 = 2 * right / (np.flatnonzero(last) + 1 + gold.sum())
+    edges = values[last]
+    middles = (edges + np.append(edges[1:], 0.0)) / 2
+    chosen = probabilities >= 0.5
+    if 2 * (gold & chosen).sum() / (chosen.sum() + gold.sum()) >= f1.max():
+        return 0.5
+    equal = middles[f1 == f1.max()]
+    return float(equal[np.argmin(np.abs(equal - 0.5))])
+
+
+def _fit(matrix: Any, targets: NDArray[np.int64], strength: float, others: Mapping[str, Any]) -> dict[str, Floats]:
+    """Returns the probabilities of every label for the other matrices; those of a label that all or no rows have are 1 or 0."""
+    from sklearn.linear_model import LogisticRegression  # costs a second, which reading and training need not spend
+
+    found = {name: np.zeros((rows.shape[0], targets.shape[1])) for name, rows in others.items()}
+    for column in range(targets.shape[1]):
+        share = targets[:, column].mean()
+        one = LogisticRegression(C=strength, solver="liblinear", dual=True, tol=0.01, max_iter=1000, random_state=0)
+        fitted = one.fit(matrix, targets[:, column]) if 0 < share < 1 else None
+        for name, rows in others.items():
+            if rows.shape[0]:
+                found[name][:, column] = share if fitted is None else fitted.predict_proba(rows)[:, 1]
+    return found
+
+
+class _Joined(str):
+    """Names in one text, not yet split: which mark separates them is known when the file is read."""
+
+
+def _cell(value: Any, column: str, path: Path, line: int) -> tuple[str, ...]:
+    if isinstance(value, str) and value.strip().startswith("["):
+        with contextlib.suppress(json.JSONDecodeError):  # a name may begin with a bracket
+            value = json.loads(value)
+    if isinstance(value, list | tuple):
+        return tuple(label_name(entry, column, path, line) for entry in value)
+    if value is None or (isinstance(value, str) and not value.strip()) or (isinstance(value, float) and value != value):
+        return ()
+    return (_Joined(label_name(value, column, path, line)),)
+
+
+def _split(names: Sequence[str], mark: str) -> tuple[str, ...]:
+    parts = [part for name in names for part in (name.split(mark) if isinstance(name, _Joined) else [name])]
+    return tuple(sorted({part.strip() for part in parts if part.strip()}))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:10])) + (" …" if len(names) > 10 else "")
