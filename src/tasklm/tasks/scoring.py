@@ -146,6 +146,11 @@ def class_metric(name: str, labels: Sequence[str]) -> SummedMetric:
     return _chosen(name, metrics)
 
 
+def option_metric(name: str) -> SummedMetric:
+    """Returns the accuracy of numbers of options."""
+    return _chosen(name, {"accuracy": (_equal, _MEAN)})
+
+
 def label_set_metric(name: str, labels: Sequence[str]) -> SummedMetric:
     """Returns a metric of collections of label names; `accuracy` is the share of examples whose whole set is right.
 

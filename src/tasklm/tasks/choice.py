@@ -1,0 +1,179 @@
+"""A text, a question and some options → the right one: a score per option, a softmax over them (RACE, arXiv 1704.04683)."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasklm.corpus.words import words
+from tasklm.errors import DataError
+from tasklm.recipe import Data, Kind
+from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Label, Metric, Tokeniser, Unit
+from tasklm.tasks.choice_files import read_choices
+from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.heads import FirstTokenHead
+from tasklm.tasks.scoring import option_metric
+from tasklm.tasks.texts import cut, joined
+
+
+@TASKS.register("choice")
+class Choice:
+    """One of up to `together` options; the label is the number of the right one, from 0 on.
+
+    Every example has `together` units, one per option: [CLS] text [SEP] question [SEP] option [SEP]. Where it has fewer options the
+    last units are empty, and the loss leaves them out. Targets are (the right option, the number of options); the first of them is
+    NONE but for the first unit of an example.
+    """
+
+    kind: ClassVar[str] = "choice"
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
+    packs: ClassVar[bool] = False
+
+    def __init__(self, together: int) -> None:
+        self.together, self.outputs = int(together), 1
+        self.labels: list[str] = []
+
+    @classmethod
+    def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
+        """Returns the examples of a table, or of RACE's JSON files, and notes."""
+        return read_choices(path, data, labelled)
+
+    @classmethod
+    def from_examples(cls, train: Sequence[Example], settings: Kind) -> Choice:
+        """Returns the task with the largest number of options in train."""
+        return cls(max(len(example.options) for example in train))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Choice:
+        """Returns the task that `to_dict` described."""
+        return cls(values["options"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the kind and the largest number of options."""
+        return {"kind": self.kind, "options": self.together}
+
+    def audit(self, splits: Splits) -> list[Finding]:
+        """Returns how many options there are, whether that varies, and options that stand twice in a question."""
+        findings = []
+        for name, part in splits.named().items():
+            counts = sorted(Counter(len(example.options) for example in part).items())
+            told = ", ".join(f"{examples:,} with {options}" for options, examples in counts)
+            if counts[-1][0] > self.together:
+                way_out = f"those of train have {self.together} at most. Leave options out, or add training examples with as many."
+                findings.append(Finding("error", "options", f"examples of {name} have too many options ({told}); {way_out}"))
+            elif len(counts) > 1:
+                way_out = "Chance is not the same for all of them; check that no option was lost."
+                findings.append(Finding("warning", "options", f"the number of options varies in {name}: {told}. {way_out}"))
+            twice = [example for example in part if len(set(example.options)) < len(example.options)]
+            if twice:
+                told = f"{len(twice):,} of the {len(part):,} examples of {name} have the same option twice. Correct or delete them."
+                shown = tuple(f"{example.file}, line {example.line}: {', '.join(map(repr, example.options))}" for example in twice[:3])
+                findings.append(Finding("warning", "repeated options", told, shown))
+        return findings or [Finding("ok", "options", f"every example has {self.together} different options.")]
+
+    def classes(self, label: Label) -> list[str]:
+        """Returns none: an option belongs to its example."""
+        return []
+
+    def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
+        """Returns `together` units per example; a text that is too long is cut before its question and option are."""
+        encoded = iter(tokeniser.encode([text for example in examples for text in example.texts]))
+        units = []
+        for number, example in enumerate(examples):
+            count = len(example.options)
+            if count > self.together:
+                problem = f"the question has {count} options, those of train have {self.together} at most"
+                raise DataError(problem, file=example.file, line=example.line, remedy="Leave options out.")
+            before = list(islice(encoded, len(example.texts) - count))
+            rows = [joined(_fitted([*before, option], length), tokeniser) for option in islice(encoded, count)]
+            rows += [Unit([tokeniser.cls, tokeniser.sep], [0], None) for _ in range(self.together - count)]
+            for place, unit in enumerate(rows):
+                unit.example = number
+                if example.label is not None:
+                    unit.targets = np.array([[NONE if place else example.label, count]], np.int64)
+            units += rows
+        return units
+
+    def head(self, width: int, dropout: float) -> nn.Module:
+        """Returns a fresh head with one output: the score of an option."""
+        return FirstTokenHead(width, 1, dropout)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Returns the cross-entropy over the options of each example, summed over examples."""
+        scores = outputs.float().reshape(-1, self.together)
+        right, options = targets.reshape(-1, self.together, 2)[:, 0].unbind(-1)
+        missing = torch.arange(self.together, device=scores.device) >= options.unsqueeze(-1)
+        # not minus infinity: a group of padding, which has no option at all, would give gradients that are not numbers
+        scores = scores.masked_fill(missing, torch.finfo(scores.dtype).min)
+        return functional.cross_entropy(scores, right, ignore_index=NONE, reduction="sum")
+
+    def count(self, targets: Tensor) -> int:
+        """Returns the number of examples."""
+        return int((targets[..., 0] != NONE).sum())
+
+    def keep(self, outputs: Floats) -> Any:
+        """Returns the score of an option."""
+        return float(outputs[0, 0])
+
+    def tuned(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> Choice:
+        """Returns itself: dev decides nothing."""
+        return self
+
+    def answers(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> list[Answer]:
+        """Returns {"option": its text, "number": from 0 on, "probabilities": of all options}."""
+        scores = np.array(kept, np.float64).reshape(len(examples), self.together)
+        found = []
+        for example, row in zip(examples, scores, strict=True):
+            own = row[: len(example.options)]
+            odds = np.exp(own - own.max())
+            best = int(own.argmax())
+            found.append({"option": example.options[best], "number": best, "probabilities": (odds / odds.sum()).tolist()})
+        return found
+
+    def label_of(self, answer: Answer) -> Label:
+        """Returns the number of the option."""
+        return int(answer["number"])
+
+    def metric(self, name: str) -> Metric:
+        """Returns the accuracy."""
+        return option_metric(name)
+
+    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]]) -> dict[str, dict[str, list[Label]]]:
+        """Returns the option that is right most often, and the option with the most weight of words in common with text and question."""
+        counts = Counter(example.label for example in train)
+        ranked = sorted(range(self.together), key=lambda number: (-counts[number], number))
+        usual = {
+            name: [next(number for number in ranked if number < len(example.options)) for example in part] for name, part in held.items()
+        }
+        weights = _word_weights(train)
+        overlap = {name: [_most_in_common(example, weights) for example in part] for name, part in held.items()}
+        return {"most_frequent": usual, "word_overlap": overlap}
+
+
+def _fitted(parts: list[list[int]], length: int) -> list[list[int]]:
+    """Returns the parts in `length` tokens with special ones: the first is cut first, then the longest of the others."""
+    budget = length - 1 - len(parts)
+    others = cut(parts[1:], budget)
+    return [parts[0][: budget - sum(map(len, others))], *others]
+
+
+def _word_weights(train: Sequence[Example]) -> dict[str, float]:
+    """Returns the inverse document frequency of words in the texts and options of train; that of other words is the highest."""
+    texts = {text for example in train for text in example.texts}
+    counts = Counter(word for text in texts for word in set(words(text)))
+    return defaultdict(lambda: math.log(1 + len(texts)), {word: math.log((1 + len(texts)) / count) for word, count in counts.items()})
+
+
+def _most_in_common(example: Example, weights: Mapping[str, float]) -> int:
+    context = {word for text in example.texts[: -len(example.options)] for word in words(text)}
+    shared = [math.fsum(weights[word] for word in set(words(option)) & context) for option in example.options]
+    return max(range(len(shared)), key=lambda number: (shared[number], -number))
