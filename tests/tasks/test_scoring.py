@@ -121,6 +121,43 @@ def test_entities_as_conlleval_reads_them(tags: str, expected: set[tuple[str, in
     assert entities(tags.split()) == expected
 
 
+# conlleval's own way: does an entity begin here, did one end before this word? Both by pairs of marks, and entities are never listed.
+BEGINS = {("O", "I"), ("O", "E"), ("E", "I"), ("E", "E"), ("S", "I"), ("S", "E")}
+ENDS = {("B", "B"), ("B", "S"), ("B", "O"), ("I", "B"), ("I", "S"), ("I", "O")}
+
+
+def conlleval(gold: list[str], predicted: list[str]) -> tuple[int, int, int]:
+    right = found_gold = found_predicted = 0
+    inside, before = False, (("O", ""), ("O", ""))
+    for tags in [*zip(gold, predicted, strict=True), ("O", "O")]:
+        now = tuple((tag[0], tag[2:]) for tag in tags)
+        ends = [
+            old[0] in "ES" or (old[0], new[0]) in ENDS or (old[0] != "O" and old[1] != new[1]) for old, new in zip(before, now, strict=True)
+        ]
+        begins = [
+            new[0] in "BS" or (old[0], new[0]) in BEGINS or (new[0] != "O" and old[1] != new[1])
+            for old, new in zip(before, now, strict=True)
+        ]
+        if inside:
+            right += all(ends) and before[0][1] == before[1][1]
+            inside = not any(ends) and now[0][1] == now[1][1]
+        inside = inside or (all(begins) and now[0][1] == now[1][1])
+        found_gold, found_predicted = found_gold + begins[0], found_predicted + begins[1]
+        before = (now[0], now[1])
+    return right, found_gold, found_predicted
+
+
+@pytest.mark.parametrize("marks", ["BI", "BIES"])
+def test_entities_are_counted_as_conlleval_counts(marks: str) -> None:
+    tags = ["O", *(f"{mark}-{kind}" for mark in marks for kind in ("X", "Y"))]
+    draw = np.random.default_rng(3)
+    gold = [[str(tag) for tag in draw.choice(tags, 8)] for _ in range(400)]
+    predicted = [[str(draw.choice(tags)) if draw.random() < 0.3 else tag for tag in row] for row in gold]
+    found = tag_metric("entity_f1").statistics(gold, predicted)
+    assert found.tolist() == [list(conlleval(*pair)) for pair in zip(gold, predicted, strict=True)]
+    assert 400 < found[:, 0].sum() < found[:, 1].sum()
+
+
 def test_entity_f1_and_tag_accuracy_by_hand() -> None:
     gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "O", "O"], ["B-ORG", "I-ORG"]]
     predicted = [["B-PER", "I-PER", "O", "B-ORG"], ["O", "B-LOC", "O"], ["I-ORG", "I-ORG"]]
@@ -151,6 +188,20 @@ def test_entity_f1_and_tag_accuracy_by_hand() -> None:
 def test_answers_by_the_rules_of_squad(gold: list[str], answer: str, exact: float, f1: float) -> None:
     assert score(answer_metric("exact_match"), [gold], [answer]) == exact
     assert score(answer_metric("answer_f1"), [gold], [answer]) == pytest.approx(f1)
+
+
+def test_answers_are_scored_as_transformers_scores_them() -> None:
+    squad = pytest.importorskip("transformers.data.metrics.squad_metrics")
+    draw = np.random.default_rng(4)
+    pieces = ["the", "A", "an", "theme", "Rome", "rome,", "1,000", "well-known", "é", "  ", "!", "U.S.", "a."]
+    texts = [" ".join(draw.choice(pieces, draw.integers(0, 5))) for _ in range(600)]
+    gold = [texts[i : i + int(draw.integers(0, 4))] for i in range(300)]
+    answers = [rows[0] if rows and draw.random() < 0.5 else texts[-i - 1] for i, rows in enumerate(gold)]
+    for name, judge in (("exact_match", squad.compute_exact), ("answer_f1", squad.compute_f1)):
+        kept = [[text for text in rows if squad.normalize_answer(text)] or [""] for rows in gold]
+        expected = [max(judge(text, answer) for text in rows) for rows, answer in zip(kept, answers, strict=True)]
+        np.testing.assert_allclose(answer_metric(name).statistics(gold, answers)[:, 0], expected)
+        assert 0.1 < np.mean(expected) < 0.9
 
 
 def test_trees_by_hand() -> None:
