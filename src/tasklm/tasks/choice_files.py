@@ -147,5 +147,7 @@ def _number(question: _Question, by_text: bool) -> int:
     if not 0 <= found < count:
         shown = ", ".join(map(repr, islice(question.options, 6)))
         remedy = f"Write the number of the right option from 0 on, its letter from A to {LETTERS[min(count, 26) - 1]}, or its text."
-        raise DataError(f"the answer {answer!r} is none of the {count} options {shown}", file=question.file, line=question.line, remedy=remedy)
+        raise DataError(
+            f"the answer {answer!r} is none of the {count} options {shown}", file=question.file, line=question.line, remedy=remedy
+        )
     return found
