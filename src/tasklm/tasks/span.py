@@ -1,0 +1,329 @@
+"""A question and a text → the span of the text that answers it, or that none does.
+
+The start of an answer and its end given the start are predicted together and decoded with a beam, as in "XLNet" (arXiv 1906.08237) and
+"ELECTRA" (arXiv 2003.10555). The end's score is a product of two short vectors, so that the head gives one row of numbers for each place:
+
+    start | bias | begin (32) | finish (32)        end(e | s) = finish(e) · begin(s) / √32 + bias(e)
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasklm.corpus.words import words
+from tasklm.errors import RecipeError
+from tasklm.recipe import Data, Kind
+from tasklm.registry import nearest
+from tasklm.tasks.answer_search import RANK, Kept, best_answers, best_threshold
+from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Metric, Tokeniser, Unit
+from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.scoring_structures import answer_metric
+from tasklm.tasks.squad import Gold, first_place, read_questions
+
+BEAM = 20  # starts that are looked at, and candidates that are kept of a window (ELECTRA, appendix C)
+LONGEST_QUESTION = 64  # tokens, as in BERT's program for SQuAD; half of a row where that is less
+FAULTY_SHARE = 0.1  # of training questions whose answer is not in the text: more are an error
+_HIDDEN = -1e30  # score of padding: finite, so that a row of padding alone gives no NaN
+_SHOWN = 3
+_SENTENCE = re.compile(r"(?:[^.!?。！？\n]|[.!?](?=\S))+[.!?。！？]*")
+
+Spans = NDArray[np.int32]  # (places, 2): the characters that each place stands for, in the text as given
+
+
+@dataclass
+class Window(Unit):
+    """A unit that knows which characters of the text its places stand for; those of [CLS] are none."""
+
+    spans: Spans = field(default_factory=lambda: np.zeros((0, 2), np.int32))
+
+
+class SpanHead(nn.Module):
+    """Reads each place by itself: Linear, GELU, Linear."""
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.dense = nn.Linear(width, width)
+        self.out = nn.Linear(width, 2 + 2 * RANK)
+        for linear in (self.dense, self.out):
+            nn.init.normal_(linear.weight, std=0.02)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Returns (rows, places, 2 + 2 · RANK): start score, end bias, start-side and end-side vectors."""
+        outputs: Tensor = self.out(self.dropout(functional.gelu(self.dense(self.dropout(states)))))
+        return outputs
+
+
+@dataclass
+class GoldTexts:
+    """A metric of answer texts, for gold answers that also have places."""
+
+    inner: Metric
+    name: str
+
+    def statistics(self, gold: Sequence[Gold], predicted: Sequence[str]) -> Floats:
+        """Returns what each example adds to the sums."""
+        return self.inner.statistics([[text for text, _ in answers] for answers in gold], predicted)
+
+    def value(self, sums: Floats) -> Floats:
+        """Returns the score for sums of statistics."""
+        return self.inner.value(sums)
+
+
+@TASKS.register("span")
+class Span:
+    """Extractive question answering. Gold labels are lists of (answer, where it begins), predicted ones texts; "": no answer."""
+
+    kind: ClassVar[str] = "span"
+    metrics: ClassVar[tuple[str, ...]] = ("answer_f1", "exact_match")
+    packs: ClassVar[bool] = False
+
+    def __init__(self, stride: int, answer_tokens: int, unanswerable: bool, threshold: float = 0.0) -> None:
+        """`unanswerable`: training questions without an answer occur, and an answer is then given only where its score exceeds that of
+        "no answer" by more than `threshold`."""
+        self.stride, self.answer_tokens, self.unanswerable, self.threshold = stride, answer_tokens, unanswerable, threshold
+        self.labels: list[str] = []
+        self.together, self.outputs = 1, 2 + 2 * RANK
+
+    @classmethod
+    def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
+        """Returns the questions of SQuAD's JSON or of a table, and notes."""
+        return read_questions(path, data, labelled)
+
+    @classmethod
+    def from_examples(cls, train: Sequence[Example], settings: Kind) -> Span:
+        """Returns the task; a question without an answer in train makes "no answer" possible."""
+        return cls(settings.stride, settings.answer_tokens, any(not example.label for example in train))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Span:
+        """Returns the task that `to_dict` described."""
+        return cls(int(values["stride"]), int(values["answer_tokens"]), bool(values["unanswerable"]), float(values["threshold"]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the kind, its settings and the threshold."""
+        return {
+            "kind": self.kind,
+            "stride": self.stride,
+            "answer_tokens": self.answer_tokens,
+            "unanswerable": self.unanswerable,
+            "threshold": self.threshold,
+        }
+
+    def audit(self, splits: Splits) -> list[Finding]:
+        """Returns how many questions have no answer, and which answers are not in their texts."""
+        return [_answerable(splits, self.unanswerable), *(_faults(name, part) for name, part in splits.named().items())]
+
+    def classes(self, label: Any) -> list[str]:
+        """Returns nothing: the kind has no classes."""
+        return []
+
+    def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
+        """Returns [CLS] question [SEP] window of the text [SEP] for every window. Places: [CLS] and the tokens of the text.
+
+        Neighbouring windows share `stride` tokens, but at most half a window. Targets are marks of the start and of the end; both stand
+        at [CLS] where the window does not hold the whole answer. An answer that is nowhere in its text has no targets: nothing is learnt.
+        """
+        units: list[Unit] = []
+        questions = tokeniser.encode([example.texts[0] for example in examples])
+        context, spans = "", np.zeros((0, 2), np.int32)
+        tokens: list[int] = []
+        for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
+            question = question[: min(LONGEST_QUESTION, (length - 3) // 2)]
+            if example.texts[1] != context:  # several questions in a row may be on one text
+                context = example.texts[1]
+                tokens, found = tokeniser.spans(context)
+                spans = np.array(found, np.int32).reshape(-1, 2)
+            answer = _answer_tokens(example.label, spans) if example.label else None
+            second = len(question) + 2
+            room = length - 1 - second
+            for begin in window_starts(len(tokens), room, min(self.stride, room // 2)):
+                window = tokens[begin : begin + room]
+                targets = None if example.label is None else _targets(answer, bool(example.label), begin, len(window))
+                row = [tokeniser.cls, *question, tokeniser.sep, *window, tokeniser.sep]
+                places = [0, *range(second, second + len(window))]
+                characters = np.concatenate([np.zeros((1, 2), np.int32), spans[begin : begin + room]])
+                units.append(Window(row, places, targets, second, number, characters))
+        return units
+
+    def head(self, width: int, dropout: float) -> nn.Module:
+        """Returns a fresh head."""
+        return SpanHead(width, dropout)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Returns the sum over rows of the cross-entropies of the gold start, and of the gold end given the gold start."""
+        outputs = outputs.float()
+        padding = targets[..., 0] == NONE
+        starts, ends = (targets == 1).float().unbind(-1)
+        begin = torch.einsum("rp,rpk->rk", starts, outputs[..., 2 : 2 + RANK])  # that of the gold start
+        end_scores = torch.einsum("rpk,rk->rp", outputs[..., 2 + RANK :], begin) / math.sqrt(RANK) + outputs[..., 1]
+        start_logs = outputs[..., 0].masked_fill(padding, _HIDDEN).log_softmax(-1)
+        end_logs = end_scores.masked_fill(padding, _HIDDEN).log_softmax(-1)
+        return -(starts * start_logs).sum() - (ends * end_logs).sum()
+
+    def count(self, targets: Tensor) -> int:
+        """Returns the number of rows with targets."""
+        return int((targets[..., 0] == 1).sum())
+
+    def keep(self, outputs: Floats) -> Kept:
+        """Returns the score of "no answer" and the best answers of a window, from a beam over their starts."""
+        return best_answers(np.asarray(outputs, np.float64), BEAM, self.answer_tokens)
+
+    def tuned(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> Span:
+        """Returns the task with the threshold whose answers have the best F1, where there are questions without an answer."""
+        if not self.unanswerable:
+            return self
+        found = [self._best(example, some) for example, some in zip(examples, _by_example(len(examples), units, kept), strict=True)]
+        score, gold = self.metric(self.metrics[0]), [example.label for example in examples]
+        given = score.statistics(gold, [example.texts[1][begin:end] for example, (begin, end, _, _) in zip(examples, found, strict=True)])
+        held_back = score.statistics(gold, [""] * len(examples))
+        differences = np.array([best - none for _, _, best, none in found])
+        threshold = best_threshold(score, differences, given, held_back)
+        return Span(self.stride, self.answer_tokens, self.unanswerable, threshold)
+
+    def answers(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> list[Answer]:
+        """Returns the best answer over the windows of each question; "score" is its probability in its window."""
+        given = []
+        for example, some in zip(examples, _by_example(len(examples), units, kept), strict=True):
+            begin, end, best, none = self._best(example, some)
+            if best > -math.inf and (not self.unanswerable or best - none > self.threshold):
+                text = example.texts[1][begin:end]
+                given.append({"answer": text, "begin": begin, "end": end, "score": math.exp(best), "answerable": True})
+            else:
+                given.append({"answer": "", "begin": 0, "end": 0, "score": math.exp(none), "answerable": False})
+        return given
+
+    def label_of(self, answer: Answer) -> str:
+        """Returns the text of the answer, "" for none."""
+        return str(answer["answer"])
+
+    def metric(self, name: str) -> Metric:
+        """Returns the named metric, for gold answers with places."""
+        if name not in self.metrics:
+            known = list(self.metrics)
+            raise RecipeError([f"evaluate.metric = {name!r}: kind span has {', '.join(known)}{nearest(name, known)}"])
+        return GoldTexts(answer_metric(name), name)
+
+    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]]) -> dict[str, dict[str, list[str]]]:
+        """Returns the sentence that shares most with the question, and "majority": no answer if most have none, else the first sentence."""
+        weights = _word_weights(train)
+        silent = sum(not example.label for example in train) * 2 > len(train)
+        return {
+            "majority": {
+                name: ["" if silent else next(_sentences(example.texts[1]), "") for example in part] for name, part in held.items()
+            },
+            "best sentence": {name: [_best_sentence(example, weights) for example in part] for name, part in held.items()},
+        }
+
+    def _best(self, example: Example, windows: Sequence[tuple[Window, Kept]]) -> tuple[int, int, float, float]:
+        """Returns (begin, end, score) of the best answer in characters, with a score of minus infinity where there is none, and the
+        lowest score of "no answer": each window but that with the answer says that it has none."""
+        none = min(score for _, (score, _) in windows)
+        ranked = sorted(((-candidate[2], unit, candidate) for unit, (_, best) in windows for candidate in best), key=lambda entry: entry[0])
+        context = example.texts[1]
+        for _, unit, (first, last, score) in ranked:
+            begin, end = _trimmed(context, int(unit.spans[first, 0]), int(unit.spans[last, 1]))
+            if begin < end:
+                return begin, end, score, none
+        return 0, 0, -math.inf, none
+
+
+def window_starts(tokens: int, room: int, shared: int) -> list[int]:
+    """Returns where the windows of `room` tokens begin that cover a text, each with `shared` tokens of the one before it."""
+    starts = [0]
+    while starts[-1] + room < tokens:
+        starts.append(starts[-1] + room - shared)
+    return starts
+
+
+def _answer_tokens(gold: Gold, spans: Spans) -> tuple[int, int] | None:
+    """Returns the first and the last token that an answer touches, or None where it is not in its text."""
+    place = first_place(gold)
+    if place is None:
+        return None
+    touched = np.flatnonzero((spans[:, 1] > np.maximum(spans[:, 0], place[0])) & (spans[:, 0] < place[1]))
+    return (int(touched[0]), int(touched[-1])) if len(touched) else None
+
+
+def _targets(answer: tuple[int, int] | None, answerable: bool, begin: int, size: int) -> NDArray[np.int8]:
+    """Returns (places, 2) marks of start and end for the window of `size` tokens from token `begin` on."""
+    if answerable and answer is None:
+        return np.full((size + 1, 2), NONE, np.int8)
+    marks = np.zeros((size + 1, 2), np.int8)
+    inside = answer is not None and begin <= answer[0] and answer[1] < begin + size
+    first, last = (answer[0] - begin + 1, answer[1] - begin + 1) if answer is not None and inside else (0, 0)
+    marks[first, 0] = marks[last, 1] = 1
+    return marks
+
+
+def _by_example(count: int, units: Sequence[Unit], kept: Sequence[Any]) -> list[list[tuple[Window, Kept]]]:
+    found: list[list[tuple[Window, Kept]]] = [[] for _ in range(count)]
+    for unit, some in zip(units, kept, strict=True):
+        assert isinstance(unit, Window)  # `encode` makes no others
+        found[unit.example].append((unit, some))
+    return found
+
+
+def _trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
+    """Returns the characters without white space around them."""
+    piece = text[begin:end]
+    return begin + len(piece) - len(piece.lstrip()), begin + len(piece.rstrip())
+
+
+def _answerable(splits: Splits, unanswerable: bool) -> Finding:
+    silent = {name: sum(not example.label for example in part) for name, part in splits.named().items()}
+    told = ", ".join(f"{count:,} of {len(splits.named()[name]):,} in {name}" for name, count in silent.items())
+    if not unanswerable and any(silent.values()):
+        return Finding(
+            "warning",
+            "answerability",
+            f"questions without an answer: {told}. Train has none, so that every question will be answered: add such questions to it.",
+        )
+    return Finding("ok", "answerability", f"questions without an answer: {told}.")
+
+
+def _faults(name: str, part: Sequence[Example]) -> Finding:
+    faulty = [example for example in part if example.label and first_place(example.label) is None]
+    if not faulty:
+        return Finding("ok", f"answers in {name}", "every answer stands in its text.")
+    use = "Nothing is learnt from them" if name == "train" else "They can hardly be answered rightly"
+    return Finding(
+        "error" if name == "train" and len(faulty) > FAULTY_SHARE * len(part) else "warning",
+        f"answers in {name}",
+        f"{len(faulty):,} of {len(part):,} questions have an answer that is not in their text. {use}: correct them, or delete them.",
+        tuple(f"{example.file}, line {example.line}: {example.label[0][0][:80]!r}" for example in faulty[:_SHOWN]),
+    )
+
+
+def _sentences(text: str) -> Iterator[str]:
+    return (sentence for found in _SENTENCE.findall(text) if (sentence := found.strip()))
+
+
+def _word_weights(train: Sequence[Example]) -> dict[str, float]:
+    """Returns the inverse document frequencies of words over the texts of train; that of "" is for words which these have not."""
+    contexts = {example.texts[1] for example in train}
+    held = Counter(word for context in sorted(contexts) for word in set(words(context)))
+    return {word: math.log((1 + len(contexts)) / (1 + count)) + 1 for word, count in [*held.items(), ("", 0)]}
+
+
+def _best_sentence(example: Example, weights: Mapping[str, float]) -> str:
+    """Returns the sentence of the text whose words that are also in the question weigh most; of equal ones the first."""
+    asked = set(words(example.texts[0]))
+    return max(
+        _sentences(example.texts[1]),
+        key=lambda sentence: sum(weights.get(word, weights[""]) for word in sorted(asked.intersection(words(sentence)))),
+        default="",
+    )
