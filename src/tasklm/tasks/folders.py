@@ -57,7 +57,7 @@ def split_files(folder: Path) -> dict[str, Path]:
     found = _named([(split_name(path.name), path.name.partition(".")[0], path) for path in files])
     if "train" not in found:
         folders = {split_name(path.name): path for path in entries if path.is_dir() and split_name(path.name) == path.name.lower()}
-        found = folders if "train" in folders and len(folders) > 1 else {}
+        found = folders if "train" in folders and len(folders) > 1 else found
     return found
 
 

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tasklm.errors import DataError
+from tasklm.tasks.folders import is_dataset, split_files, split_name, table_rows
+from tasklm.tasks.formats import recognise
+
+
+def jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def dataset(folder: Path, rows: list[dict[str, Any]], features: dict[str, Any], files: int = 1) -> Path:
+    """Writes what `Dataset.save_to_disk` writes."""
+    folder.mkdir(parents=True)
+    names = [f"data-{number:05}-of-{files:05}.arrow" for number in range(files)]
+    for number, name in enumerate(names):
+        table = pa.Table.from_pylist(rows[number::files])
+        with pa.ipc.new_stream(str(folder / name), table.schema) as stream:
+            stream.write_table(table, max_chunksize=2)
+    (folder / "dataset_info.json").write_text(json.dumps({"features": features, "description": ""}), encoding="utf-8")
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}), encoding="utf-8")
+    return folder
+
+
+CLASSES = {"names": ["no", "yes"], "_type": "ClassLabel"}
+TEXT = {"dtype": "string", "_type": "Value"}
+PAIR = {"text_a": "one", "text_b": "two"}
+SPAN = {"question": "Who?", "context": "Ann lives."}
+CASES: list[tuple[str, dict[str, str], list[dict[str, Any]]]] = [
+    ("tag", {"text": "tokens", "label": "ner_tags"}, [{"id": "1", "tokens": ["a", "b"], "ner_tags": ["O", "B-X"]}]),
+    ("tag", {"text": "words", "label": "labels"}, [{"words": ["a"], "labels": ["N"]}]),
+    ("parse", {"text": "tokens", "label": "heads,deprels"}, [{"tokens": ["a"], "heads": [0], "deprels": ["root"], "upos": ["X"]}]),
+    ("span", {"text": "question,context", "label": "answers"}, [{**SPAN, "answers": {"text": ["Ann"], "answer_start": [0]}}]),
+    ("span", {"text": "question,context", "label": "answer"}, [{**SPAN, "answer": "Ann"}, {**SPAN, "answer": ""}]),
+    ("classify", {"text": "question,passage", "label": "answer"}, [{"question": "Is it?", "passage": "Yes.", "answer": True}]),
+    ("classify", {"text": "question,context", "label": "label"}, [{**SPAN, "label": "entailment"}]),
+    (
+        "choice",
+        {"text": "article,question", "options": "options", "label": "answer"},
+        [{"article": "a", "question": "q", "options": ["x", "y"], "answer": "B", "id": "1"}],
+    ),
+    ("choice", {"text": "ctx", "options": "endings", "label": "label"}, [{"ctx": "a", "endings": ["x", "y"], "label": 1}]),
+    (
+        "choice",
+        {"text": "question", "options": "choices", "label": "answerKey"},
+        [{"question": "q", "choices": {"text": ["x", "y"], "label": ["A", "B"]}, "answerKey": "A"}],
+    ),
+    ("classify", {"text": "text_a,text_b", "label": "label"}, [{**PAIR, "label": 1}, {**PAIR, "label": 0}]),
+    ("regress", {"text": "text_a,text_b", "label": "label"}, [{**PAIR, "label": 4.75}, {**PAIR, "label": 1.0}]),
+    ("classify", {"text": "text", "label": "label"}, [{"text": "t", "label": 1.0}] * 99 + [{"text": "t", "label": 0.5}]),
+    ("regress", {"text": "text", "label": "label"}, [{"text": "t", "label": 1.0}] * 97 + [{"text": "t", "label": 0.5}] * 3),
+    ("multilabel", {"text": "text", "label": "labels"}, [{"text": "t", "labels": ["a", "b"]}, {"text": "u", "labels": []}]),
+    ("classify", {"text": "Sentence", "label": "Label"}, [{"Sentence": "t", "Label": "x"}]),
+    ("classify", {}, [{"what": "some words", "verdict": "pos"}]),
+]
+
+
+@pytest.mark.parametrize(("kind", "columns", "rows"), CASES, ids=[f"{number}-{case[0]}" for number, case in enumerate(CASES)])
+def test_tables_are_known_by_their_columns(tmp_path: Path, kind: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> None:
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    for path in (jsonl(tmp_path / "a.jsonl", rows), tmp_path / "a.parquet"):
+        found = recognise(path)
+        assert (found.kind, found.columns, found.splits) == (kind, columns, {})
+        assert found.why
+
+
+def test_texts_in_csv_are_read_as_numbers_where_all_are(tmp_path: Path) -> None:
+    assert recognise(write(tmp_path / "a.csv", "text,label", "t,1.5", "u,2")).kind == "regress"
+    assert recognise(write(tmp_path / "b.csv", "text,label", "t,1.5", "u,nan")).kind == "classify"
+    assert recognise(write(tmp_path / "c.csv", "text,label", "t,1.5", "u,high")).kind == "classify"
+    assert recognise(write(tmp_path / "d.csv", "text,label", "t,1.0", "u,2")).kind == "classify"
+
+
+def test_files_are_known_by_their_layout(tmp_path: Path) -> None:
+    squad = {"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": "c", "qas": []}]}]}
+    race = {"article": "a", "questions": ["q"], "options": [["x", "y"]], "answers": ["A"], "id": "1"}
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(json.dumps(squad).encode()))
+    write(tmp_path / "race.json", json.dumps(race))
+    write(tmp_path / "race.txt", json.dumps(race))
+    write(tmp_path / "a.conllu", "1\ta\ta\tX\t_\t_\t0\troot\t_\t_")
+    write(tmp_path / "a.conll", "a N", "", "b V")
+    write(tmp_path / "a.txt", "-DOCSTART- -X- O", "", "U.N. NNP B-ORG", "official NN O", "", "Ekeus NNP B-PER")
+    write(tmp_path / "b.tsv", "U.N.\tB-ORG", "official\tO", "", "Ekeus\tB-PER")
+    kinds = {path.name: recognise(path).kind for path in sorted(tmp_path.iterdir())}
+    assert kinds == {
+        "a.json.gz": "span", "race.json": "choice", "race.txt": "choice",
+        "a.conllu": "parse", "a.conll": "tag", "a.txt": "tag", "b.tsv": "tag",
+    }  # fmt: skip
+
+
+def test_what_is_not_known_is_told_with_its_name_and_a_remedy(tmp_path: Path) -> None:
+    for path, problem in [
+        (write(tmp_path / "a.txt", "some plain prose", "", "and more of it is here"), r"a\.txt, line 1: the kind of task is not known"),
+        (tmp_path / "none", "there is no such file"),
+        (write(tmp_path / "odd" / "a.bin", "x").parent, "odd: the kind of task is not known by the folder's files"),
+        (
+            write(tmp_path / "half" / "test.csv", "text,label", "a,b").parent,
+            r"half: the folder has no training set, only test \(test\.csv\)",
+        ),
+        (write(tmp_path / "bad.jsonl", '{"text": "a", "label": 1}', '{"text"'), r"bad\.jsonl, line 2: the line is not valid JSON"),
+    ]:
+        with pytest.raises(DataError, match=problem) as error:
+            recognise(path)
+        assert error.value.remedy
+
+
+def test_folders_of_texts_and_of_race(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        for label in ("pos", "neg"):
+            write(tmp_path / "imdb" / split / label / "1.txt", "some text")
+    found = recognise(tmp_path / "imdb")
+    assert (found.kind, found.columns) == ("classify", {})
+    assert found.splits == {"train": tmp_path / "imdb" / "train", "test": tmp_path / "imdb" / "test"}
+    assert recognise(tmp_path / "imdb" / "train").splits == {}
+    race = json.dumps({"article": "a", "questions": ["q"], "options": [["x", "y"]], "answers": ["A"]})
+    for split in ("train", "dev", "test"):
+        write(tmp_path / "RACE" / split / "middle" / "1.txt", race)
+    found = recognise(tmp_path / "RACE")
+    assert found.kind == "choice" and list(found.splits) == ["dev", "test", "train"]
+    assert recognise(tmp_path / "RACE" / "train" / "middle").kind == "choice"
+
+
+# GLUE's own files: header (None: CoLA has none), two rows, kind, columns
+GLUE: dict[str, tuple[str | None, list[str], str, dict[str, str]]] = {
+    "CoLA": (
+        None, ["gj04\t1\t\tOur friends won't \"buy\" it.", "gj04\t0\t*\tThe book."], "classify", {"text": "sentence", "label": "label"},
+    ),
+    "SST-2": ("sentence\tlabel", ["good film \t1", "bad \t0"], "classify", {"text": "sentence", "label": "label"}),
+    "MRPC": (
+        "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", ['1\t7\t8\t"A" is .\tB', "0\t7\t8\tC\tD"], "classify",
+        {"text": "#1 String,#2 String", "label": "Quality"},
+    ),
+    "STS-B": (
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore",
+        ["0\tg\tf\t2012\t1\tn\tn\tA plane\tAn air plane\t5.000", "1\tg\tf\t2012\t1\tn\tn\tA man\tA flute\t3.800"],
+        "regress", {"text": "sentence1,sentence2", "label": "score"},
+    ),
+    "QQP": (
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", ["1\t2\t3\tHow?\tWhy?\t0", "2\t4\t5\tWho?\tWho?\t1"], "classify",
+        {"text": "question1,question2", "label": "is_duplicate"},
+    ),
+    "QNLI": (
+        "index\tquestion\tsentence\tlabel", ["0\tWhen?\tIn May.\tentailment", "1\tWho?\tNo.\tnot_entailment"], "classify",
+        {"text": "question,sentence", "label": "label"},
+    ),
+    "RTE": (
+        "index\tsentence1\tsentence2\tlabel", ["0\ta\tb\tentailment", "1\tc\td\tnot_entailment"], "classify",
+        {"text": "sentence1,sentence2", "label": "label"},
+    ),
+    "MNLI": (
+        "index\tpromptID\tgenre\tsentence1_parse\tsentence1\tsentence2\tlabel1\tgold_label",
+        ["0\t1\tg\t(a)\ta\tb\tneutral\tneutral", "1\t1\tg\t(a)\tc\td\tneutral\tcontradiction"], "classify",
+        {"text": "sentence1,sentence2", "label": "gold_label"},
+    ),
+}  # fmt: skip
+
+
+def unlabelled(name: str, header: str | None) -> str:
+    """The header of GLUE's test file: an index, and no labels."""
+    if header is None or name == "SST-2":
+        return "index\tsentence"
+    kept = [column for column in header.split("\t") if column not in ("Quality", "score", "label", "label1", "gold_label", "is_duplicate")]
+    return "\t".join(kept if kept[0] in ("index", "id") else ["index", *kept])
+
+
+@pytest.mark.parametrize("name", GLUE)
+def test_the_folders_of_glue(tmp_path: Path, name: str) -> None:
+    header, rows, kind, columns = GLUE[name]
+    top, head = tmp_path / name, [] if header is None else [header]
+    write(top / "train.tsv", *head, *rows)
+    for kept in ("dev_matched", "dev_mismatched") if name == "MNLI" else ("dev",):
+        write(top / f"{kept}.tsv", *head, *rows)
+    for kept in ("test_matched", "test_mismatched") if name == "MNLI" else ("test",):
+        columns_of_test = unlabelled(name, header)
+        write(top / f"{kept}.tsv", columns_of_test, "\t".join("x" for _ in columns_of_test.split("\t")))
+    found = recognise(top)
+    assert (found.kind, found.columns) == (kind, columns)
+    expected = {"train": "train.tsv", "dev": "dev.tsv", "unlabelled": "test.tsv"}
+    if name == "MNLI":
+        expected = {
+            "train": "train.tsv", "dev": "dev_matched.tsv", "dev_mismatched": "dev_mismatched.tsv", "unlabelled": "test_matched.tsv",
+            "unlabelled_mismatched": "test_mismatched.tsv",
+        }  # fmt: skip
+    assert {split: path.name for split, path in found.splits.items()} == expected
+    wanted = [*columns["text"].split(","), columns["label"]]
+    read = list(table_rows(top / "train.tsv", wanted))
+    assert [row.line for row in read] == ([1, 2] if header is None else [2, 3])
+    names = ["source", "label", "mark", "sentence"] if header is None else header.split("\t")
+    for row, line in zip(read, rows, strict=True):
+        assert row.values == {column: line.split("\t")[names.index(column)] for column in wanted}  # quotes are plain text
+
+
+def test_broken_lines_of_glue_are_named_or_left_out(tmp_path: Path) -> None:
+    header, rows, _, columns = GLUE["QQP"]
+    assert header is not None
+    path = write(tmp_path / "QQP" / "train.tsv", header, rows[0], "cut\tshort", rows[1])
+    with pytest.raises(DataError, match=r"train\.tsv, line 3: the row has 2 fields, the header has 6"):
+        list(table_rows(path))
+    left_out: list[int] = []
+    assert [row.line for row in table_rows(path, left_out=left_out)] == [2, 4] and left_out == [3]
+    assert recognise(path).columns == columns
+    with pytest.raises(DataError, match="there is no column 'question3'"):
+        list(table_rows(path, ["question3"]))
+
+
+def test_hugging_face_datasets_on_disk(tmp_path: Path) -> None:
+    features = {
+        "sentence1": TEXT, "sentence2": TEXT, "label": CLASSES, "idx": {"dtype": "int32", "_type": "Value"},
+        "tags": {"feature": CLASSES, "_type": "Sequence"}, "old": [CLASSES],
+        "record": {"feature": {"kind": CLASSES, "text": TEXT}, "_type": "Sequence"}, "inner": {"kind": CLASSES},
+    }  # fmt: skip
+
+    def row(number: int, label: int) -> dict[str, Any]:
+        return {
+            "sentence1": f"a{number}", "sentence2": "b", "label": label, "idx": number, "tags": [label, 1], "old": [0],
+            "record": {"kind": [1, label], "text": ["x", "y"]}, "inner": {"kind": label},
+        }  # fmt: skip
+
+    top = tmp_path / "set"
+    dataset(top / "train", [row(0, 1), row(1, 0), row(2, 1), row(3, 0), row(4, 1)], features, files=2)
+    dataset(top / "validation_matched", [row(0, 1)], features)
+    dataset(top / "validation_mismatched", [row(0, 1)], features)
+    dataset(top / "test", [row(0, -1), row(1, -1)], features)
+    write(top / "dataset_dict.json", json.dumps({"splits": ["train", "validation_matched", "validation_mismatched", "test"]}))
+    found = recognise(top)
+    assert (found.kind, found.columns) == ("classify", {"text": "sentence1,sentence2", "label": "label"})
+    assert {split: path.name for split, path in found.splits.items()} == {
+        "train": "train", "dev": "validation_matched", "dev_mismatched": "validation_mismatched", "unlabelled": "test",
+    }  # fmt: skip
+    read = list(table_rows(top / "train"))
+    assert [(one.line, one.values["sentence1"]) for one in read] == [(1, "a0"), (2, "a2"), (3, "a4"), (4, "a1"), (5, "a3")]
+    assert read[0].values == {
+        "sentence1": "a0", "sentence2": "b", "label": "yes", "idx": 0, "tags": ["yes", "yes"], "old": ["no"],
+        "record": {"kind": ["yes", "yes"], "text": ["x", "y"]}, "inner": {"kind": "yes"},
+    }  # fmt: skip
+    assert [one.values for one in table_rows(top / "test", ["label", "tags"])] == [{"label": None, "tags": [None, "yes"]}] * 2
+    alone = recognise(top / "train")
+    assert (alone.kind, alone.splits) == ("classify", {"train": top / "train"}) and is_dataset(top / "train") and not is_dataset(top)
+
+
+def test_faults_of_datasets_name_the_file(tmp_path: Path) -> None:
+    good = dataset(tmp_path / "a", [{"text": "t", "label": 1}], {"text": TEXT, "label": CLASSES})
+    with pytest.raises(DataError, match=r"there is no column 'txt' \(did you mean 'text'\?\)"):
+        list(table_rows(good, ["txt"]))
+    (good / "data-00000-of-00001.arrow").write_bytes(b"damaged bytes, not a stream")
+    with pytest.raises(DataError, match=r"data-00000-of-00001\.arrow: the file cannot be read"):
+        list(table_rows(good))
+    (good / "dataset_info.json").write_text("{", encoding="utf-8")
+    with pytest.raises(DataError, match=r"dataset_info\.json: it cannot be read"):
+        list(table_rows(good))
+    with pytest.raises(DataError, match="the folder is no dataset"):
+        list(table_rows(tmp_path))
+
+
+def test_splits_are_known_by_names(tmp_path: Path) -> None:
+    expected = {
+        "train.jsonl": "train", "train-v1.1.json.gz": "train", "dev-v2.0.json": "dev", "validation": "dev", "Val.csv": "dev",
+        "valid": "dev", "test_mismatched.tsv": "test_mismatched", "training.csv": "train", "trainer.csv": "", "other.csv": "",
+    }  # fmt: skip
+    assert {name: split_name(name) for name in expected} == expected
+    for name in ("train.csv", "dev.csv", "dev_nodup.csv", "notes.csv"):
+        write(tmp_path / "a" / name, "text,label", "a,b")
+    assert split_files(tmp_path / "a") == {"train": tmp_path / "a" / "train.csv", "dev": tmp_path / "a" / "dev.csv"}
+    for part in (0, 1):
+        write(tmp_path / "b" / f"train-0000{part}-of-00002.csv", "text,label", "a,b")
+    with pytest.raises(DataError, match=r"b: several files may be train: train-00000-of-00002\.csv, train-00001-of-00002\.csv"):
+        split_files(tmp_path / "b")
