@@ -120,6 +120,13 @@ def test_what_is_not_known_is_told_with_its_name_and_a_remedy(tmp_path: Path) ->
         assert error.value.remedy
 
 
+def test_texts_are_not_taken_for_labels(tmp_path: Path) -> None:
+    rows = [{"source": f"One man number {i} sleeps.", "target": f"Ein Mann mit Nummer {i} schläft."} for i in range(30)]
+    with pytest.raises(DataError, match=r"a\.jsonl, line 1: column 'target' holds texts, not labels"):
+        recognise(jsonl(tmp_path / "a.jsonl", rows))
+    assert recognise(jsonl(tmp_path / "b.jsonl", [{"text": row["source"], "label": rows[i % 3]["target"]} for i, row in enumerate(rows)]))
+
+
 def test_folders_of_texts_and_of_race(tmp_path: Path) -> None:
     for split in ("train", "test"):
         for label in ("pos", "neg"):

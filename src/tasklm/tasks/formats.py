@@ -20,6 +20,7 @@ from tasklm.tasks.squad import ANSWER_NAMES, CONTEXT_NAMES, QUESTION_NAMES, answ
 
 PEEK = 1000  # rows, or lines, that are looked at
 NOT_WHOLE = 0.02  # share of labels with a fraction from which on they are numbers to predict, not names of classes
+FEWEST_TEXTS = 20  # rows from which on it can be told that labels are texts
 TOKEN_NAMES = ("tokens", "words")
 HEAD_NAMES = ("heads", "head")
 RELATION_NAMES = ("deprels", "deprel", "relations", "rels")
@@ -121,7 +122,7 @@ def _table(path: Path) -> Recognised:
     rows = list(islice(table_rows(path, left_out=[]), PEEK))
     names = {name.lower(): name for row in reversed(rows) for name in reversed(row.values)}
     found = _by_words(rows, names) or _choice(rows, names) or _span(path, rows, names)
-    return found or _texts(rows, names)
+    return found or _texts(path, rows, names)
 
 
 def _first(known: Sequence[str], names: Mapping[str, str], taken: Sequence[str] = ()) -> str:
@@ -175,17 +176,30 @@ def _span(path: Path, rows: Sequence[Row], names: Mapping[str, str]) -> Recognis
     return Recognised("span", columns, f"columns {question!r}, {context!r} and {answers!r}, which stand in {context!r}")
 
 
-def _texts(rows: Sequence[Row], names: Mapping[str, str]) -> Recognised:
+def _texts(path: Path, rows: Sequence[Row], names: Mapping[str, str]) -> Recognised:
     label = _first(LABEL_NAMES, names)
     pair = next(([names[name] for name in known] for known in PAIRS if all(name in names and names[name] != label for name in known)), [])
     one = _first(TEXT_NAMES, names, [label])
     columns = {"text": ",".join(pair) or one, "label": label}
     told = " and ".join(map(repr, pair)) or (repr(one) if one else "one text")
     values = [row.values.get(label) for row in rows if row.values.get(label) is not None] if label else []
+    if label and _are_texts(values):
+        raise DataError(
+            f"column {label!r} holds texts, not labels: nearly every row has another one, of several words",
+            file=path,
+            line=rows[0].line,
+            remedy="Name the column with the labels with --label-column (recipe: data.label_column); texts cannot be predicted.",
+        )
     kind, about = _label_kind(values)
     return Recognised(
         kind, {role: column for role, column in columns.items() if column}, f"{told} with {about}" + f" {label!r}" * bool(label)
     )
+
+
+def _are_texts(values: Sequence[Any]) -> bool:
+    texts = [value for value in values if isinstance(value, str)]
+    words = sum(len(text.split()) for text in texts)
+    return len(texts) >= FEWEST_TEXTS and len(set(texts)) > 0.9 * len(texts) and words > 4 * len(texts)
 
 
 def _label_kind(values: Sequence[Any]) -> tuple[str, str]:

@@ -32,7 +32,7 @@ from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.scoring_structures import answer_metric
 from tasklm.tasks.squad import Gold, first_place, read_questions
 
-BEAM = 20  # starts that are looked at, and candidates that are kept of a window (ELECTRA, appendix C)
+BEAM = 20  # starts that are looked at, and candidates that are kept of a window; as in ELECTRA's program for SQuAD
 LONGEST_QUESTION = 64  # tokens, as in BERT's program for SQuAD; half of a row where that is less
 FAULTY_SHARE = 0.1  # of training questions whose answer is not in the text: more are an error
 _HIDDEN = -1e30  # score of padding: finite, so that a row of padding alone gives no NaN
