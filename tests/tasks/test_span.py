@@ -59,10 +59,6 @@ def pair_score(outputs: Floats, start: int, end: int) -> float:
     return log_p([row[0] for row in outputs], start) + log_p(ends, end)
 
 
-def kept_for(unit: Unit, first: int, last: int, score: float, none: float) -> tuple[float, list[tuple[int, int, float]]]:
-    return none, [(first, last, score)]
-
-
 # decoding
 
 
@@ -115,6 +111,8 @@ def test_the_loss_is_that_of_a_plain_loop_and_padding_changes_nothing() -> None:
         loss = task().loss(outputs, targets)
         assert loss.item() == pytest.approx(expected, rel=1e-5)
         assert task().loss(outputs, targets.to(torch.int8)).item() == loss.item()
+        with torch.autocast("cpu", torch.bfloat16):
+            assert task().loss(outputs, targets).item() == loss.item()
         assert task().count(targets) == 3
         loss.backward()
         gradient = outputs.grad
@@ -294,7 +292,7 @@ def test_answers_that_are_not_in_their_text_are_reported_with_file_and_line() ->
     good, bad = example("a b c", [("b", 2)]), Example(("q", "a b c"), [("zebra", MISSING)], "train.json", 17)
     (answerable, train, dev) = task(unanswerable=False).audit(Splits([good] * 19 + [bad], [good, example("x", [])]))
     assert answerable.level == "warning" and "1 of 2 in dev" in answerable.message
-    assert train.level == "warning" and "1 of 20 questions" in train.message and train.examples == ("train.json, line 17: 'zebra'",)
+    assert train.level == "warning" and "1 of 20 questions" in train.message and train.examples == ("train.json, line 17: 'q': 'zebra'",)
     assert dev.level == "ok"
     found = task().audit(Splits([good, bad], [bad]))
     assert [finding.level for finding in found] == ["ok", "error", "warning"]
@@ -339,7 +337,7 @@ def test_squad_files_plain_and_compressed(tmp_path: Path) -> None:
         assert [one.label for one in examples] == [*LABELS[:2], [("Ann", 38), ("Bob", 19)], LABELS[3]]
         assert examples[0].texts == ("Where does Ann live?", "Ann lives in Rome. Bob lives in Oslo, Ann says.")
         assert any("4 questions, 1 of them without an answer" in note for note in notes)
-        assert any("2 answers did not stand at their offset" in note and "(lines 3, 3)" in note for note in notes)
+        assert any("2 answers did not stand at their offset" in note and "(lines 3)" in note for note in notes)
         assert [one.label for one in Span.read(path, Data(), labelled=False)[0]] == [None] * 4
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
@@ -168,8 +167,9 @@ class Span:
         outputs = outputs.float()
         padding = targets[..., 0] == NONE
         starts, ends = (targets == 1).float().unbind(-1)
-        begin = torch.einsum("rp,rpk->rk", starts, outputs[..., 2 : 2 + RANK])  # that of the gold start
-        end_scores = torch.einsum("rpk,rk->rp", outputs[..., 2 + RANK :], begin) / math.sqrt(RANK) + outputs[..., 1]
+        # sums of products, not matrix products: autocast leaves these in fp32
+        begin = (starts.unsqueeze(-1) * outputs[..., 2 : 2 + RANK]).sum(-2, keepdim=True)  # that of the gold start
+        end_scores = (outputs[..., 2 + RANK :] * begin).sum(-1) / math.sqrt(RANK) + outputs[..., 1]
         start_logs = outputs[..., 0].masked_fill(padding, _HIDDEN).log_softmax(-1)
         end_logs = end_scores.masked_fill(padding, _HIDDEN).log_softmax(-1)
         return -(starts * start_logs).sum() - (ends * end_logs).sum()
@@ -304,7 +304,9 @@ def _faults(name: str, part: Sequence[Example]) -> Finding:
         "error" if name == "train" and len(faulty) > FAULTY_SHARE * len(part) else "warning",
         f"answers in {name}",
         f"{len(faulty):,} of {len(part):,} questions have an answer that is not in their text. {use}: correct them, or delete them.",
-        tuple(f"{example.file}, line {example.line}: {example.label[0][0][:80]!r}" for example in faulty[:_SHOWN]),
+        tuple(
+            f"{example.file}, line {example.line}: {example.texts[0][:80]!r}: {example.label[0][0][:80]!r}" for example in faulty[:_SHOWN]
+        ),
     )
 
 

@@ -90,7 +90,8 @@ def _checked(examples: list[Example], path: Path, notes: list[str]) -> list[Exam
     unanswerable = sum(not example.label for example in checked)
     notes.append(f"{path.name}: {len(checked):,} questions, {unanswerable:,} of them without an answer")
     if moved:
-        notes.append(f"{path.name}: {len(moved):,} answers did not stand at their offset and were found elsewhere (lines {_some(moved)})")
+        lines = _some(list(dict.fromkeys(moved)))
+        notes.append(f"{path.name}: {len(moved):,} answers did not stand at their offset and were found elsewhere (lines {lines})")
     return checked
 
 
