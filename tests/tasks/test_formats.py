@@ -10,8 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasklm.errors import DataError
+from tasklm.recipe import Data
 from tasklm.tasks.folders import is_dataset, split_files, split_name, table_rows
 from tasklm.tasks.formats import recognise
+from tasklm.tasks.span import Span
 
 
 def jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -288,3 +290,19 @@ def test_splits_are_known_by_names(tmp_path: Path) -> None:
         write(tmp_path / "b" / f"train-0000{part}-of-00002.csv", "text,label", "a,b")
     with pytest.raises(DataError, match=r"b: several files may be train: train-00000-of-00002\.csv, train-00001-of-00002\.csv"):
         split_files(tmp_path / "b")
+
+
+def test_questions_in_a_dataset_on_disk(tmp_path: Path) -> None:
+    answers = {"feature": {"text": TEXT, "answer_start": {"dtype": "int32", "_type": "Value"}}, "_type": "Sequence"}
+    rows = [{**SPAN, "answers": {"text": ["Ann"], "answer_start": [0]}}, {**SPAN, "answers": {"text": [], "answer_start": []}}]
+    folder = dataset(tmp_path / "squad", rows, {"question": TEXT, "context": TEXT, "answers": answers})
+    found = recognise(folder)
+    assert (found.kind, found.columns) == ("span", {"text": "question,context", "label": "answers"})
+    assert [row.values for row in table_rows(folder)] == rows
+
+
+def test_the_columns_that_are_found_can_be_given_to_the_reader(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", [{**SPAN, "answers": {"text": ["Ann"], "answer_start": [0]}}])
+    found = recognise(path)
+    examples, _ = Span.read(path, Data(kind=found.kind, text_column=found.columns["text"], label_column=found.columns["label"]))
+    assert examples[0].texts == ("Who?", "Ann lives.") and examples[0].label == [("Ann", 0)]

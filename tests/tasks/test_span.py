@@ -392,3 +392,75 @@ def test_places_and_cells() -> None:
     assert answers_of([{"text": "a", "answer_start": 4}, "b"], *where) == [("a", 4), ("b", MISSING)]
     assert answers_of({"text": "a"}, *where) == [("a", MISSING)]
     assert answers_of(None, *where) == answers_of([], *where) == answers_of("", *where) == []
+
+
+# the whole way
+
+
+def bracketed(count: int, seed: int) -> list[Example]:
+    """Texts of 40 words in which the answer is what stands in brackets; every third has none."""
+    draw = np.random.default_rng(seed)
+    found = []
+    for number in range(count):
+        words = [str(word) for word in draw.choice(["alpha", "beta", "gamma", "delta"], 40)]
+        at, size = int(draw.integers(1, 30)), int(draw.integers(1, 5))
+        if number % 3 == 0:
+            found.append(example(" ".join(words), [], "what?"))
+            continue
+        words[at - 1], words[at + size] = "(", ")"
+        text, answer = " ".join(words), " ".join(words[at : at + size])
+        found.append(example(text, [(answer, text.index("(") + 2)], "what?"))
+    return found
+
+
+class Neighbours(torch.nn.Module):
+    """A token, the one before and the one after it; [CLS] sees whether a bracket opens anywhere: an encoder that is enough here."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(size, 8)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        here = self.embedding(tokens)
+        around = torch.cat([here.roll(1, 1), here, here.roll(-1, 1)], -1)
+        return torch.cat([around, around.amax(1, keepdim=True).expand_as(around)], -1)
+
+
+def padded(units: list[Unit]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    length, most = max(len(unit.tokens) for unit in units), max(len(unit.places) for unit in units)
+    tokens, places = torch.zeros(len(units), length, dtype=torch.long), torch.zeros(len(units), most, dtype=torch.long)
+    targets = torch.full((len(units), most, 2), NONE)
+    for row, unit in enumerate(units):
+        tokens[row, : len(unit.tokens)] = torch.tensor(unit.tokens)
+        places[row, : len(unit.places)] = torch.tensor(unit.places)
+        targets[row, : len(unit.places)] = torch.from_numpy(unit.targets).long()
+    return tokens, places, targets
+
+
+def test_a_small_model_learns_to_answer_and_to_keep_silent() -> None:
+    torch.manual_seed(0)
+    known = train_vocabulary([["alpha beta gamma delta ( ) what ?"] * 5], Tokens(), 300)
+    train, dev = bracketed(120, 1), bracketed(60, 2)
+    span = Span.from_examples(train, Kind(stride=8))
+    encoder, head = Neighbours(len(known)), span.head(48, 0.0)
+    optimiser = torch.optim.Adam([*encoder.parameters(), *head.parameters()], lr=0.01)
+
+    def outputs_of(units: list[Unit]) -> tuple[torch.Tensor, torch.Tensor]:
+        tokens, places, targets = padded(units)
+        states = encoder(tokens)
+        return head(states.gather(1, places.unsqueeze(-1).expand(-1, -1, states.shape[-1]))), targets
+
+    units = span.encode(train, known, 32)
+    assert len(units) > len(train)
+    for _ in range(80):
+        optimiser.zero_grad()
+        outputs, targets = outputs_of(units)
+        (span.loss(outputs, targets) / span.count(targets)).backward()
+        optimiser.step()
+    held = span.encode(dev, known, 32)
+    rows = outputs_of(held)[0].detach().double().numpy()
+    kept = [span.keep(row[: len(unit.places)]) for row, unit in zip(rows, held, strict=True)]
+    tuned = span.tuned(dev, held, kept)
+    metric = tuned.metric("exact_match")
+    predicted = [tuned.label_of(answer) for answer in tuned.answers(dev, held, kept)]
+    assert float(metric.value(metric.statistics([one.label for one in dev], predicted).sum(0))) > 0.9
