@@ -103,6 +103,8 @@ def read_text_examples(
             dropped.append(line)
             continue
         examples.append(Example(texts, to_label(value, columns.label, path, line) if labelled else None, str(path), line))
+    if not examples and not columns.texts:
+        raise DataError("the file is empty", file=path, remedy="Put one text on each line.")
     if not examples:
         which = " and ".join(map(repr, columns.texts))
         raise DataError("no row has a text", file=path, line=1, remedy=f"Does {which} hold the text? {NAME_THEM}")
