@@ -92,7 +92,7 @@ def model_row(
         resamples=evaluate.bootstrap,
         confidence=evaluate.confidence,
         flops_6nd=cost.six_nd(int(stage1["tokens"] + tuned)),
-        flops_exact=stage1["flops"] + sum(one["flops"] for one in stage2) / len(stage2),
+        flops_exact=stage1["flops"] + sum(one["flops"] for one in stage2) / len(stage2) + _influence_flops(run, parts),
         seconds=round(
             sum(run.artefacts.seconds(part) for part in _before_stage2(run)) + sum(float(one["seconds"]) for one in stage2),
             1,
@@ -244,6 +244,13 @@ def _before_stage2(run: Run) -> list[str]:
     """Returns the artefacts that a model is made of, those of influence selection among them where it was asked for."""
     chained = ["candidates", "candidate-tokens", "scoring-model", "influence"] if "," in run.recipe.select.method else []
     return [*chained, "selected", "tokens", "stage1"]
+
+
+def _influence_flops(run: Run, parts: Ingredients) -> float:
+    """Returns FLOPs of the scoring model and of the scores where influence chose the text of the model, else 0."""
+    if "," not in run.recipe.select.method or parts.external is None:
+        return 0.0
+    return sum(float(read_json(run.artefacts.path(part) / "summary.json")["flops"]) for part in ("scoring-model", "influence"))
 
 
 def _describe_selection(parts: ReportParts, task: TaskData, corpus: CorpusData, selected: Path) -> None:

@@ -20,13 +20,15 @@ from tasklm.corpus.spark_store import SparkStore
 from tasklm.encoders.sizes import encoder_of, shape_of
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe import Select
-from tasklm.runs import digest
+from tasklm.runs import digest, write_json
 from tasklm.select.base import SELECTORS, Chosen, Passages, Ranking, Selector, Workplace, bytes_of, write_selection
 from tasklm.select.bm25_spark import FetchedPassages
-from tasklm.select.influence import BLOCK, Candidates, InfluenceScores, choose, finish_scores, score_blocks
+from tasklm.select.influence import BLOCK, FORMAT, Candidates, InfluenceScores, choose, finish_scores, score_blocks
 from tasklm.select.near_duplicates import without_near_duplicates
 from tasklm.select.terms import stemmer
 from tasklm.train.influence import Influence, Pieces, projection_for, scoring_model, tokens_at_once
+from tasklm.train.influence_costs import scoring_flops
+from tasklm.train.model import cost_of
 from tasklm.train.stages import Ingredients
 from tasklm.workspace import CorpusData, Run, TaskData, Tokenised
 
@@ -175,7 +177,7 @@ def _influence(run: Run, parts: Ingredients, tokens: Tokenised, model: Path, mod
     """Returns the folder with the scores of all candidates on all task batches, computed by all processes together, and its key."""
     settings, machine = run.recipe.select, run.machine
     how = ("influence_on", "influence_layers", "influence_batch", "influence_task_batch", "influence_draws", "seed")
-    key = digest([model_key, projection, [getattr(settings, name) for name in how]])
+    key = digest([FORMAT, model_key, projection, [getattr(settings, name) for name in how]])
     assert tokens.external is not None
     shards, examples = tokens.external, parts.dev if settings.influence_on == "dev" else parts.train
 
@@ -190,5 +192,7 @@ def _influence(run: Run, parts: Ingredients, tokens: Tokenised, model: Path, mod
         ranks.wait()
         if ranks.first:
             finish_scores(folder, pieces.order, scorer.task_batches)
+            flops = scoring_flops(scorer, cost_of(parts.encoder, parts.shape), BLOCK)
+            write_json(folder / "summary.json", {"passages": len(shards), "task_batches": scorer.task_batches, "flops": flops})
 
     return run.artefacts.build("influence", key, build, together=True), key

@@ -22,7 +22,7 @@ from tasklm.runs import read_json, write_bytes, write_json
 from tasklm.select.base import ASKED_KEPT, Chosen
 from tasklm.tracking import Bar
 
-FORMAT = 1
+FORMAT = 2  # of what the folder of scores holds
 BLOCK = 1024  # units whose scores are written at a time
 COLUMNS = 32  # task batches that are ranked at a time
 _NEVER = np.iinfo(np.int32).max

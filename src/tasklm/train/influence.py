@@ -102,6 +102,17 @@ class Pieces:
 
     def batches(self, start: int, stop: int) -> Iterator[PieceBatch]:
         """Yields all rows of the units at the places start … stop − 1; no unit is split, a batch has at most `tokens` tokens if it can."""
+        for first, last in self._groups(start, stop):
+            yield self._batch(first, last, start)
+
+    def shapes(self, block: int) -> Iterator[tuple[int, int]]:
+        """Yields rows and padded length of every batch when all units are read, `block` of them at a time."""
+        for start in range(0, len(self), block):
+            for first, last in self._groups(start, min(start + block, len(self))):
+                yield int(self.firsts[last] - self.firsts[first]), _padded(int(self.longest[self.order[last - 1]]))  # in order of lengths
+
+    def _groups(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yields the places of the units that are read together."""
         first = start
         while first < stop:
             last, rows = first, 0
@@ -110,7 +121,7 @@ class Pieces:
                 if last > first and rows * _padded(int(self.longest[self.order[last]])) > self.tokens:
                     break
                 last += 1
-            yield self._batch(first, last, start)
+            yield first, last
             first = last
 
     def _batch(self, first: int, last: int, start: int) -> PieceBatch:
@@ -152,7 +163,8 @@ class Influence:
         self.model = model.to(machine.device).eval().requires_grad_(False)
         if machine.bf16 and machine.device.type == "cuda":
             self.model = self.model.bfloat16()  # not by autocast: its kernels for GPUs pass by the modules that are watched
-        self.watch = Watch(chosen_layers(model.encoder, settings.influence_layers))
+        self.layers = chosen_layers(model.encoder, settings.influence_layers)
+        self.watch = Watch(self.layers)
         self.numbers = Numbers(self.watch.parts, projection, settings.seed)
         self.task = self._task_side(examples, settings.influence_task_batch)
 
@@ -169,8 +181,11 @@ class Influence:
         count = len(examples.examples)
         batches = -(-count // together)
         side: dict[str, Tensor] = {}
+        self.task_shapes: list[tuple[int, int, int]] = []  # rows, padded length and places of the batches of the task's gradients
         for groups, rows in examples.in_order(max(1, self.pieces.tokens // examples.length // examples.together)):
+            assert rows.places is not None
             kept = self._kept(rows.to(self.machine.device))
+            self.task_shapes.append((*rows.ids.shape, rows.places.shape[1]))
             numbers = np.array([examples.units[number].example for number in examples.numbers_of(groups)]) // together
             belongs = torch.from_numpy(numbers).to(self.machine.device)
             sizes = torch.from_numpy(np.minimum(count - numbers * together, together)).to(self.machine.device)

@@ -1,0 +1,101 @@
+"""FLOPs of influence scores, against PyTorch's counter and against a case by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from tasklm.costs import EncoderCost
+from tasklm.tokens.tokenizer import Vocabulary
+from tasklm.train.gradients import Numbers, Watch
+from tasklm.train.influence_costs import GradientCost, scoring_flops
+from tasklm.train.model import cost_of
+from tests.encoders.samples import KINDS
+from tests.train.test_gradients import examples_of, joint, scorer, texts_of
+
+
+class Counter(TorchDispatchMode):
+    """PyTorch's own counts of every operation; FlopCounterMode also follows modules, which fails where the graph begins at a norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        found = func(*args, **kwargs)
+        if func._overloadpacket in flop_registry:
+            self.flops += int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=found))
+        return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        ("bert", {"layers": "last"}),
+        ("bert", {"layers": "1,3", "draws": 2, "batch": 3}),
+        ("bert", {"layers": "2", "projection": 8, "task_batch": 2}),
+        ("bert", {"layers": "all", "projection": 24}),
+        ("modern", {"layers": "last"}),
+        ("modern", {"layers": "all", "projection": 8}),
+        ("albert", {"layers": "last", "projection": 8}),
+    ],
+)
+def test_flops_are_those_that_pytorch_counts(kind: str, keys: dict[str, Any], vocabulary: Vocabulary) -> None:
+    model, texts, examples = joint(kind, vocabulary), texts_of(23), examples_of(31, vocabulary)
+    with Counter() as counter, sdpa_kernel(SDPBackend.MATH):  # the counter knows this kernel
+        made = scorer(model, vocabulary, texts, examples, **keys)
+        for start in range(0, len(made.pieces), 5):
+            made.scores(start, min(start + 5, len(made.pieces)))
+    encoder: Any = model.encoder
+    assert scoring_flops(made, cost_of(KINDS[kind][0], encoder.shape), 5) == counter.flops
+
+
+def test_shapes_are_those_of_the_batches(vocabulary: Vocabulary) -> None:
+    model, texts, examples = joint("bert", vocabulary), texts_of(23), examples_of(4, vocabulary)
+    pieces = scorer(model, vocabulary, texts, examples, batch=2).pieces
+    found = [
+        tuple(rows.batch.ids.shape) for start in range(0, len(pieces), 5) for rows in pieces.batches(start, min(start + 5, len(pieces)))
+    ]
+    assert list(pieces.shapes(5)) == found and len(set(found)) > 2
+
+
+class OneLayer(nn.Module):
+    """The matrices of a layer of BERT, of width 2 and inner width 8."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query_key_value, self.attention_out = nn.Linear(2, 6), nn.Linear(2, 2)
+        self.up, self.down = nn.Linear(2, 8), nn.Linear(8, 2)
+
+
+def test_one_layer_by_hand() -> None:
+    encoder: Any = nn.Module()
+    encoder.layers = nn.ModuleList([OneLayer()])
+    cost = EncoderCost(layers=1, width=2, feedforward=8, vocabulary=10, positions=4)
+    made = GradientCost(encoder, list(encoder.layers), Numbers(Watch(list(encoder.layers)).parts, 0, 0), cost)
+    # two rows of 3 tokens, one of which is read: QKV 2·2·6 = 24 and attention 2·(2·3·2) = 24 for all, out 8 and feed-forward 64 for one
+    forward = 2 * (3 * (24 + 24) + 8 + 64 + 100)
+    backward = 2 * (3 * 2 * 24 + 8 + 64 + 100)  # attention twice; what QKV is given has no gradient
+    assert made.passes(2, 3, 1, 100.0) == forward + backward
+    # gradients, the bias in: QKV 6·3 numbers of 3 tokens, out 2·3, up 8·3 and down 2·9 of one; times four task batches
+    assert made.gradients(2, 3, 1) == 2 * 2 * (3 * 18 + 6 + 24 + 18)
+    assert made.gradients(2, 3, 1, others=4) - made.gradients(2, 3, 1) == 2 * 2 * (18 + 6 + 24 + 18) * 4
+
+
+def test_more_layers_cost_more_and_a_projection_less(vocabulary: Vocabulary) -> None:
+    encoder: Any = joint("bert", vocabulary).encoder
+    cost = cost_of("bert", dataclasses.replace(encoder.shape))
+    found = []
+    for layers in (slice(2, 3), slice(1, 2), slice(0, 3)):
+        chosen = list(encoder.layers[layers])
+        made = GradientCost(encoder, chosen, Numbers(Watch(chosen).parts, 0, 0), cost)
+        found.append(made.passes(4, 16, 2, 0.0))
+    assert np.all(np.diff(found) > 0)
