@@ -168,6 +168,28 @@ def test_one_that_fails_leaves_the_others(main: Main, capsys: pytest.CaptureFixt
         main("layers", "--set", "train.seed=3")
 
 
+def test_an_artefact_is_there_when_all_of_it_is_linked(module: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folders = module("selection_runs.folders")
+    recipe, giver, folder = load(None, {}), tmp_path / "giver", tmp_path / "run"
+    (giver / "candidates").mkdir(parents=True)
+    for name in ("a", "artefact.json", "b"):
+        (giver / "candidates" / name).write_text('{"key": "k"}', encoding="utf-8")
+    link = folders.os.link
+
+    def dies(source: str, target: str, **how: Any) -> None:
+        if Path(source).name == "b":
+            raise KeyboardInterrupt
+        link(source, target, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folders.os, "link", dies)
+        with pytest.raises(KeyboardInterrupt):
+            folders.start_folder(folder, recipe, giver, ("candidates",))
+    assert not (folder / "candidates").exists()
+    folders.start_folder(folder, recipe, giver, ("candidates",))
+    assert sorted(path.name for path in (folder / "candidates").iterdir()) == ["a", "artefact.json", "b"]
+
+
 def test_words_of_the_command_line_are_keys_of_the_recipe(module: Any) -> None:
     settings_for = module("selection_runs.settings").settings_for
     rows = [

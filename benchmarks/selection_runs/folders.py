@@ -96,8 +96,11 @@ def start_folder(folder: Path, recipe: Recipe, giver: Path | None, names: Sequen
     for name in names if giver is not None else ():
         assert giver is not None
         if artefacts.key(name) != Artefacts(giver).key(name):
-            shutil.rmtree(folder / name, ignore_errors=True)
-            shutil.copytree(giver / name, folder / name, copy_function=os.link)
+            linking = folder / f"{name}.linking"  # under its own name an artefact is complete
+            for old in (linking, folder / name):
+                shutil.rmtree(old, ignore_errors=True)
+            shutil.copytree(giver / name, linking, copy_function=os.link)
+            linking.rename(folder / name)
     write_recipe(folder, recipe)
 
 

@@ -50,7 +50,7 @@ def markdown(found: dict[str, Any], picture: str) -> str:
     settings = ", ".join(f"`{key}` = {_plain(value)}" for key, value in found["settings"].items())
     with_test = any(score_of(row, "test") is not None for row in rows.values())
     columns = [found["vary"], "dev", *(["test"] if with_test else []), "passages", "tokens", "types"]
-    columns += ["FLOPs of selection", "of stage 1", "seconds of selection", "of stage 1"]
+    columns += [f"{what} of {part}" for what in ("FLOPs", "seconds") for part in ("selection", "stage 1")]
     lines = [
         f"# {TITLES[found['vary']]}: {found['task']} ({metric_name(found['metric'])})",
         "",
