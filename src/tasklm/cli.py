@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tasklm.cli_explaining import check_labels, explain
+from tasklm.cli_explaining import check_labels, explain, show_influence
 from tasklm.cli_scoring import rerank, score
 from tasklm.errors import RecipeError, TaskLMError
 from tasklm.tracking import Tracker
@@ -243,7 +243,10 @@ def select_passages(
         return
     out = Console()
     _show_hit(out, reasons.hit, f"place {reasons.place + 1:,} of the selection")
-    out.print(f"asked for by {reasons.askers_in_all:,} examples; the best:", markup=False)
+    if reasons.influence is not None:
+        show_influence(out, reasons.influence)
+    if reasons.askers:
+        out.print(f"asked for by {reasons.askers_in_all:,} examples; the best:", markup=False)
     for asker in reasons.askers:
         out.print(f"\n[{asker.label}] {asker.text}", markup=False, highlight=False)
         out.print(f"  rank {asker.rank + 1:,}, score {asker.score:.2f} = {_sum_of(asker.terms)}", markup=False, highlight=False)

@@ -17,6 +17,7 @@ from tasklm.tracking import Tracker
 
 if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
     from tasklm.evaluate.explaining import Explanation, Push, Pushes
+    from tasklm.select.explain_influence import InfluenceReasons
 
 screen = Console(stderr=True)
 MOST_WORDS = 8  # in common, that are shown and marked
@@ -112,3 +113,17 @@ def check_labels(run: Path, top: int, as_json: bool) -> None:
         Console().print(table)
     said = f"{len(suspects):,} training examples have a label that the others speak against; {len(shown):,} are shown, all are in {path}"
     screen.print(said, markup=False, highlight=False, soft_wrap=True)
+
+
+def show_influence(out: Console, reasons: InfluenceReasons) -> None:
+    """Prints which task batches asked for a passage, with which influence, and where it stood among the candidates."""
+    head = (
+        f"influence: among the {reasons.k:,} best candidates of {reasons.batches_in_all:,} batches of {reasons.split} examples; the best:"
+    )
+    out.print(head, markup=False)
+    for batch in reasons.batches:
+        for text, label in zip(batch.texts, batch.labels, strict=True):
+            out.print(f"\n[{label}] {text}", markup=False, highlight=False)
+        out.print(f"  rank {batch.rank + 1:,}, influence {batch.score:.3g}", markup=False, highlight=False)
+    place = f"candidate {reasons.place + 1:,} of {reasons.candidates:,} by {reasons.found_by}"
+    out.print(f"\n{place}: rank {reasons.first_rank + 1:,}, score {reasons.first_score:.2f}", markup=False, highlight=False)

@@ -20,8 +20,10 @@ from tasklm.select.bm25 import open_index
 from tasklm.select.bm25_index import StoredIndex
 from tasklm.select.bm25_search import Scoring, search
 from tasklm.select.explain import Term, explained, spans
+from tasklm.select.explain_influence import InfluenceReasons, influence_reasons
 from tasklm.select.queries import make_queries
 from tasklm.select.terms import stemmer
+from tasklm.selecting import methods
 from tasklm.serve.explainer import model_of, run_of, training_examples
 from tasklm.tasks.reading import read_splits
 from tasklm.tracking import Tracker
@@ -57,8 +59,9 @@ class Reasons:
 
     hit: Hit
     place: int  # in the selection, 0 = first
-    askers: list[Asker]  # best rank first
+    askers: list[Asker]  # best rank first; with influence, those that made it a candidate
     askers_in_all: int
+    influence: InfluenceReasons | None = None  # where influence chose it among candidates
 
 
 def find(where: Path, query: str, k: int, tracker: Tracker, cache: Path | None = None) -> list[Hit]:
@@ -79,15 +82,21 @@ def why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reason
     """Returns why the passage with this id (or number) is in the selection of the run, with at most `most` of its askers."""
     recipe, store, index = _opened(folder, tracker, None)
     settings = recipe.select
-    if settings.method not in ("bm25", "balanced"):
+    method, by_influence = methods(settings)
+    if method not in ("bm25", "balanced") and not by_influence:
         raise RecipeError([f"{folder} selected by {settings.method}, which has no queries to explain a passage by"])
     place, number, score = _in_selection(folder / "selected" / "selected.parquet", name)
+    splits, influence = read_splits(recipe.data), None
+    if by_influence:
+        influence = influence_reasons(folder, number, settings, splits.named()[settings.influence_on], most)
+        if method not in ("bm25", "balanced"):
+            return Reasons(_hit(store, number, score, [], recipe), place, [], 0, influence)
     ranking = Ranking.load(folder / "ranking")
     entries = np.flatnonzero(ranking.passages == number)
     queries = np.searchsorted(ranking.offsets, entries, side="right") - 1
     ranks = entries - ranking.offsets[queries]
     best = np.lexsort((queries, ranks))[:most]
-    examples = read_splits(recipe.data).train
+    examples = splits.train
     asked = make_queries([example.text for example in examples], settings)
     stem, scoring, text = stemmer(settings.stemming), Scoring(settings.k1, settings.b, settings.k or 1), store.text(number)
     askers = [
@@ -97,7 +106,7 @@ def why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reason
         )
     ]
     shared = [term for asker in askers for term in asker.terms]
-    return Reasons(_hit(store, number, score, shared, recipe), place, askers, len(entries))
+    return Reasons(_hit(store, number, score, shared, recipe), place, askers, len(entries), influence)
 
 
 def suspicious_labels(where: Path, tracker: Tracker) -> tuple[list[Suspect], Path]:

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 from tasklm import selecting
+from tasklm.cli import app
 from tasklm.errors import DataError, RecipeError
 from tasklm.pipeline import fit
 from tasklm.recipe import Recipe
@@ -60,6 +62,20 @@ def test_a_fifth_of_the_candidates_is_selected_and_trained_on(done: Path, files:
     report = (done / "report.html").read_text(encoding="utf-8")
     assert all(dev[number] in report for row in chosen[:10] for number in row["asked_by"][:3])  # type: ignore[index]
     assert pq.read_schema(done / "selected" / "selected.parquet").metadata[b"asking"] == b"dev"
+
+
+def test_explain_names_the_batches_that_asked_and_the_words_that_made_it_a_candidate(done: Path, files: Path) -> None:
+    candidates, row = rows(done, "candidates"), rows(done)[3]
+    found = json.loads(CliRunner().invoke(app, ["select", str(done), "--explain", str(row["id"]), "--json"]).stdout)
+    dev = [json.loads(line) for line in (files / "dev.jsonl").read_text(encoding="utf-8").splitlines()]
+    reasons, asked = found["influence"], row["asked_by"][:5]  # type: ignore[index]
+    assert [batch["texts"] for batch in reasons["batches"]] == [[dev[number]["text"]] for number in asked]
+    assert [batch["labels"] for batch in reasons["batches"]] == [[dev[number]["label"]] for number in asked]
+    assert reasons["batches"][0]["rank"] == row["rank"] and reasons["best"] == row["score"]
+    assert candidates[reasons["place"]]["id"] == row["id"] and reasons["candidates"] == 100
+    assert found["askers"] and all(asker["terms"] for asker in found["askers"])
+    shown = CliRunner().invoke(app, ["select", str(done), "--explain", str(row["id"])]).stdout
+    assert "place 4 of the selection" in shown and f"candidate {reasons['place'] + 1} of 100 by bm25" in shown
 
 
 def test_another_share_computes_no_gradient(done: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
