@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from tasklm.evaluate.label_check import features_of, held_out, self_influences, spoken_against
-from tasklm.recipe import Data, Tokens
+from tasklm.recipe import Data, Kind, Tokens
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tasks.reading import read_splits
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _row(file: Path, examples: list[Example], draw: int) -> str:
-    task = Classify.from_examples(examples)
+    task = Classify.from_examples(examples, Kind())
     random = np.random.default_rng(draw)
     flipped = np.sort(random.permutation(len(examples))[: round(FLIPPED * len(examples))])
     for number in flipped:
@@ -48,7 +48,7 @@ def _row(file: Path, examples: list[Example], draw: int) -> str:
         examples[number] = replace(examples[number], label=others[random.integers(len(others))])
     texts = [example.text for example in examples]
     vocabulary = train_vocabulary([texts], Tokens(), vocabulary_size(sum(len(text.split()) for text in texts)))
-    features, targets = features_of(vocabulary.encode(texts)), task.targets(examples).numpy()
+    features, targets = features_of(vocabulary.encode(texts)), np.array([task.labels.index(str(example.label)) for example in examples])
     judged = held_out(features, targets, len(task.labels))
     first = round(LISTED * len(examples))
     by_others, by_itself = spoken_against(judged.logits, targets), self_influences(features, judged.probabilities, targets)

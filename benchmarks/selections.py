@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tasklm.tasks.metrics import METRICS
 
 from objective_runs.folders import settings_of
 from objective_runs.running import Deadline, Failed, each_at_once, run_verb
@@ -36,7 +37,6 @@ from tasklm.encoders.base import ENCODERS
 from tasklm.errors import RunError, TaskLMError
 from tasklm.recipe import Recipe
 from tasklm.runs import write_json, write_text
-from tasklm.tasks.metrics import METRICS
 from training_peers.timing import device_name
 
 _PAGES = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
