@@ -1,0 +1,105 @@
+"""Spans written as one tag per word: BIO (also called IOB2), IOB1 and BIOES, their faults, and the spans that conlleval counts.
+
+BIO: B-X begins a span of type X, I-X goes on with it, O is outside. IOB1: I-X also begins a span, B-X only one that follows another
+of its type. BIOES: E-X ends a span, S-X is a span of one word. Other letters for the same are M for I, L for E and U for S.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+PLAIN = "plain"  # tags that say nothing about spans, such as parts of speech
+SCHEMES = ("BIO", "IOB1", "BIOES")
+OUTSIDE = "O"
+_LETTERS = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S"}
+
+Span = tuple[str, int, int]  # type, first word, word after the last
+
+
+def parts(tag: str) -> tuple[str, str]:
+    """Returns letter and type of a tag: "B-PER" → ("B", "PER"), "O" → ("O", ""); the letter is empty where the tag has none."""
+    if tag == OUTSIDE:
+        return OUTSIDE, ""
+    letter, dash, kind = tag.partition("-")
+    return (_LETTERS.get(letter, ""), kind) if not dash or kind else ("", tag)
+
+
+def scheme_of(sequences: Iterable[Sequence[str]]) -> str:
+    """Returns the scheme that sequences of tags are in: one of SCHEMES, or PLAIN.
+
+    A few faulty sequences do not change the answer: BIO or IOB1 is what most beginnings of spans are written in.
+    """
+    kept = [list(tags) for tags in sequences]
+    names = {tag for tags in kept for tag in tags} - {OUTSIDE}
+    letters = {parts(tag)[0] for tag in names}
+    # bare letters can mean anything (S: subject …), but hardly "B" and "I" together
+    if not names or "" in letters or (any("-" not in tag for tag in names) and not {"B", "I"} <= letters):
+        return PLAIN
+    if letters & {"E", "S"}:
+        return "BIOES"
+    by_letter = {"B": 0, "I": 0}
+    for tags in kept:
+        for before, tag in _steps(tags):
+            if tag[0] != OUTSIDE and (before[0] == OUTSIDE or before[1] != tag[1]):
+                by_letter[tag[0]] += 1
+    return "IOB1" if by_letter["I"] > by_letter["B"] else "BIO"
+
+
+def _steps(tags: Sequence[str]) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
+    """Yields the parts of each tag and, in front, those of the tag before it."""
+    before = (OUTSIDE, "")
+    for tag in map(parts, tags):
+        yield before, tag
+        before = tag
+
+
+def faults(tags: Sequence[str], scheme: str) -> list[tuple[int, str]]:
+    """Returns the words at which a sequence breaks the rules of its scheme, and how; none for plain tags."""
+    if scheme == PLAIN:
+        return []
+    found = []
+    for place, (before, tag) in enumerate(_steps([*tags, OUTSIDE])):
+        inside = before[0] in ("B", "I") and before[1] == tag[1]  # of a span that this tag may go on with
+        opened = scheme == "BIOES" and before[0] in ("B", "I")
+        last = place == len(tags)
+        if opened and not (inside and tag[0] in ("I", "E")):
+            found.append((place - 1, f"{tags[place - 1]} is not closed by E-{before[1]}"))
+        elif not last and not inside and (tag[0] == "E" or (tag[0] == "I" and scheme != "IOB1")):
+            found.append((place, f"{tags[place]} after {tags[place - 1]}" if place else f"{tags[place]} at the beginning"))
+        elif not last and not inside and tag[0] == "B" and scheme == "IOB1":
+            found.append((place, f"{tags[place]} does not follow a span of its type"))
+    return found
+
+
+def spans(tags: Sequence[str]) -> list[Span]:
+    """Returns the spans of a sequence in any scheme; illegal steps are repaired as conlleval does: a span begins at any new type."""
+    found: list[Span] = []
+    begin = -1
+    for place, (before, tag) in enumerate(_steps([*tags, OUTSIDE])):
+        goes_on = begin >= 0 and tag[0] in ("I", "E") and before[0] in ("B", "I") and before[1] == tag[1]
+        if begin >= 0 and not goes_on:
+            found.append((before[1], begin, place))
+            begin = -1
+        if begin < 0 and tag[0] not in (OUTSIDE, ""):
+            begin = place
+    return found
+
+
+def from_spans(found: Sequence[Span], words: int, scheme: str) -> list[str]:
+    """Returns the tags, in a scheme, of spans that do not overlap."""
+    tags = [OUTSIDE] * words
+    after: dict[int, str] = {}  # where a span ended → its type
+    for kind, begin, end in sorted(found, key=lambda span: span[1]):
+        letters = ["B", *"I" * (end - begin - 1)]
+        if scheme == "IOB1" and after.get(begin) != kind:
+            letters[0] = "I"
+        if scheme == "BIOES":
+            letters = [*letters[:-1], "E"] if end > begin + 1 else ["S"]
+        tags[begin:end] = [f"{letter}-{kind}" if kind else letter for letter in letters]
+        after[end] = kind
+    return tags
+
+
+def converted(tags: Sequence[str], scheme: str) -> list[str]:
+    """Returns the same spans in another scheme."""
+    return from_spans(spans(tags), len(tags), scheme)
