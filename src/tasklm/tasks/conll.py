@@ -1,0 +1,127 @@
+"""Files with a word on each line: CoNLL columns, and CoNLL-U (universaldependencies.org/format.html)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from tasklm.corpus.tables import read_lines
+from tasklm.errors import DataError
+
+COLUMN_FILES = (".conll", ".bio", ".iob", ".iob2", ".tsv", ".txt")
+CONLLU_FILES = (".conllu", ".conllx")
+FORM, UPOS, HEAD, RELATION, FIELDS = 1, 3, 6, 7, 10  # columns of CoNLL-U
+_DOCUMENT = "-DOCSTART-"
+_NOT_A_WORD = re.compile(r"\d+-\d+|\d+\.\d+")  # "3-4": a written token of several words; "8.1": a word that is not written
+
+Numbered = tuple[int, str]
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """The lines of a sentence's words, split into fields; `line` is that of the first word."""
+
+    line: int
+    rows: tuple[tuple[str, ...], ...]
+
+    def column(self, number: int) -> list[str]:
+        """Returns one field of each word."""
+        return [row[number] for row in self.rows]
+
+
+def _sentences(path: Path) -> Iterator[list[Numbered]]:
+    """Yields the numbered lines between blank lines."""
+    numbered = ((number, line.strip("\r\n")) for number, line in enumerate(read_lines(path), 1))
+    for blank, lines in groupby(numbered, key=lambda entry: not entry[1].strip()):
+        if not blank:
+            yield list(lines)
+
+
+def read_columns(path: Path, labelled: bool = True) -> list[Sentence]:
+    """Returns the sentences of a file of columns, separated by tabs or else by spaces: the word first, the tag last.
+
+    Lines of document starts and comments (#) are left out. A line that begins with # and is as wide as others, and ends in a tag that
+    they have, is a word.
+    """
+    sentences = list(_sentences(path))
+    first = next((line for lines in sentences for _, line in lines if not line.startswith(("#", _DOCUMENT))), "")
+    separator = "\t" if "\t" in first else None
+    width = len(first.split(separator))
+    if not first:
+        raise DataError("the file has no words", file=path, remedy="Write a word and its tag on each line, a blank line between sentences.")
+    if labelled and width < 2:
+        raise DataError(
+            f"the lines have one column, such as {first!r}: there are no tags",
+            file=path,
+            line=next(number for lines in sentences for number, line in lines if line == first),
+            remedy="Write a word and its tag on each line, separated by a tab or a space.",
+        )
+    tags = {line.split(separator)[-1].strip() for lines in sentences for _, line in lines if not line.startswith("#")}
+    found = []
+    for lines in sentences:
+        kept = [
+            (number, tuple(field.strip() for field in line.split(separator)))
+            for number, line in lines
+            if not line.startswith(_DOCUMENT) and not (line.startswith("#") and _comment(line, separator, width, tags))
+        ]
+        for number, fields in kept:
+            _check_fields(path, number, fields, width)
+        if kept:
+            found.append(Sentence(kept[0][0], tuple(fields for _, fields in kept)))
+    return found
+
+
+def _comment(line: str, separator: str | None, width: int, tags: set[str]) -> bool:
+    fields = line.split(separator)
+    return len(fields) != width or (width > 1 and fields[-1].strip() not in tags)
+
+
+def _check_fields(path: Path, line: int, fields: Sequence[str], width: int) -> None:
+    if len(fields) != width:
+        raise DataError(
+            f"the line has {len(fields)} columns, the first one has {width}",
+            file=path,
+            line=line,
+            remedy="Give every word the same columns; the last one is its tag.",
+        )
+    if not fields[0] or not fields[-1]:
+        what = "tag" if fields[0] else "word"
+        raise DataError(f"the {what} is empty", file=path, line=line, remedy="Fill it in, or delete the line.")
+
+
+def read_conllu(path: Path) -> list[Sentence]:
+    """Returns the sentences of a CoNLL-U file with their words alone: no multi-word tokens, no empty nodes, no comments."""
+    found = []
+    for lines in _sentences(path):
+        rows: list[tuple[str, ...]] = []
+        begin = 0
+        for number, line in lines:
+            if line.startswith("#"):
+                continue
+            fields = tuple(line.split("\t"))
+            if len(fields) != FIELDS:
+                raise DataError(
+                    f"the line has {len(fields)} fields, CoNLL-U has {FIELDS}",
+                    file=path,
+                    line=number,
+                    remedy="Separate the fields by single tabs, and write _ for those that are empty.",
+                )
+            if _NOT_A_WORD.fullmatch(fields[0]):
+                continue
+            if fields[0] != str(len(rows) + 1):
+                raise DataError(
+                    f"the word has the number {fields[0]!r}, expected {len(rows) + 1}",
+                    file=path,
+                    line=number,
+                    remedy="Number the words of each sentence from 1 on, and put a blank line between sentences.",
+                )
+            begin = begin or number
+            rows.append(fields)
+        if rows:
+            found.append(Sentence(begin, tuple(rows)))
+    if not found:
+        raise DataError("the file has no words", file=path, remedy="Write CoNLL-U: ten fields, separated by tabs, on a line for each word.")
+    return found

@@ -1,0 +1,311 @@
+"""A tag for each word: entities, chunks, parts of speech. A linear head, or a CRF, on the first piece of each word."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasklm.corpus.tables import kind_of
+from tasklm.errors import DataError, RecipeError
+from tasklm.recipe import Data, Kind
+from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Metric, Tokeniser, Unit
+from tasklm.tasks.conll import COLUMN_FILES, CONLLU_FILES, FORM, UPOS, read_columns, read_conllu
+from tasklm.tasks.crf import CrfHead, best_tags, negative_log_likelihood
+from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.tag_schemes import PLAIN, faults, scheme_of, spans
+from tasklm.tasks.word_rows import (
+    LONG_WORDS,
+    are_characters,
+    filled,
+    left_out,
+    pieces_of,
+    read_unlabelled,
+    read_word_lists,
+    word_example,
+    words_of,
+)
+
+TAG_NAMES = ("tags", "ner_tags", "pos_tags", "chunk_tags", "upos", "labels")
+FEW = 5  # words with a tag
+SUFFIX = 3
+_SHOWN = 3
+_REMEDY = "Correct it, or delete these sentences, or add training sentences with the tag."
+
+Tags = list[str]
+
+
+class TagHead(nn.Module):
+    """A score for each tag from the state of each word's first piece."""
+
+    def __init__(self, width: int, tags: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(width, tags)
+        nn.init.normal_(self.out.weight, std=0.02)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Returns scores (rows, places, tags) of states (rows, places, width)."""
+        scores: Tensor = self.out(self.dropout(states))
+        return scores
+
+
+@TASKS.register("tag")
+class Tag:
+    """Sequence labelling; the label of an example is the list of its words' tags."""
+
+    kind: ClassVar[str] = "tag"
+    metrics: tuple[str, ...] = ("entity_f1", "accuracy")  # plain tags have accuracy alone
+    packs: bool = True  # a CRF looks at neighbouring places
+    together = 1
+
+    def __init__(self, labels: Sequence[str], scheme: str, crf: bool = False, characters: bool = False) -> None:
+        self.labels, self.scheme, self.crf, self.characters = list(labels), scheme, crf, characters
+        self.outputs = len(self.labels)
+        self.packs = not crf
+        if scheme == PLAIN:
+            self.metrics = ("accuracy",)
+        self._number = {label: number for number, label in enumerate(self.labels)}
+
+    @classmethod
+    def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
+        """Returns the sentences of a table of lists, a CoNLL or a CoNLL-U file, and notes."""
+        if not labelled:
+            return read_unlabelled(path, data)
+        kind = kind_of(path)
+        if kind in CONLLU_FILES:
+            found = [word_example(s.column(FORM), s.column(UPOS), path, s.line) for s in read_conllu(path)]
+            return found, ["words: field FORM, tags: field UPOS"]
+        if kind in COLUMN_FILES:
+            found = [word_example(s.column(0), s.column(-1), path, s.line) for s in read_columns(path)]
+            return found, ["words: first column, tags: last column"]
+        columns, rows = read_word_lists(path, data, [TAG_NAMES])
+        examples, empty = [], []
+        for line, words, (tags,) in rows:
+            if words:
+                examples.append(word_example(words, [_tag(tag, columns[1], path, line) for tag in tags], path, line))
+            else:
+                empty.append(line)
+        return examples, [f"words: column {columns[0]!r}, tags: column {columns[1]!r}", *left_out(empty)]
+
+    @classmethod
+    def from_examples(cls, train: Sequence[Example], settings: Kind) -> Tag:
+        """Returns the task with the tags of train in alphabetical order, and the scheme that they are in."""
+        labels = sorted({tag for example in train for tag in example.label})
+        characters = are_characters(example.words for example in train)
+        return cls(labels, scheme_of(example.label for example in train), settings.crf, characters)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Tag:
+        """Returns the task that `to_dict` described."""
+        return cls([str(label) for label in values["labels"]], str(values["scheme"]), bool(values["crf"]), bool(values["characters"]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns what a saved model must know."""
+        return {"kind": self.kind, "labels": self.labels, "scheme": self.scheme, "crf": self.crf, "characters": self.characters}
+
+    def audit(self, splits: Splits) -> list[Finding]:
+        """Returns counts of tags, tags that train lacks, steps that the scheme forbids, and long sentences."""
+        return [*self._counts(splits), *self._unknown(splits), self._illegal(splits), _long(splits)]
+
+    def _counts(self, splits: Splits) -> list[Finding]:
+        counts = Counter(tag for example in splits.train for tag in example.label).most_common()
+        told = ", ".join(f"{tag} {count:,}" for tag, count in counts[:10]) + (" …" if len(counts) > 10 else "")
+        sizes = ", ".join(f"{name} {len(part):,}" for name, part in splits.named().items())
+        scheme = "" if self.scheme == PLAIN else f" in the scheme {self.scheme}"
+        found = [Finding("ok", "tags", f"{len(counts)} tags{scheme} in train: {told}; sentences: {sizes}.")]
+        few = [tag for tag, count in counts if count < FEW]
+        if few:
+            message = f"{len(few)} of {len(counts)} tags stand on fewer than {FEW} words of train: {', '.join(map(repr, few[:10]))}."
+            found.append(Finding("warning", "rare tags", message + " Add sentences with them, or merge or remove these tags."))
+        return found
+
+    def _unknown(self, splits: Splits) -> list[Finding]:
+        found = []
+        for name, part in splits.named().items():
+            strange = [(example, place) for example in part for place, tag in enumerate(example.label) if tag not in self._number]
+            if strange:
+                names = sorted({example.label[place] for example, place in strange})
+                message = (
+                    f"{len(strange):,} words of {name} have tags that do not occur in train: {', '.join(map(repr, names[:10]))}. {_REMEDY}"
+                )
+                shown = tuple(_word(example, place, f"is {example.label[place]}") for example, place in strange[:_SHOWN])
+                found.append(Finding("error", "unknown tags", message, shown))
+        return found
+
+    def _illegal(self, splits: Splits) -> Finding:
+        if self.scheme == PLAIN:
+            return Finding("ok", "tag sequences", "the tags are plain: any may follow any.")
+        shown: list[str] = []
+        told = []
+        for name, part in splits.named().items():
+            faulty = [(example, found) for example in part if (found := faults(example.label, self.scheme))]
+            if faulty:
+                told.append(f"{len(faulty):,} of {len(part):,} sentences of {name}")
+                shown += [_word(example, *found[0]) for example, found in faulty]
+        if not told:
+            return Finding("ok", "tag sequences", f"all sentences keep to the scheme {self.scheme}.")
+        message = (
+            f"{', '.join(told)} break the rules of {self.scheme}. Spans are counted as conlleval repairs them; better correct the tags."
+        )
+        return Finding("warning", "tag sequences", message, tuple(shown[:_SHOWN]))
+
+    def classes(self, label: Tags) -> list[str]:
+        """Returns the tags."""
+        return list(label)
+
+    def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
+        """Returns rows whose places are the first pieces of words; a sentence that is too long goes on in further rows.
+
+        A row must have a place: that of an example without words is [CLS], and its answer is not looked at.
+        """
+        sentences = [words_of(example, self.characters)[0] for example in examples]
+        units = []
+        for number, (example, pieces) in enumerate(zip(examples, pieces_of(sentences, tokeniser, length - 2), strict=True)):
+            targets = None if example.label is None else self._targets(example)
+            for first, last in filled(pieces, length - 2):
+                tokens, places = [tokeniser.cls], []
+                for word in pieces[first:last]:
+                    places.append(len(tokens))
+                    tokens += word
+                part = None if targets is None else targets[first : first + max(len(places), 1)]
+                units.append(Unit([*tokens, tokeniser.sep], places or [0], part, example=number))
+        return units
+
+    def _targets(self, example: Example) -> NDArray[np.int64]:
+        for place, tag in enumerate(example.label):
+            if tag not in self._number:
+                problem = f"the tag {tag!r} of word {place + 1} does not occur in train"
+                raise DataError(problem, file=example.file, line=example.line, remedy=_REMEDY)
+        return np.array([self._number[tag] for tag in example.label] or [NONE], np.int64)
+
+    def head(self, width: int, dropout: float) -> nn.Module:
+        """Returns a linear head, or that of a CRF: outputs (rows, places, tags), or (rows, places, tags, tags)."""
+        return (CrfHead if self.crf else TagHead)(width, len(self.labels), dropout)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Returns cross-entropy summed over words, or minus the log-likelihood of the sequences."""
+        if self.crf:
+            return negative_log_likelihood(outputs, targets)
+        return functional.cross_entropy(outputs.float().flatten(0, 1), targets.flatten(), ignore_index=NONE, reduction="sum")
+
+    def count(self, targets: Tensor) -> int:
+        """Returns the number of words."""
+        return int((targets != NONE).sum())
+
+    def keep(self, outputs: Floats) -> NDArray[np.int64]:
+        """Returns the numbers of the best tags."""
+        return best_tags(outputs) if self.crf else outputs.argmax(-1)
+
+    def tuned(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> Tag:
+        """Returns itself: dev decides nothing."""
+        return self
+
+    def answers(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> list[Answer]:
+        """Returns words and tags of each example and, where tags are in a scheme, the entities: ends are exclusive, words inclusive."""
+        tags: list[Tags] = [[] for _ in examples]
+        for unit, numbers in zip(units, kept, strict=True):
+            tags[unit.example] += [self.labels[number] for number in numbers]
+        return [self._answer(example, found) for example, found in zip(examples, tags, strict=True)]
+
+    def _answer(self, example: Example, tags: Tags) -> Answer:
+        words, bounds = words_of(example, self.characters)
+        answer: Answer = {"words": words, "tags": tags[: len(words)]}
+        if self.scheme != PLAIN:
+            answer["entities"] = [
+                {
+                    "type": kind,
+                    "text": example.text[bounds[first][0] : bounds[after - 1][1]],
+                    "begin": bounds[first][0],
+                    "end": bounds[after - 1][1],
+                    "words": [first, after - 1],
+                }
+                for kind, first, after in spans(answer["tags"])
+            ]
+        return answer
+
+    def label_of(self, answer: Answer) -> Tags:
+        """Returns the tags."""
+        return list(answer["tags"])
+
+    def metric(self, name: str) -> Metric:
+        """Returns entity_f1 (tags in a scheme) or accuracy; raises RecipeError for others."""
+        from tasklm.tasks.scoring_structures import tag_metric
+
+        if name not in self.metrics:
+            raise RecipeError([f"evaluate.metric = {name!r}: these tags can be scored by {', '.join(self.metrics)}"])
+        metric: Metric = tag_metric(name)
+        return metric
+
+    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]]) -> dict[str, dict[str, list[Tags]]]:
+        """Returns the predictions of the most frequent tag, and of the most frequent tag of each word."""
+        usual = UsualTags(train)
+        return {
+            "majority": {name: [[usual.overall] * len(example.words) for example in part] for name, part in held.items()},
+            "most frequent tag of the word": {
+                name: [[usual.of(word) for word in example.words] for example in part] for name, part in held.items()
+            },
+        }
+
+
+class UsualTags:
+    """The most frequent tag of each word in train; of its last three letters for words that train has not, else of all words."""
+
+    def __init__(self, train: Sequence[Example]) -> None:
+        words: dict[str, Counter[str]] = defaultdict(Counter)
+        endings: dict[str, Counter[str]] = defaultdict(Counter)
+        overall: Counter[str] = Counter()
+        for example in train:
+            for word, tag in zip(example.words, example.label, strict=True):
+                words[word][tag] += 1
+                endings[word[-SUFFIX:]][tag] += 1
+                overall[tag] += 1
+        self._words, self._endings = _usual(words), _usual(endings)
+        self.overall = _most(overall)
+
+    def of(self, word: str) -> str:
+        """Returns the tag of a word."""
+        return self._words.get(word) or self._endings.get(word[-SUFFIX:]) or self.overall
+
+
+def _most(counts: Counter[str]) -> str:
+    """Returns the most frequent tag, the first by the alphabet of equals."""
+    return min(counts, key=lambda tag: (-counts[tag], tag))
+
+
+def _usual(counts: Mapping[str, Counter[str]]) -> dict[str, str]:
+    return {key: _most(found) for key, found in counts.items()}
+
+
+def _tag(value: Any, column: str, path: Path, line: int) -> str:
+    """Returns the name of a tag; a whole number is a name."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    remedy = "Give each word a tag: a text that is not empty, or a whole number."
+    raise DataError(f"the tag {value!r} in column {column!r} is no name", file=path, line=line, remedy=remedy)
+
+
+def _word(example: Example, place: int, told: str) -> str:
+    return f"{example.file}, line {example.line}: word {place + 1}, {example.words[place]!r}: {told}"
+
+
+def _long(splits: Splits) -> Finding:
+    found: Iterable[Example] = [e for part in splits.named().values() for e in part if len(e.words) > LONG_WORDS]
+    longest = sorted(found, key=lambda example: -len(example.words))
+    if not longest:
+        return Finding("ok", "long sentences", f"no sentence has more than {LONG_WORDS} words.")
+    message = (
+        f"{len(longest):,} sentences have more than {LONG_WORDS} words. Those of more than tokens.length tokens are tagged in parts that "
+        "do not see one another: raise it, or split them."
+    )
+    shown = tuple(f"{example.file}, line {example.line}: {len(example.words):,} words" for example in longest[:_SHOWN])
+    return Finding("warning", "long sentences", message, shown)
