@@ -61,6 +61,21 @@ def test_padding_changes_nothing() -> None:
     assert potentials.grad[0].any(1).all() and potentials.grad[1, :3].any(1).all()
 
 
+def test_places_without_a_target_are_skipped_wherever_they_stand() -> None:
+    potentials = random_potentials(1, 6)
+    for there in product([False, True], repeat=6):
+        targets = torch.tensor([[tag if kept else NONE for tag, kept in zip([2, 1, 0, 2, 2, 1], there, strict=True)]])
+        kept = torch.tensor(there)
+        found = negative_log_likelihood(potentials, targets)
+        torch.testing.assert_close(found, negative_log_likelihood(potentials[:, kept], targets[:, kept]))
+        if any(there):
+            scores = all_scores(potentials[0, kept].double().numpy())
+            expected = np.logaddexp.reduce(list(scores.values())) - scores[tuple(targets[0, kept].tolist())]
+            assert float(found) == pytest.approx(expected, rel=1e-5)
+        else:
+            assert found == 0
+
+
 def test_gradient_is_probability_minus_gold() -> None:
     """The gradient of the loss by a potential is the share of its step in all sequences, less 1 where gold takes it."""
     potentials = random_potentials(1, 4).requires_grad_()

@@ -218,14 +218,20 @@ def test_audit() -> None:
     )
     assert findings["rare tags"].level == "warning"
     assert findings["unknown tags"].level == "error" and "'B-GPE'" in findings["unknown tags"].message
-    assert findings["unknown tags"].examples == ("dev, line 9: word 1, 'z': is B-GPE",)
+    assert findings["unknown tags"].examples == ("dev, line 9: word 1, 'z': B-GPE",)
     assert findings["tag sequences"].level == "warning" and "1 of 2 sentences of dev" in findings["tag sequences"].message
     assert findings["tag sequences"].examples == ("dev, line 7: word 2, 'y': I-PER after O",)
     assert findings["long sentences"].examples == ("test, line 4: 150 words",)
     clean = task().audit(Splits(TRAIN, TRAIN))
     assert {finding.level for finding in clean if finding.check != "rare tags"} == {"ok"}
-    with pytest.raises(DataError, match="dev, line 9: the tag 'B-GPE' of word 1"):
-        task().encode(dev, Letters(), 64)
+
+
+def test_a_few_unknown_tags_are_a_warning_and_no_targets() -> None:
+    test = [Example(("a " * 200,), ["O"] * 199 + ["B-GPE"], "test", 4, ("a",) * 200)]
+    (finding,) = [finding for finding in task().audit(Splits(TRAIN, TRAIN, test)) if finding.check == "unknown tags"]
+    assert finding.level == "warning" and "1 of 200 words of test" in finding.message
+    targets = task().encode(test, Letters(), 512)[0].targets
+    assert targets is not None and targets.tolist() == [3] * 199 + [NONE]
 
 
 def test_baselines_by_hand() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tasklm.tasks.base import NONE
 
@@ -39,20 +40,21 @@ class CrfHead(nn.Module):
 def negative_log_likelihood(potentials: Tensor, targets: Tensor) -> Tensor:
     """Returns minus the log-likelihood of the targets (rows, places), summed over rows, in fp32, by the forward algorithm.
 
-    Places whose target is NONE are skipped. In each row they stand behind all others, as padding does.
+    Places whose target is NONE are skipped: the value is that of rows without them.
     """
     potentials = potentials.float()
     there = targets != NONE
-    tags = targets.clamp(min=0)
-    alpha = potentials[:, 0, 0]
-    for place in range(1, potentials.shape[1]):
+    alpha = potentials.new_full((len(potentials), potentials.shape[3]), -torch.inf)
+    alpha[:, 0] = 0.0  # as if tag 0 stood before each row
+    for place in range(potentials.shape[1]):
         after = torch.logsumexp(alpha.unsqueeze(2) + potentials[:, place], 1)
         alpha = torch.where(there[:, place, None], after, alpha)
-    before = torch.cat([torch.zeros_like(tags[:, :1]), tags[:, :-1]], 1)
+    tags = functional.pad(targets.clamp(min=0), (1, 0))
+    last = (torch.arange(1, tags.shape[1], device=tags.device) * there).cummax(1).values  # place of the last target so far, from 1 on
+    before = tags.gather(1, functional.pad(last, (1, 0))[:, :-1])
     of_before = potentials.gather(2, before[..., None, None].expand(-1, -1, 1, potentials.shape[3])).squeeze(2)
-    gold = of_before.gather(2, tags.unsqueeze(2)).squeeze(2)
-    total = torch.where(there[:, 0], torch.logsumexp(alpha, 1), 0.0)  # a row without any target adds nothing
-    return total.sum() - torch.where(there, gold, 0.0).sum()
+    gold = of_before.gather(2, tags[:, 1:, None]).squeeze(2)
+    return torch.logsumexp(alpha, 1).sum() - torch.where(there, gold, 0.0).sum()
 
 
 def best_tags(potentials: NDArray[Any]) -> NDArray[np.int64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,13 +21,16 @@ from tasklm.tasks.crf import CrfHead, best_tags, negative_log_likelihood
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.tag_schemes import PLAIN, faults, scheme_of, spans
 from tasklm.tasks.word_rows import (
-    LONG_WORDS,
+    SHOWN,
     are_characters,
     filled,
     left_out,
+    long_sentences,
     pieces_of,
     read_unlabelled,
     read_word_lists,
+    shown_word,
+    unknown_names,
     word_example,
     words_of,
 )
@@ -35,8 +38,6 @@ from tasklm.tasks.word_rows import (
 TAG_NAMES = ("tags", "ner_tags", "pos_tags", "chunk_tags", "upos", "labels")
 FEW = 5  # words with a tag
 SUFFIX = 3
-_SHOWN = 3
-_REMEDY = "Correct it, or delete these sentences, or add training sentences with the tag."
 
 Tags = list[str]
 
@@ -113,7 +114,13 @@ class Tag:
 
     def audit(self, splits: Splits) -> list[Finding]:
         """Returns counts of tags, tags that train lacks, steps that the scheme forbids, and long sentences."""
-        return [*self._counts(splits), *self._unknown(splits), self._illegal(splits), _long(splits)]
+        unknown = unknown_names("tags", set(self.labels), splits, self.classes)
+        return [
+            *self._counts(splits),
+            *unknown,
+            self._illegal(splits),
+            *long_sentences(splits, "are tagged in parts that do not see one another"),
+        ]
 
     def _counts(self, splits: Splits) -> list[Finding]:
         counts = Counter(tag for example in splits.train for tag in example.label).most_common()
@@ -127,19 +134,6 @@ class Tag:
             found.append(Finding("warning", "rare tags", message + " Add sentences with them, or merge or remove these tags."))
         return found
 
-    def _unknown(self, splits: Splits) -> list[Finding]:
-        found = []
-        for name, part in splits.named().items():
-            strange = [(example, place) for example in part for place, tag in enumerate(example.label) if tag not in self._number]
-            if strange:
-                names = sorted({example.label[place] for example, place in strange})
-                message = (
-                    f"{len(strange):,} words of {name} have tags that do not occur in train: {', '.join(map(repr, names[:10]))}. {_REMEDY}"
-                )
-                shown = tuple(_word(example, place, f"is {example.label[place]}") for example, place in strange[:_SHOWN])
-                found.append(Finding("error", "unknown tags", message, shown))
-        return found
-
     def _illegal(self, splits: Splits) -> Finding:
         if self.scheme == PLAIN:
             return Finding("ok", "tag sequences", "the tags are plain: any may follow any.")
@@ -149,13 +143,13 @@ class Tag:
             faulty = [(example, found) for example in part if (found := faults(example.label, self.scheme))]
             if faulty:
                 told.append(f"{len(faulty):,} of {len(part):,} sentences of {name}")
-                shown += [_word(example, *found[0]) for example, found in faulty]
+                shown += [shown_word(example, *found[0]) for example, found in faulty]
         if not told:
             return Finding("ok", "tag sequences", f"all sentences keep to the scheme {self.scheme}.")
         message = (
             f"{', '.join(told)} break the rules of {self.scheme}. Spans are counted as conlleval repairs them; better correct the tags."
         )
-        return Finding("warning", "tag sequences", message, tuple(shown[:_SHOWN]))
+        return Finding("warning", "tag sequences", message, tuple(shown[:SHOWN]))
 
     def classes(self, label: Tags) -> list[str]:
         """Returns the tags."""
@@ -180,11 +174,8 @@ class Tag:
         return units
 
     def _targets(self, example: Example) -> NDArray[np.int64]:
-        for place, tag in enumerate(example.label):
-            if tag not in self._number:
-                problem = f"the tag {tag!r} of word {place + 1} does not occur in train"
-                raise DataError(problem, file=example.file, line=example.line, remedy=_REMEDY)
-        return np.array([self._number[tag] for tag in example.label] or [NONE], np.int64)
+        """Returns the numbers of the tags; a tag that train has not, which no head can give, is no target."""
+        return np.array([self._number.get(tag, NONE) for tag in example.label] or [NONE], np.int64)
 
     def head(self, width: int, dropout: float) -> nn.Module:
         """Returns a linear head, or that of a CRF: outputs (rows, places, tags), or (rows, places, tags, tags)."""
@@ -292,20 +283,3 @@ def _tag(value: Any, column: str, path: Path, line: int) -> str:
         return value.strip()
     remedy = "Give each word a tag: a text that is not empty, or a whole number."
     raise DataError(f"the tag {value!r} in column {column!r} is no name", file=path, line=line, remedy=remedy)
-
-
-def _word(example: Example, place: int, told: str) -> str:
-    return f"{example.file}, line {example.line}: word {place + 1}, {example.words[place]!r}: {told}"
-
-
-def _long(splits: Splits) -> Finding:
-    found: Iterable[Example] = [e for part in splits.named().values() for e in part if len(e.words) > LONG_WORDS]
-    longest = sorted(found, key=lambda example: -len(example.words))
-    if not longest:
-        return Finding("ok", "long sentences", f"no sentence has more than {LONG_WORDS} words.")
-    message = (
-        f"{len(longest):,} sentences have more than {LONG_WORDS} words. Those of more than tokens.length tokens are tagged in parts that "
-        "do not see one another: raise it, or split them."
-    )
-    shown = tuple(f"{example.file}, line {example.line}: {len(example.words):,} words" for example in longest[:_SHOWN])
-    return Finding("warning", "long sentences", message, shown)

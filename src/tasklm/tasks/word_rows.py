@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,14 @@ from tasklm.recipe import Data
 from tasklm.tasks.base import Tokeniser
 from tasklm.tasks.columns import named_columns
 from tasklm.tasks.conll import COLUMN_FILES, CONLLU_FILES, FORM, read_columns, read_conllu
-from tasklm.tasks.examples import Example
+from tasklm.tasks.examples import Example, Finding, Splits
 
 WORD_NAMES = ("tokens", "words")
 TEXT_NAMES = (*WORD_NAMES, "text", "sentence", "content")
 LONG_WORDS = 100  # words of a sentence that are about as many as the tokens of a row
 SINGLE = 0.9  # share of words of one character from which on the words of a data set are taken to be characters
+MOST_UNKNOWN = 0.01  # share of words of a split with tags that train has not
+SHOWN = 3  # examples of a finding
 
 Bounds = tuple[int, int]
 
@@ -178,3 +180,48 @@ def filled(pieces: Sequence[Sequence[int]], most: int) -> list[Bounds]:
             first, size = word, 0
         size += len(tokens)
     return [*found, (first, len(pieces))]
+
+
+def shown_word(example: Example, place: int, told: str) -> str:
+    """Returns a line of a finding: where a word stands, and what is told of it."""
+    return f"{example.file}, line {example.line}: word {place + 1}, {example.words[place]!r}: {told}"
+
+
+def unknown_names(what: str, known: set[str], splits: Splits, names: Callable[[Any], list[str]]) -> list[Finding]:
+    """Returns a finding for each split with words whose tags or relations train has not.
+
+    These words can only be answered wrongly. A few are a warning, since published data has such; more are an error, since then the
+    file is likely another data set's, or another column was read.
+    """
+    found = []
+    for split, part in splits.named().items():
+        labels = [names(example.label) for example in part]
+        strange = [
+            (example, place, name)
+            for example, label in zip(part, labels, strict=True)
+            for place, name in enumerate(label)
+            if name not in known
+        ]
+        if strange:
+            words, listed = sum(map(len, labels)), sorted({name for _, _, name in strange})
+            level = "error" if len(strange) > MOST_UNKNOWN * words else "warning"
+            message = (
+                f"{len(strange):,} of {words:,} words of {split} have {what} that do not occur in train and cannot be answered: "
+                f"{', '.join(map(repr, listed[:10]))}. Correct them, add training sentences with them, or delete these sentences."
+            )
+            shown = tuple(shown_word(example, place, name) for example, place, name in strange[:SHOWN])
+            found.append(Finding(level, f"unknown {what}", message, shown))
+    return found
+
+
+def long_sentences(splits: Splits, told: str) -> list[Finding]:
+    """Returns the finding on very long sentences; `told` says what happens to those that do not fit into a row."""
+    found = [example for part in splits.named().values() for example in part if len(example.words) > LONG_WORDS]
+    if not found:
+        return [Finding("ok", "long sentences", f"no sentence has more than {LONG_WORDS} words.")]
+    found.sort(key=lambda example: -len(example.words))
+    message = (
+        f"{len(found):,} sentences have more than {LONG_WORDS} words. If above tokens.length tokens, they {told}: raise it, or split them."
+    )
+    shown = tuple(f"{example.file}, line {example.line}: {len(example.words):,} words" for example in found[:SHOWN])
+    return [Finding("warning", "long sentences", message, shown)]
