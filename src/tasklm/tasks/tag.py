@@ -228,10 +228,10 @@ class Tag:
 
     def metric(self, name: str) -> Metric:
         """Returns entity_f1 (tags in a scheme) or accuracy; raises RecipeError for others."""
-        from tasklm.tasks.scoring_structures import tag_metric
-
         if name not in self.metrics:
             raise RecipeError([f"evaluate.metric = {name!r}: these tags can be scored by {', '.join(self.metrics)}"])
+        from tasklm.tasks.scoring_structures import tag_metric
+
         metric: Metric = tag_metric(name)
         return metric
 
