@@ -95,6 +95,7 @@ def test_faults_of_columns_name_file_and_line(tmp_path: Path) -> None:
         ("a O\nb\n", 2, "the line has 1 columns, the first one has 2"),
         ("a\tO\n\nb\t\n", 3, "the tag is empty"),
         ("# only\na\n", 2, "there are no tags"),
+        ("Token\tTag\na\tO\n", 1, "names columns"),
     ):
         error = problem(lines(tmp_path / "a.conll", text))
         assert told in error.problem and error.line == line

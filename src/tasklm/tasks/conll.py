@@ -15,6 +15,8 @@ COLUMN_FILES = (".conll", ".bio", ".iob", ".iob2", ".tsv", ".txt")
 CONLLU_FILES = (".conllu", ".conllx")
 FORM, UPOS, HEAD, RELATION, FIELDS = 1, 3, 6, 7, 10  # columns of CoNLL-U
 _DOCUMENT = "-DOCSTART-"
+_WORD_HEADERS = ("token", "tokens", "word", "words", "form")
+_TAG_HEADERS = ("tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "pos", "upos", "chunk")
 _NOT_A_WORD = re.compile(r"\d+-\d+|\d+\.\d+")  # "3-4": a written token of several words; "8.1": a word that is not written
 
 Numbered = tuple[int, str]
@@ -59,6 +61,7 @@ def read_columns(path: Path, labelled: bool = True) -> list[Sentence]:
             line=next(number for lines in sentences for number, line in lines if line == first),
             remedy="Write a word and its tag on each line, separated by a tab or a space.",
         )
+    _refuse_header(path, sentences[0][0], separator)
     tags = {line.split(separator)[-1].strip() for lines in sentences for _, line in lines if not line.startswith("#")}
     found = []
     for lines in sentences:
@@ -72,6 +75,13 @@ def read_columns(path: Path, labelled: bool = True) -> list[Sentence]:
         if kept:
             found.append(Sentence(kept[0][0], tuple(fields for _, fields in kept)))
     return found
+
+
+def _refuse_header(path: Path, first: Numbered, separator: str | None) -> None:
+    fields = [field.strip().lower() for field in first[1].split(separator)]
+    if len(fields) > 1 and fields[0] in _WORD_HEADERS and fields[-1] in _TAG_HEADERS:
+        problem = f"the first line, {first[1]!r}, names columns, and would be read as a word with its tag"
+        raise DataError(problem, file=path, line=first[0], remedy="Delete it.")
 
 
 def _comment(line: str, separator: str | None, width: int, tags: set[str]) -> bool:

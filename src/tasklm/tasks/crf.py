@@ -38,23 +38,62 @@ class CrfHead(nn.Module):
 
 
 def negative_log_likelihood(potentials: Tensor, targets: Tensor) -> Tensor:
-    """Returns minus the log-likelihood of the targets (rows, places), summed over rows, in fp32, by the forward algorithm.
+    """Returns minus the log-likelihood of the targets (rows, places), summed over rows, in fp32.
 
     Places whose target is NONE are skipped: the value is that of rows without them.
     """
-    potentials = potentials.float()
+    loss: Tensor = _loss_and_gradient(potentials.float(), targets)[0]
+    return loss
+
+
+# One operation to `torch.compile`, which would otherwise unroll the loops: a minute and more of compiling. It hands over the gradient with
+# the loss, since both need the same sums.
+@torch.library.custom_op("tasklm::crf_loss", mutates_args=())
+def _loss_and_gradient(potentials: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the loss and its gradient, by the forward-backward algorithm."""
+    rows, places, tags, _ = potentials.shape
     there = targets != NONE
-    alpha = potentials.new_full((len(potentials), potentials.shape[3]), -torch.inf)
-    alpha[:, 0] = 0.0  # as if tag 0 stood before each row
-    for place in range(potentials.shape[1]):
-        after = torch.logsumexp(alpha.unsqueeze(2) + potentials[:, place], 1)
-        alpha = torch.where(there[:, place, None], after, alpha)
-    tags = functional.pad(targets.clamp(min=0), (1, 0))
-    last = (torch.arange(1, tags.shape[1], device=tags.device) * there).cummax(1).values  # place of the last target so far, from 1 on
-    before = tags.gather(1, functional.pad(last, (1, 0))[:, :-1])
-    of_before = potentials.gather(2, before[..., None, None].expand(-1, -1, 1, potentials.shape[3])).squeeze(2)
-    gold = of_before.gather(2, tags[:, 1:, None]).squeeze(2)
-    return torch.logsumexp(alpha, 1).sum() - torch.where(there, gold, 0.0).sum()
+    forward = potentials.new_full((places + 1, rows, tags), -torch.inf)  # log-sums of the ways to a tag before each place
+    forward[0, :, 0] = 0.0  # as if tag 0 stood before each row
+    backward = potentials.new_zeros((places + 1, rows, tags))  # and of the ways on from a tag
+    for place in range(places):
+        after = torch.logsumexp(forward[place].unsqueeze(2) + potentials[:, place], 1)
+        forward[place + 1] = torch.where(there[:, place, None], after, forward[place])
+    for place in reversed(range(places)):
+        before = torch.logsumexp(potentials[:, place] + backward[place + 1].unsqueeze(1), 2)
+        backward[place] = torch.where(there[:, place, None], before, backward[place + 1])
+    total = torch.logsumexp(forward[places], 1)
+    ways = forward[:-1].transpose(0, 1).unsqueeze(3) + potentials + backward[1:].transpose(0, 1).unsqueeze(2)
+    shares = torch.where(there[..., None, None], (ways - total[:, None, None, None]).exp(), 0.0).flatten(2)
+    steps = _steps(targets, tags).unsqueeze(2)
+    gold = torch.where(there, potentials.flatten(2).gather(2, steps).squeeze(2), 0.0)
+    shares.scatter_add_(2, steps, -there.to(shares.dtype).unsqueeze(2))
+    return total.sum() - gold.sum(), shares.contiguous().view(rows, places, tags, tags)
+
+
+def _steps(targets: Tensor, tags: int) -> Tensor:
+    """Returns the number, before · tags + tag, of the step that gold takes to each place (rows, places)."""
+    padded = functional.pad(targets.clamp(min=0), (1, 0))
+    numbers = torch.arange(1, padded.shape[1], device=targets.device) * (targets != NONE)
+    last = functional.pad(numbers.cummax(1).values, (1, 0))[:, :-1]  # where the target before each place stands, from 1 on; 0: nowhere
+    return padded.gather(1, last) * tags + padded[:, 1:]
+
+
+@_loss_and_gradient.register_fake
+def _(potentials: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    return potentials.new_empty(()), potentials.new_empty(potentials.shape)
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(output[1])
+
+
+def _differentiate(ctx: Any, by_loss: Tensor, by_gradient: Tensor) -> tuple[Tensor, None]:
+    (gradient,) = ctx.saved_tensors
+    return by_loss * gradient, None
+
+
+_loss_and_gradient.register_autograd(_differentiate, setup_context=_keep)
 
 
 def best_tags(potentials: NDArray[Any]) -> NDArray[np.int64]:
