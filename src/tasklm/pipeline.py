@@ -7,6 +7,7 @@ corpus ─────┘  (clean, dedupe, decontaminate)                       
 
 from __future__ import annotations
 
+import dataclasses
 import platform
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from tasklm.selecting import check_settings, methods, select
 from tasklm.tasks.audit import refuse
 from tasklm.tasks.base import TASKS, Label
 from tasklm.tasks.examples import Finding
+from tasklm.tasks.reading import resolved
 from tasklm.tracking import EventFile, TensorBoard, Tracker
 from tasklm.train.hardware import set_up
 from tasklm.train.parallel import first_of_all
@@ -45,10 +47,12 @@ COMPARISONS = {"task-only": "task data only", "random": "random selection"}
 def check_names(recipe: Recipe) -> None:
     """Raises the error for all plug-ins that the recipe names and that do not exist, before any work is done."""
     problems: list[str] = []
-    chosen: list[tuple[Registry[Any], str]] = [(TASKS, recipe.data.kind), (OBJECTIVES, recipe.train.objective)]
-    if recipe.model.encoder != "auto":
-        chosen.insert(1, (ENCODERS, recipe.model.encoder))
+    chosen: list[tuple[Registry[Any], str]] = [
+        (TASKS, recipe.data.kind), (ENCODERS, recipe.model.encoder), (OBJECTIVES, recipe.train.objective)
+    ]  # fmt: skip
     for registry, name in chosen:
+        if name == "auto":
+            continue
         try:
             registry.get(name)
         except RecipeError as error:
@@ -60,7 +64,7 @@ def check_names(recipe: Recipe) -> None:
 def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | None = None) -> Run:
     """Returns the run in a folder, with its recipe and the versions it runs on written down."""
     check_names(recipe)
-    recipe = started(recipe, folder)
+    recipe = started(recipe.changed(data=dataclasses.asdict(resolved(recipe.data))), folder)
     machine = set_up(recipe.hardware)
     artefacts = Artefacts(folder, machine.ranks)
     cache = cache or Artefacts(Path(recipe.hardware.cache) if recipe.hardware.cache else folder.parent / ".cache", machine.ranks)

@@ -30,11 +30,13 @@ SCHEDULES = ("linear", "cosine", "constant")
 
 @dataclass(frozen=True)
 class Data:
-    train: str = key("", "labelled training file: CSV, TSV, JSONL, Parquet or a folder of text files per label")
+    train: str = key(
+        "", "labelled file (CSV, TSV, JSONL, Parquet, CoNLL, SQuAD …), folder of text files per label, or folder of all splits"
+    )
     dev: str = key("", "labelled file that chooses the model; empty: a share of train is held out")
     test: str = key("", "labelled file that is scored once, at the end; empty: no test score")
     corpus: tuple[str, ...] = key((), "files, folders or globs of raw text")
-    kind: str = key("classify", "kind of task")
+    kind: str = key("auto", "kind of task: classify, multilabel, regress, choice, tag, span or parse; auto: by the layout of train")
     text_column: str = key("", "column with the text, or columns with the texts, separated by commas; empty: detected")
     label_column: str = key("", "column with the label (parse: with the heads and the relations, separated by a comma); empty: detected")
     options_column: str = key("", "choice: column with the list of options; empty: detected")

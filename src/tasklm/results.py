@@ -204,9 +204,10 @@ def _confusion(task: TaskData, gold: list[Label], predicted: list[Label]) -> tup
     pairs = [(task.task.classes(right), task.task.classes(found)) for right, found in zip(gold, predicted, strict=True)]
     if not task.task.labels or not any(right for right, _ in pairs) or any(len(right) != len(found) for right, found in pairs):
         return None
-    number = {label: i for i, label in enumerate(task.task.labels)}
+    labels = sorted({*task.task.labels, *(name for pair in pairs for side in pair for name in side)})
+    number = {label: i for i, label in enumerate(labels)}
     rows, columns = (np.array([number[name] for pair in pairs for name in pair[side]], np.int64) for side in (0, 1))
-    return task.task.labels, confusion_matrix(rows, columns, len(number))
+    return labels, confusion_matrix(rows, columns, len(number))
 
 
 def _mistakes(run: Run, task: TaskData, answers: list[Answer], split: str) -> list[dict[str, Any]]:

@@ -2,46 +2,72 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from tasklm.budget import default_k
 from tasklm.corpus.sources import find_files
-from tasklm.recipe import Recipe
+from tasklm.errors import DataError
+from tasklm.recipe import Data, Recipe
 from tasklm.recipe_files import absolute, dump
 from tasklm.runs import write_text
-from tasklm.tasks.reading import read_splits
-from tasklm.tasks.texts import find_columns
+from tasklm.tasks.base import TASKS
+from tasklm.tasks.examples import Splits
+from tasklm.tasks.formats import recognise
+from tasklm.tasks.reading import read_splits, resolved
 
 
 def starting_recipe(recipe: Recipe, path: Path) -> list[str]:
     """Writes the commented recipe to `path`; returns what was found."""
-    data = recipe.data
-    columns = find_columns(Path(data.train), data)
+    data = resolved(recipe.data)
     splits = read_splits(data)
-    counts = Counter(example.label for example in splits.train)
     words = sorted(len(example.text.split()) for example in splits.train)
     typical, longest = words[len(words) // 2], words[int(0.99 * (len(words) - 1))]
     length = next((size for size in (64, 128, 256) if 1.6 * words[int(0.95 * (len(words) - 1))] + 2 <= size), 512)
     files = find_files(data.corpus) if data.corpus else []
     total = sum(file.stat().st_size for file in files)
-    balanced = max(counts.values()) / len(splits.train) < 1.5 / len(counts)
+    metric, why = _metric(splits, data, recipe)
     sections: dict[str, dict[str, Any]] = {
-        "data": {"text_column": ",".join(columns.texts), "label_column": columns.label},
+        "data": dataclasses.asdict(data),
         "tokens": {"length": length},
-        "evaluate": {"metric": "accuracy" if balanced else "macro_f1"},
+        "evaluate": {"metric": metric},
     }
     notes = {
-        "data.train": f"{len(splits.train):,} examples, {len(counts)} classes: "
-        + ", ".join(f"{label} {count:,}" for label, count in counts.most_common(8)),
+        "data.train": _counted(splits),
         "data.dev": f"{len(splits.dev):,} examples" + ("" if data.dev else ", held out of train"),
         "data.corpus": f"{len(files):,} files, {total / 1e6:,.1f} MB on disk",
-        "data.kind": "one text, one label per row",
+        "data.kind": _known_by(recipe.data),
         "data.text_column": f"texts of {typical} words typically, {longest} at the 99th percentile",
         "tokens.length": f"holds 95 % of the texts at 1.6 tokens per word, as far as {length} goes",
         "select.k": f"auto gives {default_k(len(splits.train)):,} for this many examples",
-        "evaluate.metric": "classes are balanced" if balanced else "classes are unbalanced",
+        "evaluate.metric": why,
     }
-    write_text(path, dump(absolute(recipe).changed(**sections), comments=True, notes=notes))
+    write_text(path, dump(absolute(recipe.changed(**sections)), comments=True, notes=notes))
     return [*splits.notes, *(f"{key}: {note}" for key, note in notes.items())]
+
+
+def _known_by(data: Data) -> str:
+    """Returns by what the kind of the task was known."""
+    if data.kind != "auto":
+        return "as asked for"
+    try:
+        return recognise(Path(data.train)).why
+    except DataError:
+        return "one text, one label per row"
+
+
+def _counted(splits: Splits) -> str:
+    counts = Counter(example.label for example in splits.train if isinstance(example.label, str))
+    listed = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(8))
+    return f"{len(splits.train):,} examples" + (f", {len(counts)} classes: {listed}" if counts else "")
+
+
+def _metric(splits: Splits, data: Data, recipe: Recipe) -> tuple[str, str]:
+    """Returns the metric and why it is that one: of the kind, or of classes that are about equally frequent."""
+    counts = Counter(example.label for example in splits.train if isinstance(example.label, str))
+    if not counts:
+        return TASKS.get(data.kind).from_examples(splits.train, recipe.kind).metrics[0], "the usual one of this kind"
+    balanced = max(counts.values()) / len(splits.train) < 1.5 / len(counts)
+    return ("accuracy", "classes are balanced") if balanced else ("macro_f1", "classes are unbalanced")

@@ -208,6 +208,6 @@ def test_baselines() -> None:
         example("common rare", 1, article="common rare words", question="rare?"),  # both are there: the rare word weighs more
         Example(("common words", "here", "strange other", "common words", "words"), 1, options=("strange other", "common words", "words")),
     ]
-    found = Choice(3).baselines(train, {"dev": held})
-    assert found["most_frequent"]["dev"] == [1, 2]  # the first has two options only
-    assert found["word_overlap"]["dev"] == [1, 1]
+    found = Choice(3).baselines(train, {"dev": held}, "accuracy")
+    assert found["most frequent option"]["dev"] == [1, 2]  # the first has two options only
+    assert found["most words in common"]["dev"] == [1, 1]

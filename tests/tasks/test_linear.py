@@ -13,6 +13,7 @@ from tasklm.tasks.base import score
 from tasklm.tasks.examples import Example
 from tasklm.tasks.linear import STRENGTHS, LinearBaseline, majority
 from tasklm.tasks.scoring import class_metric
+from tasklm.tasks.tfidf import features
 
 
 def tfidf_linear(train: list[Example], dev: list[Example], test: list[Example], metric: str) -> LinearBaseline:
@@ -76,7 +77,7 @@ def test_the_choice_is_the_first_that_is_best_on_dev(metric: str) -> None:
     train = [e for e in topics(150, 4, words) if e.label == "common"]
     train += [e for e in topics(60, 5, words) if e.label == "rare"][:15]
     dev = topics(60, 6, words)
-    of_train, of_dev = linear._features(train, dev) or []
+    of_train, of_dev = features(train, dev) or []
     is_rare = np.array([e.label == "rare" for e in train]).astype(int)
     gold, chosen = [e.label for e in dev], class_metric(metric, ["common", "rare"])
     scored = {}

@@ -143,16 +143,16 @@ def fruit(count: int, seed: int) -> list[Example]:
 def test_baselines() -> None:
     train, held = fruit(80, 0), {"dev": fruit(30, 1), "test": fruit(30, 2)}
     task = Multilabel.from_examples(train, Kind())
-    found = task.baselines(train, held)
+    found = task.baselines(train, held, "micro_f1")
     labels = [example.label for example in train]
-    assert found["most_frequent"]["dev"] == [max(sorted(set(labels)), key=labels.count)] * 30
+    assert found["most frequent labels"]["dev"] == [max(sorted(set(labels)), key=labels.count)] * 30
     metric = task.metric("micro_f1")
     gold = [example.label for example in held["test"]]
-    assert float(metric.value(metric.statistics(gold, found["tfidf_linear"]["test"]).sum(0))) > 0.95
+    assert float(metric.value(metric.statistics(gold, found["TF-IDF + linear"]["test"]).sum(0))) > 0.95
     empty = [Example(("",), ("a",)), Example(("",), ())]
-    assert Multilabel(["a"]).baselines(empty, {"dev": empty})["tfidf_linear"]["dev"] == [(), ()]
+    assert Multilabel(["a"]).baselines(empty, {"dev": empty}, "micro_f1")["TF-IDF + linear"]["dev"] == [(), ()]
     everywhere = [replace_label(example) for example in train]
-    assert set(Multilabel(["a"]).baselines(everywhere, {"dev": everywhere})["tfidf_linear"]["dev"]) == {("a",)}
+    assert set(Multilabel(["a"]).baselines(everywhere, {"dev": everywhere}, "micro_f1")["TF-IDF + linear"]["dev"]) == {("a",)}
 
 
 def replace_label(example: Example) -> Example:

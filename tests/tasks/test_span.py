@@ -301,12 +301,16 @@ def test_answers_that_are_not_in_their_text_are_reported_with_file_and_line() ->
 def test_the_baselines_are_sentences_or_nothing() -> None:
     context = "The sky is blue today. Marie Curie found radium in 1898. It costs 3.50 in the U.K now!"
     train = [example("The house. In the sky.", [("sky", 18)], "x")]
-    found = task().baselines(train, {"dev": [example(context, [], "Who found the radium?"), example(context, [], "What costs it?")]})
+    found = task().baselines(
+        train, {"dev": [example(context, [], "Who found the radium?"), example(context, [], "What costs it?")]}, "answer_f1"
+    )
     assert found["majority"]["dev"] == ["The sky is blue today."] * 2
     assert found["best sentence"]["dev"] == ["Marie Curie found radium in 1898.", "It costs 3.50 in the U.K now!"]
-    silent = task().baselines([example("a.", []), example("a.", []), example("a.", [("a", 0)])], {"test": [example(context, [])]})
+    silent = task().baselines(
+        [example("a.", []), example("a.", []), example("a.", [("a", 0)])], {"test": [example(context, [])]}, "answer_f1"
+    )
     assert silent["majority"] == {"test": [""]}
-    chinese = task().baselines(train, {"dev": [example(TEXTS[1], [], "上海人口")]})
+    chinese = task().baselines(train, {"dev": [example(TEXTS[1], [], "上海人口")]}, "answer_f1")
     assert chinese["best sentence"]["dev"] == ["上海很大，人口众多。"]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from tasklm.corpus.sources import PLAIN
 from tasklm.corpus.tables import kind_of, read_lines
@@ -16,13 +18,36 @@ from tasklm.tasks.examples import Example
 def examples_of(what: str, task: Task, data: Data, stdin: TextIO) -> Iterator[Example]:
     """Yields examples: texts of standard input by the line for "-", those of a file if there is one, else `what` itself."""
     if what == "-":
-        yield from (task.asked(line.rstrip("\n")) for line in stdin if line.strip())
+        for line in stdin:
+            if line.strip():
+                yield example_of(line.rstrip("\n"), task, data)
     elif not _is_file(what):
-        yield task.asked(what)
+        yield example_of(what, task, data)
     elif kind_of(Path(what)) in PLAIN:
         yield from (task.asked(line.rstrip("\r\n")) for line in read_lines(Path(what)) if line.strip())
     else:
         yield from TASKS.get(task.kind).read(Path(what), data, labelled=False)[0]
+
+
+def example_of(given: str | Mapping[str, Any], task: Task, data: Data) -> Example:
+    """Returns the example that a text, or a row with the columns of the training data (also as a JSON object), asks about."""
+    row = given if isinstance(given, Mapping) else _json_object(given)
+    if row is None:
+        return task.asked(str(given))
+    with tempfile.TemporaryDirectory() as scratch:  # each kind knows how to read its rows from a file
+        path = Path(scratch) / "row.jsonl"
+        path.write_text(json.dumps(dict(row)) + "\n", encoding="utf-8")
+        return TASKS.get(task.kind).read(path, data, labelled=False)[0][0]
+
+
+def _json_object(text: str) -> Mapping[str, Any] | None:
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        values = json.loads(text)
+    except ValueError:  # a text that begins with a brace
+        return None
+    return values if isinstance(values, dict) else None
 
 
 def _is_file(what: str) -> bool:

@@ -19,6 +19,7 @@ from tasklm.errors import DataError
 from tasklm.recipe import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.choice_files import read_choices
+from tasklm.tasks.columns import needs_columns
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads import FirstTokenHead
 from tasklm.tasks.scoring import option_metric
@@ -35,8 +36,8 @@ class Choice:
     """
 
     kind: ClassVar[str] = "choice"
-    metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
-    packs: ClassVar[bool] = False
+    metrics: tuple[str, ...] = ("accuracy",)
+    packs: bool = False
 
     def __init__(self, together: int) -> None:
         self.together, self.outputs = int(together), 1
@@ -51,6 +52,10 @@ class Choice:
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Choice:
         """Returns the task with the largest number of options in train."""
         return cls(max(len(example.options) for example in train))
+
+    def asked(self, text: str) -> Example:
+        """Raises: a text by itself asks nothing."""
+        raise needs_columns("question and options")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Choice:
@@ -147,7 +152,7 @@ class Choice:
         """Returns the accuracy."""
         return option_metric(name)
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]]) -> dict[str, dict[str, list[Label]]]:
+    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
         """Returns the option that is right most often, and the option with the most weight of words in common with text and question."""
         counts = Counter(example.label for example in train)
         ranked = sorted(range(self.together), key=lambda number: (-counts[number], number))
@@ -156,7 +161,7 @@ class Choice:
         }
         weights = _word_weights(train)
         overlap = {name: [_most_in_common(example, weights) for example in part] for name, part in held.items()}
-        return {"most_frequent": usual, "word_overlap": overlap}
+        return {"most frequent option": usual, "most words in common": overlap}
 
 
 def _fitted(parts: list[list[int]], length: int) -> list[list[int]]:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.corpus.sources import PLAIN, as_text
-from tasklm.corpus.tables import Row, kind_of, read_lines, read_rows
+from tasklm.corpus.tables import Row, kind_of, read_lines
 from tasklm.errors import DataError
 from tasklm.recipe import Data
 from tasklm.tasks.columns import column_names, named_columns
 from tasklm.tasks.examples import Example
+from tasklm.tasks.folders import table_rows
 
 ARTICLES = ("article", "context", "passage")
 QUESTIONS = ("question",)
@@ -55,9 +56,9 @@ def _read(path: Path, data: Data, labelled: bool) -> tuple[list[_Question], str]
         article = _article(path, required=kind_of(path) in PLAIN)
         if article:
             return list(_asked(article, path, 1, labelled)), "an article with its questions"
-    first = next(read_rows(path))
+    first = next(table_rows(path))
     if isinstance(first.values.get("questions"), list):
-        rows = list(read_rows(path))
+        rows = list(table_rows(path))
         found = [question for row in rows for question in _asked(row.values, path, row.line, labelled)]
         return found, f"{len(rows):,} articles with {len(found):,} questions"
     return _table(path, data, labelled)
@@ -99,7 +100,7 @@ def _table(path: Path, data: Data, labelled: bool) -> tuple[list[_Question], str
     (options,) = named_columns(path, data.options_column, [OPTIONS], "options_column")
     answers = named_columns(path, data.label_column, [ANSWERS], "label_column") if labelled else []
     found = []
-    for row in read_rows(path, [*texts, options, *answers]):
+    for row in table_rows(path, [*texts, options, *answers]):
         answer = row.values[answers[0]] if labelled else None
         found.append(_Question(_before(row, texts, path), _options(row.values[options], path, row.line), answer, path, row.line))
     told = f"text columns {' and '.join(map(repr, texts))}, options column {options!r}"

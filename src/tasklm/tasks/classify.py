@@ -16,30 +16,13 @@ from tasklm.errors import DataError
 from tasklm.recipe import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.heads import FirstTokenHead
 from tasklm.tasks.linear import majority, tfidf_linear
 from tasklm.tasks.scoring import class_metric
 from tasklm.tasks.text_files import read_folder
 from tasklm.tasks.texts import encode_examples, label_name, read_text_examples
 
 FEW = 5  # examples of a label
-
-
-class ClassHead(nn.Module):
-    """Reads the first token: Linear, GELU, Linear (TLM section 3)."""
-
-    def __init__(self, width: int, classes: int, dropout: float) -> None:
-        super().__init__()
-        self.dense = nn.Linear(width, width)
-        self.dropout = nn.Dropout(dropout)
-        self.out = nn.Linear(width, classes)
-        for linear in (self.dense, self.out):
-            nn.init.normal_(linear.weight, std=0.02)
-            nn.init.zeros_(linear.bias)
-
-    def forward(self, states: Tensor) -> Tensor:
-        """Returns logits (…, classes) from states (…, width)."""
-        logits: Tensor = self.out(self.dropout(functional.gelu(self.dense(self.dropout(states)))))
-        return logits
 
 
 @TASKS.register("classify")
@@ -110,7 +93,7 @@ class Classify:
         return np.array([self._number[example.label]], np.int64)
 
     def head(self, width: int, dropout: float) -> nn.Module:
-        return ClassHead(width, len(self.labels), dropout)
+        return FirstTokenHead(width, len(self.labels), dropout)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return functional.cross_entropy(outputs.float().flatten(0, -2), targets.flatten(), reduction="sum", ignore_index=NONE)

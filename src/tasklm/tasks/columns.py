@@ -6,15 +6,22 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from tasklm.corpus.tables import missing_column, read_rows
+from tasklm.corpus.tables import missing_column
 from tasklm.errors import DataError
+from tasklm.tasks.folders import table_rows
 
 PEEK = 1000  # rows in which columns are looked for
 
 
+def needs_columns(what: str) -> DataError:
+    """Returns the error for a text where the kind of task takes more than one."""
+    remedy = "Give a file with the columns of the training data, or a JSON object with them: '{\"question\": …}'."
+    return DataError(f"this task takes {what}, not a text by itself", remedy=remedy)
+
+
 def column_names(path: Path) -> list[str]:
     """Returns the names of a table's columns, as far as its first rows have them."""
-    return list(dict.fromkeys(name for row in islice(read_rows(path), PEEK) for name in row.values))
+    return list(dict.fromkeys(name for row in islice(table_rows(path, left_out=[]), PEEK) for name in row.values))
 
 
 def named_columns(path: Path, given: str, usual: Sequence[Sequence[str]], setting: str) -> list[str]:

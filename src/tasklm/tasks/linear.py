@@ -14,18 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix, hstack
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
 from tasklm.errors import DataError
 from tasklm.tasks.base import Metric, score
 from tasklm.tasks.examples import Example
+from tasklm.tasks.tfidf import features
 
 STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # C: the larger, the less the weights are held down
-MANY_EXAMPLES = 5000  # from here on, features seen in one example only are left out: they cannot help and fill the memory
 
 
 @dataclass(frozen=True)
@@ -59,10 +57,10 @@ def tfidf_linear(train: Sequence[Example], dev: Sequence[Example], test: Sequenc
     labels = sorted({example.label for example in (*train, *dev)}, key=str)
     number = {label: position for position, label in enumerate(labels)}
     train_classes = np.array([number[example.label] for example in train])
-    features = _features(train, dev, test)
-    if features is None or len(set(train_classes.tolist())) < 2:
+    found = features(train, dev, test)
+    if found is None or len(set(train_classes.tolist())) < 2:
         return usual
-    of_train, of_dev, of_test = features
+    of_train, of_dev, of_test = found
     gold = [example.label for example in dev]
 
     best: Any = None
@@ -104,23 +102,3 @@ def _fit(matrix: Any, classes: Any, c: float, class_weight: str | None) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return OneVsRestClassifier(one).fit(matrix, classes)
-
-
-def _features(*parts: Sequence[Example]) -> list[Any] | None:
-    """Returns one sparse matrix per part, fitted on the first, or None when its texts hold nothing to count."""
-    texts = [[example.text for example in part] for part in parts]
-    rarest = 1 if len(texts[0]) < MANY_EXAMPLES else 2
-    vectorizers = [
-        TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=rarest, token_pattern=r"(?u)\b\w+\b"),
-        TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True, min_df=rarest),
-    ]
-    blocks: list[list[Any]] = [[] for _ in parts]
-    for vectorizer in vectorizers:
-        try:
-            fitted = vectorizer.fit_transform(texts[0])
-        except ValueError:  # no vocabulary: the texts hold no word (or are all empty); the other vectorizer may find some
-            continue
-        blocks[0].append(fitted)
-        for block, some in zip(blocks[1:], texts[1:], strict=True):
-            block.append(vectorizer.transform(some) if some else csr_matrix((0, fitted.shape[1])))
-    return [hstack(block, format="csr") for block in blocks] if blocks[0] else None

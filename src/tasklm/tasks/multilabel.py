@@ -34,8 +34,8 @@ class Multilabel:
     """Sets of labels; the label of an example is the sorted tuple of its names."""
 
     kind: ClassVar[str] = "multilabel"
-    metrics: ClassVar[tuple[str, ...]] = ("micro_f1", "macro_f1", "accuracy")
-    packs: ClassVar[bool] = True
+    metrics: tuple[str, ...] = ("micro_f1", "macro_f1", "accuracy")
+    packs: bool = True
 
     def __init__(self, labels: Sequence[str], thresholds: Sequence[float] = ()) -> None:
         self.labels = list(labels)
@@ -62,6 +62,10 @@ class Multilabel:
             remedy = "Name another --label-column (recipe: data.label_column)."
             raise DataError("no training example has a label", file=train[0].file, remedy=remedy)
         return cls(labels)
+
+    def asked(self, text: str) -> Example:
+        """Returns the example that a text by itself asks about."""
+        return Example((text,), None)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Multilabel:
@@ -162,12 +166,12 @@ class Multilabel:
         """Returns the named metric of label sets."""
         return label_set_metric(name, self.labels)
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]]) -> dict[str, dict[str, list[Label]]]:
+    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
         """Returns the most frequent label set, and one logistic regression per label over TF-IDF, with thresholds chosen like ours."""
         counts = Counter(tuple(example.label) for example in train)
         usual = min(counts, key=lambda names: (-counts[names], names))
         frequent = {name: [usual] * len(part) for name, part in held.items()}
-        return {"most_frequent": frequent, "tfidf_linear": self._linear(train, held) or frequent}
+        return {"most frequent labels": frequent, "TF-IDF + linear": self._linear(train, held) or frequent}
 
     def _linear(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]]) -> dict[str, list[Label]] | None:
         """Returns the answers of the strength that is best on dev; None where the texts hold nothing to count."""

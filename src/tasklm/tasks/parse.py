@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from tasklm.corpus.tables import kind_of
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe import Data, Kind
-from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Metric, Tokeniser, Unit
+from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.biaffine import ARC, RELATION, UNKNOWN, BiaffineHead, arc_loss
 from tasklm.tasks.conll import CONLLU_FILES, FORM, HEAD, read_conllu
 from tasklm.tasks.conll import RELATION as RELATION_FIELD
 from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.scoring import tree_metric
 from tasklm.tasks.trees import best_tree, tree_faults
 from tasklm.tasks.word_rows import (
     SHOWN,
@@ -89,6 +90,10 @@ class Parse:
         """Returns the task with the relations of train in alphabetical order."""
         counts = Counter(relation for example in train for _, relation in example.label)
         return cls(sorted(counts), _most(counts), settings.punctuation, are_characters(example.words for example in train))
+
+    def asked(self, text: str) -> Example:
+        """Returns the sentence, which is split into words later."""
+        return Example((text,), None)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Parse:
@@ -186,12 +191,9 @@ class Parse:
         """Returns las or uas; raises RecipeError for others."""
         if name not in self.metrics:
             raise RecipeError([f"evaluate.metric = {name!r}: trees can be scored by {', '.join(self.metrics)}"])
-        from tasklm.tasks.scoring_structures import tree_metric
+        return tree_metric(name, self.punctuation)
 
-        metric: Metric = tree_metric(name, self.punctuation)
-        return metric
-
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]]) -> dict[str, dict[str, list[list[Arc]]]]:
+    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
         """Returns the predictions of the neighbour as head, and of the most frequent arc of each word."""
         neighbour, usual = Neighbours(train), UsualArcs(train)
         return {

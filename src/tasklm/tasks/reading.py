@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tasklm.corpus.dedupe import text_key
 from tasklm.errors import DataError
 from tasklm.recipe import Data
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.examples import Example, Splits
+from tasklm.tasks.formats import recognise
+
+
+def resolved(data: Data) -> Data:
+    """Returns the data with its kind, its columns and the files of a folder of splits filled in, where the recipe leaves them open.
+
+    What is not recognised is left to classification, whose reading names what is wrong with a table.
+    """
+    if data.kind != "auto" or not data.train:
+        return data
+    try:
+        found = recognise(Path(data.train).expanduser())
+    except DataError:
+        return dataclasses.replace(data, kind="classify")
+    columns = {f"{role}_column": name for role, name in found.columns.items() if not getattr(data, f"{role}_column")}
+    files = {
+        split: str(path) for split, path in found.splits.items() if split == "train" or (hasattr(data, split) and not getattr(data, split))
+    }
+    return dataclasses.replace(data, kind=found.kind, **columns, **files)
 
 
 def read_splits(data: Data) -> Splits:
@@ -18,6 +39,7 @@ def read_splits(data: Data) -> Splits:
     if not data.train:
         raise DataError("there is no training file", file="data.train", remedy="Name one: tasklm fit TRAIN, or data.train in the recipe.")
     notes: list[str] = []
+    data = resolved(data)
     train = _split("train", data.train, data, notes)
     dev = _split("dev", data.dev, data, notes) if data.dev else []
     test = _split("test", data.test, data, notes) if data.test else []

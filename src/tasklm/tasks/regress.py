@@ -28,8 +28,8 @@ class Regress:
     """A score between the smallest and the largest label of train."""
 
     kind: ClassVar[str] = "regress"
-    metrics: ClassVar[tuple[str, ...]] = ("spearman", "pearson")
-    packs: ClassVar[bool] = True
+    metrics: tuple[str, ...] = ("spearman", "pearson")
+    packs: bool = True
 
     def __init__(self, low: float, high: float) -> None:
         self.low, self.high = float(low), float(high)
@@ -46,6 +46,10 @@ class Regress:
         """Returns the task with the range of the training labels."""
         labels = [float(example.label) for example in train]
         return cls(min(labels), max(labels))
+
+    def asked(self, text: str) -> Example:
+        """Returns the example that a text by itself asks about."""
+        return Example((text,), None)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Regress:
@@ -123,10 +127,10 @@ class Regress:
         """Returns the named correlation."""
         return number_metric(name)
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]]) -> dict[str, dict[str, list[Label]]]:
+    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
         """Returns the mean of train, and ridge regression over TF-IDF whose strength dev chooses."""
         mean = math.fsum(example.label for example in train) / len(train)
-        return {"mean": {name: [mean] * len(part) for name, part in held.items()}, "tfidf_ridge": self._ridge(train, held, mean)}
+        return {"mean": {name: [mean] * len(part) for name, part in held.items()}, "TF-IDF + ridge": self._ridge(train, held, mean)}
 
     def _ridge(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], mean: float) -> dict[str, list[Label]]:
         from sklearn.linear_model import Ridge  # costs a second, which reading and training need not spend

@@ -27,8 +27,9 @@ from tasklm.recipe import Data, Kind
 from tasklm.registry import nearest
 from tasklm.tasks.answer_search import RANK, Kept, best_answers, best_threshold
 from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Metric, Tokeniser, Unit
+from tasklm.tasks.columns import needs_columns
 from tasklm.tasks.examples import Example, Finding, Splits
-from tasklm.tasks.scoring_structures import answer_metric
+from tasklm.tasks.scoring import answer_metric
 from tasklm.tasks.squad import Gold, first_place, read_questions
 
 BEAM = 20  # starts that are looked at, and candidates that are kept of a window; as in ELECTRA's program for SQuAD
@@ -87,8 +88,8 @@ class Span:
     """Extractive question answering. Gold labels are lists of (answer, where it begins), predicted ones texts; "": no answer."""
 
     kind: ClassVar[str] = "span"
-    metrics: ClassVar[tuple[str, ...]] = ("answer_f1", "exact_match")
-    packs: ClassVar[bool] = False
+    metrics: tuple[str, ...] = ("answer_f1", "exact_match")
+    packs: bool = False
 
     def __init__(self, stride: int, answer_tokens: int, unanswerable: bool, threshold: float = 0.0) -> None:
         """`unanswerable`: training questions without an answer occur, and an answer is then given only where its score exceeds that of
@@ -106,6 +107,10 @@ class Span:
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Span:
         """Returns the task; a question without an answer in train makes "no answer" possible."""
         return cls(settings.stride, settings.answer_tokens, any(not example.label for example in train))
+
+    def asked(self, text: str) -> Example:
+        """Raises: a text by itself asks nothing."""
+        raise needs_columns("question and context")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Span:
@@ -217,7 +222,7 @@ class Span:
             raise RecipeError([f"evaluate.metric = {name!r}: kind span has {', '.join(known)}{nearest(name, known)}"])
         return GoldTexts(answer_metric(name), name)
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]]) -> dict[str, dict[str, list[str]]]:
+    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[str]]]:
         """Returns the sentence that shares most with the question, and "majority": no answer if most have none, else the first sentence."""
         weights = _word_weights(train)
         silent = sum(not example.label for example in train) * 2 > len(train)

@@ -19,6 +19,7 @@ from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Metric, Tokeniser, Un
 from tasklm.tasks.conll import COLUMN_FILES, CONLLU_FILES, FORM, UPOS, read_columns, read_conllu
 from tasklm.tasks.crf import CrfHead, best_tags, negative_log_likelihood
 from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.scoring import tag_metric
 from tasklm.tasks.tag_schemes import PLAIN, faults, scheme_of, spans
 from tasklm.tasks.word_rows import (
     SHOWN,
@@ -102,6 +103,10 @@ class Tag:
         labels = sorted({tag for example in train for tag in example.label})
         characters = are_characters(example.words for example in train)
         return cls(labels, scheme_of(example.label for example in train), settings.crf, characters)
+
+    def asked(self, text: str) -> Example:
+        """Returns the sentence, which is split into words later."""
+        return Example((text,), None)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Tag:
@@ -230,12 +235,9 @@ class Tag:
         """Returns entity_f1 (tags in a scheme) or accuracy; raises RecipeError for others."""
         if name not in self.metrics:
             raise RecipeError([f"evaluate.metric = {name!r}: these tags can be scored by {', '.join(self.metrics)}"])
-        from tasklm.tasks.scoring_structures import tag_metric
+        return tag_metric(name)
 
-        metric: Metric = tag_metric(name)
-        return metric
-
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]]) -> dict[str, dict[str, list[Tags]]]:
+    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Tags]]]:
         """Returns the predictions of the most frequent tag, and of the most frequent tag of each word."""
         usual = UsualTags(train)
         return {

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.corpus.sources import PLAIN, as_text, mean_length
-from tasklm.corpus.tables import TABLES, Row, kind_of, missing_column, read_lines, read_rows
+from tasklm.corpus.tables import TABLES, Row, kind_of, missing_column, read_lines
 from tasklm.errors import DataError
 from tasklm.recipe import Data
 from tasklm.tasks.base import Label, Tokeniser, Unit
 from tasklm.tasks.columns import PEEK
 from tasklm.tasks.examples import Example
+from tasklm.tasks.folders import table_rows
 
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "y", "gold_label", "gold", "sentiment", "topic", "intent")
 TEXT_NAMES = ("text", "sentence", "content", "document", "passage", "body", "review", "utterance", "tweet", "comment")
@@ -57,7 +58,7 @@ def find_columns(path: Path, data: Data, labelled: bool = True, label_names: Seq
             remedy = f"Use a table ({', '.join(TABLES)}) with columns for text and label."
             raise DataError("a plain text file has no labels", file=path, line=1, remedy=remedy)
         return TextColumns((), "")
-    rows = list(islice(read_rows(path), PEEK))
+    rows = list(islice(table_rows(path, left_out=[]), PEEK))
     names = list(dict.fromkeys(name for row in rows for name in row.values))
     texts = _given_texts(path, data.text_column, names)
     if labelled and data.label_column and data.label_column not in names:
@@ -83,7 +84,7 @@ def read_texts(
         for number, line in enumerate(read_lines(path), 1):
             yield (line.rstrip("\r\n"),), None, number
         return
-    for row in read_rows(path, [*columns.texts, columns.label] if labelled else columns.texts):
+    for row in table_rows(path, [*columns.texts, columns.label] if labelled else columns.texts):
         texts = tuple(as_text(row.values[name], name, path, row.line) for name in columns.texts)
         yield texts, row.values[columns.label] if labelled else None, row.line
 

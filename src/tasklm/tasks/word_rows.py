@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.corpus.sources import PLAIN
-from tasklm.corpus.tables import kind_of, read_lines, read_rows
+from tasklm.corpus.tables import kind_of, read_lines
 from tasklm.corpus.words import is_spaceless
 from tasklm.errors import DataError
 from tasklm.recipe import Data
@@ -17,6 +17,7 @@ from tasklm.tasks.base import Tokeniser
 from tasklm.tasks.columns import named_columns
 from tasklm.tasks.conll import COLUMN_FILES, CONLLU_FILES, FORM, read_columns, read_conllu
 from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.folders import table_rows
 
 WORD_NAMES = ("tokens", "words")
 TEXT_NAMES = (*WORD_NAMES, "text", "sentence", "content")
@@ -67,7 +68,7 @@ def read_word_lists(
     ]
 
     def rows() -> Iterator[tuple[int, list[str], list[list[Any]]]]:
-        for row in read_rows(path, columns):
+        for row in table_rows(path, columns):
             words, *labels = (list_of(row.values[column], column, path, row.line) for column in columns)
             for column, label in zip(columns[1:], labels, strict=True):
                 if len(label) != len(words):
@@ -108,7 +109,7 @@ def read_unlabelled(path: Path, data: Data) -> tuple[list[Example], list[str]]:
         return [word_example(sentence.column(0), None, path, sentence.line) for sentence in found], ["words: first column"]
     (column,) = named_columns(path, data.text_column, [TEXT_NAMES], "text_column")
     examples = []
-    for row in read_rows(path, [column]):
+    for row in table_rows(path, [column]):
         value = row.values[column]
         if isinstance(value, list):
             examples.append(word_example(_texts(value, column, path, row.line), None, path, row.line))
