@@ -78,7 +78,7 @@ def test_faults_of_tables_name_file_and_line(tmp_path: Path) -> None:
 
 
 def test_columns_are_read(tmp_path: Path) -> None:
-    text = "-DOCSTART- -X- O O\n\n# id 1 of 2\nEU NNP I-NP I-ORG\r\nrejects VBZ I-VP O\n\n\n# NN I-NP O\n#tag NN I-NP O\n"
+    text = "-DOCSTART- -X- O O\n\n# id 1 is O\nEU NNP I-NP I-ORG\r\nrejects VBZ I-VP O\n\n\n# NN I-NP O\n#tag NN I-NP O\n"
     expected = [(4, ("EU", "rejects"), ["I-ORG", "O"]), (8, ("#", "#tag"), ["O", "O"])]
     for name in ("a.conll", "a.txt", "a.bio", "a.iob"):
         assert read(lines(tmp_path / name, text)) == expected
