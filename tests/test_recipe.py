@@ -70,7 +70,7 @@ def test_broken_and_missing_files_are_named(tmp_path: Path) -> None:
         load(tmp_path / "bad.toml")
 
 
-@pytest.mark.parametrize("path", sorted((Path(__file__).parents[1] / "recipes").glob("*.toml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[1] / "recipes").rglob("*.toml")), ids=lambda path: path.name)
 def test_every_ready_recipe_is_valid(path: Path) -> None:
     load(path)
 

@@ -175,6 +175,8 @@ def test_a_label_that_occurs_only_in_test(tmp_path: Path) -> None:
 def test_dev_and_test_have_the_columns_of_train(tmp_path: Path) -> None:
     train = jsonl(tmp_path / "a.jsonl", many(10))
     error = problem(Data(train=train, dev=jsonl(tmp_path / "d.jsonl", [{"sentence": "x", "label": "a"}])))
+    assert "d.jsonl, line 1: there is no column 'text'; the columns are 'sentence', 'label'" in str(error)
+    error = problem(Data(train=train, kind="classify", dev=str(tmp_path / "d.jsonl")))
     assert "d.jsonl, line 1: dev is read otherwise than train: text column 'sentence'" in str(error)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tasklm.errors import RunError
 from tasklm.evaluate.likelihood import windows_of
@@ -47,11 +47,11 @@ class Products:
 
 
 class TaskPushes:
-    """Pushes of labelled examples on a fine-tuned model: by the weights of its last layer and its head."""
+    """Pushes of labelled examples on a fine-tuned model: by the weights of its last layer and, where it is made of such, its head."""
 
     def __init__(self, model: TaskModel, task: Task, machine: Machine) -> None:
         self.model, self.task, self.machine = model.to(machine.device).eval().requires_grad_(False), task, machine
-        self.watch = Watch([*chosen_layers(model.encoder, "last"), model.head])
+        self.watch = Watch([*chosen_layers(model.encoder, "last"), *([model.head] if _linear(model.head) else [])])
         self.numbers = Numbers(self.watch.parts, 0, 0)
 
     def products(self, asked: EncodedExamples, examples: EncodedExamples) -> Products:
@@ -83,6 +83,11 @@ class TaskPushes:
             there = rows.to(self.machine.device)
             assert there.targets is not None
             return self.watch.kept(self.task.loss(self.model(there), there.targets), len(rows.ids))
+
+
+def _linear(head: nn.Module) -> bool:
+    """Returns whether all weights of a head are of kinds whose gradients for single examples are known; those of a CRF are not."""
+    return all(isinstance(part, (nn.Linear, nn.LayerNorm)) for part in head.modules() if any(True for _ in part.parameters(recurse=False)))
 
 
 class PassagePushes:

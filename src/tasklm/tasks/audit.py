@@ -119,8 +119,8 @@ def _repeats(splits: Splits) -> list[Finding]:
     findings = []
     for name, part in splits.named().items():
         groups = [group for group in _by_key(part).values() if len(group) > 1]
-        clash = [group for group in groups if len({example.label for example in group}) > 1]
-        alike = [group for group in groups if len({example.label for example in group}) == 1]
+        clash = [group for group in groups if len({repr(example.label) for example in group}) > 1]
+        alike = [group for group in groups if len({repr(example.label) for example in group}) == 1]
         if alike:
             extra = sum(len(group) - 1 for group in alike)
             findings.append(

@@ -155,6 +155,7 @@ class Parse:
 
     def keep(self, outputs: Floats) -> NDArray[np.int64]:
         """Returns (words, 2): the heads of the best tree, and the best relation to each."""
+        outputs = outputs[:, : len(outputs)]  # heads too
         heads = best_tree(outputs[..., 0])
         relations = outputs[np.arange(1, len(outputs)), heads, 1:].argmax(-1)
         return np.stack([heads, relations], 1)

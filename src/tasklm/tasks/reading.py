@@ -27,11 +27,12 @@ def resolved(data: Data) -> Data:
         found = recognise(Path(data.train).expanduser())
     except DataError:
         return dataclasses.replace(data, kind="classify")
-    columns = {f"{role}_column": name for role, name in found.columns.items() if not getattr(data, f"{role}_column")}
-    files = {
-        split: str(path) for split, path in found.splits.items() if split == "train" or (hasattr(data, split) and not getattr(data, split))
-    }
-    return dataclasses.replace(data, kind=found.kind, **columns, **files)
+    filled: dict[str, Any] = {"kind": found.kind}
+    for role, column in found.columns.items():
+        filled[f"{role}_column"] = getattr(data, f"{role}_column") or column
+    for split in found.splits.keys() & {"train", "dev", "test"}:
+        filled[split] = str(found.splits[split]) if split == "train" else getattr(data, split) or str(found.splits[split])
+    return dataclasses.replace(data, **filled)
 
 
 def read_splits(data: Data) -> Splits:

@@ -41,14 +41,14 @@ def is_squad(path: Path) -> bool:
 def read_questions(path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
     """Returns the questions with their texts and answers, and notes. `line` of an example from SQuAD's JSON is the question's number."""
     if is_squad(path):
-        found, notes = list(_squad_questions(path, labelled)), [f"{path.name}: SQuAD's layout"]
+        found, notes = list(_squad_questions(path, labelled)), ["SQuAD's layout"]
     else:
         found, notes = _table_questions(path, data, labelled)
     examples = [Example((question, context), gold, str(path), line) for line, question, context, gold in found]
     empty = [example.line for example in examples if not all(text.strip() for text in example.texts)]
     if labelled and empty:
         examples = [example for example in examples if all(text.strip() for text in example.texts)]
-        notes.append(f"{path.name}: {len(empty):,} questions without a question or a text left out (lines {_some(empty)})")
+        notes.append(f"{len(empty):,} questions without a question or a text left out (lines {_some(empty)})")
     if not examples:
         raise DataError("there is no question", file=path, line=1, remedy="Give a file with questions and texts that answer them.")
     return (_checked(examples, path, notes), notes) if labelled else (examples, notes)
@@ -88,10 +88,10 @@ def _checked(examples: list[Example], path: Path, notes: list[str]) -> list[Exam
             gold.append((answer, place))
         checked.append(Example(example.texts, gold, example.file, example.line))
     unanswerable = sum(not example.label for example in checked)
-    notes.append(f"{path.name}: {len(checked):,} questions, {unanswerable:,} of them without an answer")
+    notes.append(f"{len(checked):,} questions, {unanswerable:,} of them without an answer")
     if moved:
         lines = _some(list(dict.fromkeys(moved)))
-        notes.append(f"{path.name}: {len(moved):,} answers did not stand at their offset and were found elsewhere (lines {lines})")
+        notes.append(f"{len(moved):,} answers did not stand at their offset and were found elsewhere (lines {lines})")
     return checked
 
 
@@ -136,7 +136,7 @@ def _valid(text: Any) -> str:
 
 def _table_questions(path: Path, data: Data, labelled: bool) -> tuple[list[tuple[int, str, str, Gold | None]], list[str]]:
     question, context = named_columns(path, data.text_column, [QUESTION_NAMES, CONTEXT_NAMES], "text_column")
-    notes = [f"{path.name}: columns {question!r} and {context!r}"]
+    notes = [f"columns {question!r} and {context!r}"]
     wanted = [question, context]
     if labelled:
         (answers,) = named_columns(path, data.label_column, [ANSWER_NAMES], "label_column")
