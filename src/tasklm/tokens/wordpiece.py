@@ -12,19 +12,44 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import pairwise
 
+import numpy as np
+from numpy.typing import NDArray
 from tokenizers import normalizers
 
+from tasklm.tokens.pairs import join, taken, words_of
+
 PREFIX = "##"  # marks a piece that continues a word
+_HELD = 1 << 20  # distinct pieces between spaces, counted before they are normalised
+_LONGEST = 100  # characters of a word to learn from
 
 
 def count_words(batches: Iterable[Sequence[str]], normalizer: normalizers.Normalizer) -> Counter[str]:
-    """Returns how often each word occurs after normalising; punctuation marks are words of their own, as in BERT."""
+    """Returns how often each word occurs after normalising; punctuation marks are words of their own, as in BERT.
+
+    BERT's normaliser looks at one character at a time, so that what stands between two spaces needs to be normalised once
+    only, however often it occurs.
+    """
     counts: Counter[str] = Counter()
+    pieces: Counter[str] = Counter()
     for texts in batches:
-        counts.update(normalizer.normalize_str("\n".join(texts)).translate(_spaced_punctuation()).split())
+        for text in texts:
+            pieces.update(text.split(" "))
+        if len(pieces) > _HELD:
+            _add_words(counts, pieces, normalizer)
+            pieces.clear()
+    _add_words(counts, pieces, normalizer)
     return counts
+
+
+def _add_words(counts: Counter[str], pieces: Counter[str], normalizer: normalizers.Normalizer) -> None:
+    """Adds the words of each piece as often as it occurs; pieces that occur equally often are normalised together."""
+    equally_often: dict[int, list[str]] = {}
+    for piece, count in pieces.items():
+        equally_often.setdefault(count, []).append(piece)
+    for count, some in equally_often.items():
+        words = Counter(normalizer.normalize_str("\n".join(some)).translate(_spaced_punctuation()).split())
+        counts.update({word: count * times for word, times in words.items()})
 
 
 @cache
@@ -36,14 +61,14 @@ def _spaced_punctuation() -> dict[int, str]:
 
 def learn(counts: Counter[str], size: int, specials: Sequence[str], alphabet: int, least: int = 2) -> dict[str, int]:
     """Returns token → number: specials, characters, then merges of the most frequent neighbouring pair, one by one."""
-    kept = _alphabet(counts, alphabet)
-    words = sorted((word, count) for word, count in counts.items() if len(word) <= 100 and all(c in kept for c in word))
-    first = sorted({word[0] for word, _ in words})
-    later = sorted({character for word, _ in words for character in word[1:]})
-    tokens = [*specials, *first, *(PREFIX + character for character in later)]
+    codes, starts, often = _characters(counts, alphabet)
+    first = np.zeros(len(codes), np.bool_)
+    first[starts[:-1]] = True
+    beginning, later = np.unique(codes[first]), np.unique(codes[~first])
+    tokens = [*specials, *map(chr, beginning), *(PREFIX + chr(code) for code in later)]
     number = {token: i for i, token in enumerate(tokens)}
-    spelled = [[number[word[0]], *(number[PREFIX + character] for character in word[1:])] for word, _ in words]
-    merger = _Merger(spelled, [count for _, count in words])
+    places = np.where(first, np.searchsorted(beginning, codes), len(beginning) + np.searchsorted(later, codes))
+    merger = _Merger((len(specials) + places).astype(np.int32), starts, often, max(size, len(tokens)))
     while len(tokens) < size and (pair := merger.best(least)) is not None:
         left, right = (tokens[part] for part in pair)
         joined = left + right.removeprefix(PREFIX)
@@ -54,25 +79,30 @@ def learn(counts: Counter[str], size: int, specials: Sequence[str], alphabet: in
     return {token: i for i, token in enumerate(tokens)}
 
 
-def _alphabet(counts: Counter[str], most: int) -> set[str]:
-    characters: Counter[str] = Counter()
-    for word, count in counts.items():
-        for character in word:
-            characters[character] += count
-    return set(sorted(characters, key=lambda character: (-characters[character], character))[:most])
+def _characters(counts: Counter[str], most: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Returns the words that consist of the `most` frequent characters and are not too long.
+
+    They come as the code points of all words end to end, where each word begins and the last ends, and how often each occurs.
+    """
+    codes = np.frombuffer("".join(counts).encode("utf-32-le"), "<u4").astype(np.int64)
+    lengths = np.fromiter(map(len, counts), np.int64, len(counts))
+    often = np.fromiter(counts.values(), np.int64, len(counts))
+    frequency = np.zeros(sys.maxunicode + 1, np.int64)
+    np.add.at(frequency, codes, np.repeat(often, lengths))
+    rare = np.ones(sys.maxunicode + 1, np.bool_)
+    rare[np.argsort(-frequency, kind="stable")[:most]] = False  # of equally frequent ones, the lower code points
+    owner = np.repeat(np.arange(len(counts)), lengths)
+    kept = (lengths <= _LONGEST) & (np.bincount(owner, rare[codes], len(counts)) == 0)
+    return codes[kept[owner]], np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[kept])]), often[kept]
 
 
 class _Merger:
-    """Words as lists of token numbers, with the count and the places of every neighbouring pair."""
+    """Words as token numbers, with the count and the places of every neighbouring pair; left << 32 | right names a pair."""
 
-    def __init__(self, words: list[list[int]], counts: list[int]) -> None:
-        self.words, self.counts = words, counts
-        self.pairs: Counter[tuple[int, int]] = Counter()
-        self.places: dict[tuple[int, int], set[int]] = {}
-        for index, word in enumerate(words):
-            for pair in pairwise(word):
-                self.pairs[pair] += counts[index]
-                self.places.setdefault(pair, set()).add(index)
+    def __init__(self, tokens: NDArray[np.int32], starts: NDArray[np.int64], often: NDArray[np.int64], size: int) -> None:
+        self.words, pairs, counts, heads = words_of(tokens, starts, often, size)
+        self.pairs = dict(zip(pairs.tolist(), counts.tolist(), strict=True))
+        self.places = {pair: [head] for pair, head in zip(pairs.tolist(), heads.tolist(), strict=True)}
         self.heap = [(-count, pair) for pair, count in self.pairs.items()]
         heapq.heapify(self.heap)
 
@@ -80,39 +110,30 @@ class _Merger:
         """Returns the most frequent pair (the lowest numbers on a tie), or None when none is frequent enough."""
         while self.heap:
             count, pair = heapq.heappop(self.heap)
-            now = self.pairs[pair]
+            now = self.pairs.get(pair, 0)
             if now == -count:
-                return pair if now >= least else None
+                return (pair >> 32, pair & 0xFFFFFFFF) if now >= least else None
             if now > 0:  # stale entry: put it back with today's count
                 heapq.heappush(self.heap, (-now, pair))
         return None
 
     def merge(self, pair: tuple[int, int], joined: int) -> None:
         """Replaces the pair by one token in every word that has it."""
-        changed: Counter[tuple[int, int]] = Counter()
-        for index in self.places.pop(pair):
-            old, count = self.words[index], self.counts[index]
-            new = _joined(old, pair, joined)
-            for neighbours in pairwise(old):
-                changed[neighbours] -= count
-            for neighbours in pairwise(new):
-                changed[neighbours] += count
-                self.places.setdefault(neighbours, set()).add(index)
-            self.words[index] = new
-        for neighbours, difference in changed.items():
-            self.pairs[neighbours] += difference
-            if difference > 0:
-                heapq.heappush(self.heap, (-self.pairs[neighbours], neighbours))
-        del self.pairs[pair]
+        left, right = pair
+        found = self.words
+        heads = np.array(self.places.pop(left << 32 | right), np.int64)
+        twice, head = join(found, heads, left, right, joined)
+        if twice:
+            self._change(right << 32 | left, joined << 32 | joined, twice, head)
+        for other, count, head in taken(found.before):
+            self._change(other << 32 | left, other << 32 | joined, count, head)
+        for other, count, head in taken(found.after):
+            self._change(right << 32 | other, joined << 32 | other, count, head)
+        del self.pairs[left << 32 | right]
 
-
-def _joined(word: list[int], pair: tuple[int, int], joined: int) -> list[int]:
-    new, position = [], 0
-    while position < len(word):
-        if position + 1 < len(word) and (word[position], word[position + 1]) == pair:
-            new.append(joined)
-            position += 2
-        else:
-            new.append(word[position])
-            position += 1
-    return new
+    def _change(self, old: int, new: int, count: int, head: int) -> None:
+        """Counts a pair that has become another in words that a chain of places lists."""
+        self.pairs[old] -= count
+        self.pairs[new] = now = self.pairs.get(new, 0) + count
+        self.places.setdefault(new, []).append(head)
+        heapq.heappush(self.heap, (-now, new))
