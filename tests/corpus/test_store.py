@@ -53,8 +53,9 @@ def test_passages_come_back_in_order_with_ids_and_sources(tmp_path: Path) -> Non
         store.text(5)
 
 
-def test_duplicates_and_empty_rows_are_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "_BATCH", 2)  # equal texts within a batch and across batches
+@pytest.mark.parametrize("batch", [1, 20, 1 << 19])
+def test_duplicates_and_empty_rows_are_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
+    monkeypatch.setattr(store_module, "_BATCH", batch)  # equal texts within a batch and across batches
     texts = ["Same text here", "same  TEXT\nhere", "another", None, "", "---", "ｓａｍｅ text here", "last é"]
     store = build(tmp_path, texts)
     assert store.texts(0, 3) == ["Same text here", "another", "last é"]

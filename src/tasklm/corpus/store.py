@@ -12,11 +12,12 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +25,15 @@ from numpy.typing import NDArray
 from tasklm.corpus.dedupe import text_key
 from tasklm.corpus.kernels import KeySet
 from tasklm.corpus.passages import counted_passages
+from tasklm.corpus.processes import in_order, processes_for
 from tasklm.corpus.sources import Document, NoTextColumn, find_files, fingerprint, read_documents
 from tasklm.errors import DataError, RunError
 from tasklm.runs import Artefacts, digest, read_json, write_json
 from tasklm.tracking import Bar, Tracker
 
 FORMAT = 1
-_BATCH = 2048  # passages checked and written at once
+_BATCH = 1 << 19  # characters of documents cut and written at once
+_WORTH_A_PROCESS = 8 << 20  # bytes of files: smaller ones are read before a process has started
 _MOST_SOURCES = 100_000  # where each document names a source of its own, further ones count under their file's name
 
 
@@ -68,24 +71,45 @@ class _Column:
             raise RunError("the header of an array changed its size; please report this")
 
 
+class _Cut(NamedTuple):
+    """The passages of some documents, end to end."""
+
+    text: bytes
+    lengths: NDArray[np.int64]  # [passages] bytes
+    keys: NDArray[np.uint64]  # [passages]
+    words: NDArray[np.int64]  # [passages]
+    of_document: NDArray[np.int64]  # [documents] passages
+
+
+def _cut(passage_words: int, documents: Sequence[str]) -> _Cut:
+    """Returns the passages of documents: most of the work of reading a corpus."""
+    texts: list[bytes] = []
+    keys: list[int] = []
+    word_counts: list[int] = []
+    of_document: list[int] = []
+    for document in documents:
+        before = len(texts)
+        for text, word_count in counted_passages(document, passage_words):
+            texts.append(text.encode("utf-8", "replace"))
+            keys.append(text_key(text))
+            word_counts.append(word_count)
+        of_document.append(len(texts) - before)
+    lengths, words, passages = (np.array(numbers, np.int64) for numbers in (list(map(len, texts)), word_counts, of_document))
+    return _Cut(b"".join(texts), lengths, np.array(keys, np.uint64), words, passages)
+
+
 class _Writer:
-    """Collects passages, leaves out those that were there before, and writes the rest in batches."""
+    """Writes passages, but for those that were there before."""
 
     def __init__(self, folder: Path, counts: Counter[str]) -> None:
         self._folder, self.counts = folder, counts
         self._seen = KeySet()
         self._sources: dict[str, int] = {}
-        self._held: list[tuple[bytes, int, int, int]] = []  # text, key, source, words
         self._text: BinaryIO = (folder / "text.bin").open("wb")
         self._offsets, self._ids, self._origins = (
             _Column(folder / name, dtype) for name, dtype in (("offsets.npy", "<i8"), ("ids.npy", "<u8"), ("sources.npy", "<u4"))
         )
         self._offsets.append(np.zeros(1, dtype=np.int64))
-
-    def add(self, text: str, word_count: int, source: int) -> None:
-        self._held.append((text.encode("utf-8", "replace"), text_key(text), source, word_count))
-        if len(self._held) == _BATCH:
-            self.flush()
 
     def source(self, name: str, file: str) -> int:
         """Returns the number of a source."""
@@ -93,29 +117,28 @@ class _Writer:
             name = file
         return self._sources.setdefault(name, len(self._sources))
 
-    def flush(self) -> None:
-        if not self._held:
-            return
-        fresh = self._seen.add(np.array([key for _, key, _, _ in self._held], dtype=np.uint64))
-        kept = [held for held, new in zip(self._held, fresh, strict=True) if new]
-        ends = self.counts["bytes"] + np.cumsum([len(text) for text, _, _, _ in kept], dtype=np.int64)
-        self._text.write(b"".join(text for text, _, _, _ in kept))
-        self._offsets.append(ends)
-        self._ids.append(np.array([key for _, key, _, _ in kept], dtype=np.uint64))
-        self._origins.append(np.array([source for _, _, source, _ in kept], dtype=np.uint32))
-        self.counts["bytes"] += sum(len(text) for text, _, _, _ in kept)
-        self.counts["words"] += sum(count for _, _, _, count in kept)
-        self.counts["passages"] += len(kept)
-        self.counts["duplicates"] += len(self._held) - len(kept)
-        self._held.clear()
+    def add(self, cut: _Cut, sources: Sequence[int]) -> None:
+        """Writes the passages of documents that have these sources."""
+        fresh = self._seen.add(cut.keys)
+        text = cut.text
+        if not fresh.all():
+            ends = np.cumsum(cut.lengths)
+            text = b"".join(cut.text[end - size : end] for end, size in zip(ends[fresh].tolist(), cut.lengths[fresh].tolist(), strict=True))
+        self._text.write(text)
+        self._offsets.append(self.counts["bytes"] + np.cumsum(cut.lengths[fresh]))
+        self._ids.append(cut.keys[fresh])
+        self._origins.append(np.repeat(np.array(sources, np.uint32), cut.of_document)[fresh])
+        self.counts["bytes"] += len(text)
+        self.counts["words"] += int(cut.words[fresh].sum())
+        self.counts["passages"] += int(fresh.sum())
+        self.counts["duplicates"] += int((~fresh).sum())
+        self.counts["empty"] += int((cut.of_document == 0).sum())  # marks without words
 
     def __enter__(self) -> _Writer:
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        with self._text:
-            if error is None:
-                self.flush()
+        self._text.close()
         for column in (self._offsets, self._ids, self._origins):
             column.close(whole=error is None)
         if error is None:
@@ -131,22 +154,28 @@ def kept_store(paths: Sequence[str], column: str, passage_words: int, cache: Art
     return PassageStore.open(folder), key, name
 
 
-def build_store(folder: Path, files: Sequence[Path], column: str, passage_words: int, tracker: Tracker) -> None:
+def build_store(
+    folder: Path, files: Sequence[Path], column: str, passage_words: int, tracker: Tracker, processes: int | None = None
+) -> None:
     """Writes the passages of the files to the folder, each text once; starts over whatever is there.
 
-    Memory: 11-23 bytes per passage for the set of keys, a batch of passages, and the longest document.
+    Files are read here and documents are cut by `processes`, as many as are worth starting unless told. Memory: 11-23 bytes per
+    passage for the set of keys, and per process some megabytes of text, or the longest document.
     """
     counts = Counter({name: 0 for name in ("documents", "passages", "duplicates", "empty", "words", "bytes")})
     (folder / "store.json").unlink(missing_ok=True)
     size = sum(path.stat().st_size for path in files)
+    waiting: deque[list[int]] = deque()  # the sources of documents that are being cut
+
+    def batches(documents: Iterator[tuple[Document, Path]]) -> Iterator[list[str]]:
+        for batch in _batched(documents):
+            waiting.append([writer.source(document.source, path.name) for document, path in batch])
+            yield [document.text for document, _ in batch]
+
     with _Writer(folder, counts) as writer, tracker.progress("reading the corpus", size) as bar:
-        for document, path in _documents(files, column, counts, tracker, bar):
-            source = writer.source(document.source, path.name)
-            held = False
-            for text, word_count in counted_passages(document.text, passage_words):
-                writer.add(text, word_count, source)
-                held = True
-            counts["empty"] += not held  # marks without words
+        texts = batches(_documents(files, column, counts, tracker, bar))
+        for cut in in_order(partial(_cut, passage_words), texts, processes or processes_for(size, _WORTH_A_PROCESS)):
+            writer.add(cut, waiting.popleft())
     if not counts["passages"]:
         raise DataError(
             "the corpus has no text",
@@ -155,6 +184,20 @@ def build_store(folder: Path, files: Sequence[Path], column: str, passage_words:
         )
     tracker.event("corpus", **counts)
     write_json(folder / "store.json", {"format": FORMAT, "counts": dict(counts)})
+
+
+def _batched(documents: Iterator[tuple[Document, Path]]) -> Iterator[list[tuple[Document, Path]]]:
+    """Yields the documents in lists of at least _BATCH characters, but for the last."""
+    batch: list[tuple[Document, Path]] = []
+    held = 0
+    for document, path in documents:
+        batch.append((document, path))
+        held += len(document.text)
+        if held >= _BATCH:
+            yield batch
+            batch, held = [], 0
+    if batch:
+        yield batch
 
 
 def _documents(files: Sequence[Path], column: str, counts: Counter[str], tracker: Tracker, bar: Bar) -> Iterator[tuple[Document, Path]]:

@@ -98,7 +98,7 @@ def _open_binary(path: Path) -> io.FileIO:
     try:
         return path.open("rb", buffering=0)
     except FileNotFoundError:
-        remedy = "Check the path; paths are relative to the folder you are in."
+        remedy = "Check the path. Paths in a recipe are relative to the recipe's folder, others to the folder you are in."
         raise DataError("there is no such file", file=path, remedy=remedy) from None
     except IsADirectoryError:
         raise DataError("this is a folder, not a file", file=path, remedy="Name a file in it.") from None

@@ -1,0 +1,54 @@
+"""The same work on many pieces of text by several processes, with the results in order."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import BrokenExecutor, Future
+from typing import Any, TypeVar
+
+from tasklm.errors import RunError
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
+
+
+def processes_for(size: int, worth: int) -> int:
+    """Returns how many processes to share work of a size among: one per `worth` of it, no more than the cores that may be used."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, size // worth))
+
+
+def in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece], processes: int) -> Iterator[Result]:
+    """Yields the result of each piece, in the order of the pieces; one process means this one.
+
+    At most two pieces per process, or their results, are under way, so that memory does not grow with their number. New processes
+    import what `work` needs and inherit nothing: a fork of one that has threads can lock up.
+    """
+    if processes == 1:
+        yield from map(work, pieces)
+        return
+    # not of the standard library, whose fresh processes run the user's main script again unless it is written for that
+    from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
+
+    pool: Any = get_reusable_executor(processes, initializer=_leave_interrupts_to_the_parent)
+    ahead: deque[Future[Result]] = deque()
+    try:
+        for piece in pieces:
+            ahead.append(pool.submit(work, piece))
+            if len(ahead) > 2 * processes:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+    except BrokenExecutor as error:
+        remedy = "It may have run out of memory: free some, or allow fewer cores (taskset -c 0-3 tasklm …), and run the same command again."
+        raise RunError(f"a process that worked on the corpus was ended from outside ({type(error).__name__}). {remedy}") from None
+    finally:
+        for future in ahead:
+            future.cancel()
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
