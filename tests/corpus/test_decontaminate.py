@@ -129,3 +129,16 @@ def test_equal_hashes_of_unequal_words_ban_nothing() -> None:
     assert hashes[first] != hashes[second]
     assert runs.find(["a b c d e"])[0].tolist() == [-1]
     assert runs.find(["b c d e f"])[0].tolist() == [1]
+
+
+def test_several_processes_find_the_same(tmp_path: Path) -> None:
+    draw = random.Random(3)
+    drawn = [" ".join(draw.choices("abcdefgh", k=30)) for _ in range(5000)]  # more than one batch
+    store = make(tmp_path, [f"{text} é {number}" for number, text in enumerate(drawn)])
+    held_out = {"dev": [drawn[10]], "test": [drawn[number] for number in range(20, 5000, 97)]}
+    alone, together = (contaminated(store, held_out, 13, SILENT, processes) for processes in (1, 2))
+    assert alone.banned[[10, 20, 117]].all()
+    assert 52 <= alone.banned.sum() < 5000
+    assert (together.banned == alone.banned).all()
+    assert together.examples == alone.examples
+    assert len(together.examples) == MOST_EXAMPLES

@@ -147,3 +147,18 @@ def test_damage_and_other_formats_are_refused(tmp_path: Path) -> None:
     (folder / "store.json").write_text("{", encoding="utf-8")
     with pytest.raises(RunError, match="damaged"):
         PassageStore.open(folder)
+
+
+def test_several_processes_write_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "_BATCH", 500)
+    texts: list[str | None] = [f"Text {i % 170} about größe. " * (1 + i % 40) for i in range(400)]
+    texts[7], texts[11] = None, "---"
+    files = corpus(tmp_path / "corpus", texts)
+    for processes in (1, 2):
+        (tmp_path / str(processes)).mkdir()
+        build_store(tmp_path / str(processes), files, "", 50, SILENT, processes)
+    names = sorted(path.name for path in (tmp_path / "1").iterdir())
+    assert names == ["ids.npy", "offsets.npy", "sources.json", "sources.npy", "store.json", "text.bin"]
+    for name in names:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
+    assert PassageStore.open(tmp_path / "2").counts["duplicates"] > 100

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import repeat
+from pathlib import Path
 from typing import Any
 
+import joblib  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
 from tasklm.corpus.kernels import fill_runs, find_runs
+from tasklm.corpus.processes import in_order, processes_for
 from tasklm.corpus.store import PassageStore
 from tasklm.corpus.words import words
 from tasklm.tracking import Tracker
@@ -18,6 +24,9 @@ from tasklm.tracking import Tracker
 FEWEST_WORDS = 5  # shorter task texts are not checked: they would ban every passage that happens to use the phrase
 MOST_EXAMPLES = 20
 _BATCH = 2048
+_WORTH_A_PROCESS = 16 << 20  # bytes of text: less is looked through before a process has started
+
+Found = tuple[NDArray[np.int64], NDArray[np.int32]]  # per passage: place of the first shared run, or -1, and its length
 
 
 @dataclass
@@ -63,7 +72,7 @@ class HeldOutRuns:
         self._table = (np.zeros(slots, dtype=np.uint64), np.full(slots, -1, dtype=np.int64), np.zeros(slots, dtype=np.int32))
         fill_runs(self.task, all_starts, all_lengths, *self._table)
 
-    def find(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    def find(self, texts: Sequence[str]) -> Found:
         """Returns for each text the place of the first run it shares with the task, or -1, and the run's length."""
         found: list[str] = []
         ends = np.empty(len(texts), dtype=np.int64)
@@ -87,25 +96,50 @@ class HeldOutRuns:
         return {"words": " ".join(names[word - 1] for word in self.task[place : place + size]), "split": split, "example": number}
 
 
-def contaminated(store: PassageStore, splits: Mapping[str, Sequence[str]], run_words: int, tracker: Tracker) -> Contamination:
+def contaminated(
+    store: PassageStore, splits: Mapping[str, Sequence[str]], run_words: int, tracker: Tracker, processes: int | None = None
+) -> Contamination:
     """Returns which passages share `run_words` consecutive words with any of the texts.
 
     A text shorter than that, but of 5 words or more, bans the passages that contain it as a whole; one under 5 words is
-    not checked. Runs are found by hash and compared word by word, so that no passage is banned by chance.
+    not checked. Runs are found by hash and compared word by word, so that no passage is banned by chance. `processes` share the
+    work, as many as are worth starting unless told.
     """
     runs = HeldOutRuns(splits, run_words)
     result = Contamination(np.zeros(len(store), dtype=np.bool_), short=runs.short, unchecked=runs.unchecked)
     if not runs.task.size:
         return result
+    processes = processes or processes_for(store.bytes_up_to(len(store)), _WORTH_A_PROCESS)
+    starts = range(0, len(store), _BATCH)
     with tracker.progress("looking for dev and test text in the corpus", len(store)) as bar:
-        for start in range(0, len(store), _BATCH):
-            stop = min(start + _BATCH, len(store))
-            texts = store.texts(start, stop)
-            places, sizes = runs.find(texts)
-            result.banned[start:stop] = places >= 0
-            for i in np.flatnonzero(places >= 0)[: MOST_EXAMPLES - len(result.examples)]:
-                passage = {"id": store.id(start + int(i)), "source": store.source(start + int(i)), "text": texts[i]}
+        for start, (places, sizes) in zip(starts, _found(runs, store, starts, processes), strict=True):
+            result.banned[start : start + len(places)] = places >= 0
+            for i in np.flatnonzero(places >= 0)[: MOST_EXAMPLES - len(result.examples)].tolist():
+                passage = {"id": store.id(start + i), "source": store.source(start + i), "text": store.text(start + i)}
                 result.examples.append(passage | runs.shared(int(places[i]), int(sizes[i])))
-            bar.advance(stop - start)
+            bar.advance(len(places))
     tracker.event("contamination", banned=int(result.banned.sum()), short=result.short, unchecked=result.unchecked)
     return result
+
+
+def _found(runs: HeldOutRuns, store: PassageStore, starts: range, processes: int) -> Iterator[Found]:
+    """Yields what `find` says of the passages from each start on; other processes map the table of runs from a file."""
+    if processes == 1:
+        yield from (_look(runs, store, start) for start in starts)
+        return
+    with tempfile.TemporaryDirectory(prefix="tasklm-") as folder:
+        joblib.dump(runs, Path(folder) / "runs")
+        yield from in_order(partial(_look_from_files, Path(folder) / "runs", store.folder), starts, processes)
+
+
+def _look(runs: HeldOutRuns, store: PassageStore, start: int) -> Found:
+    return runs.find(store.texts(start, min(start + _BATCH, len(store))))
+
+
+def _look_from_files(runs: Path, store: Path, start: int) -> Found:
+    return _look(*_opened(runs, store), start)
+
+
+@functools.lru_cache(maxsize=1)
+def _opened(runs: Path, store: Path) -> tuple[HeldOutRuns, PassageStore]:
+    return joblib.load(runs, mmap_mode="c"), PassageStore.open(store)

@@ -6,7 +6,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import BrokenExecutor, Future
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from tasklm.errors import RunError
@@ -32,6 +32,7 @@ def in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece], processes
         return
     # not of the standard library, whose fresh processes run the user's main script again unless it is written for that
     from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
+    from joblib.externals.loky.process_executor import TerminatedWorkerError  # type: ignore[import-untyped]
 
     pool: Any = get_reusable_executor(processes, initializer=_leave_interrupts_to_the_parent)
     ahead: deque[Future[Result]] = deque()
@@ -42,9 +43,9 @@ def in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece], processes
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()
-    except BrokenExecutor as error:
+    except TerminatedWorkerError:
         remedy = "It may have run out of memory: free some, or allow fewer cores (taskset -c 0-3 tasklm …), and run the same command again."
-        raise RunError(f"a process that worked on the corpus was ended from outside ({type(error).__name__}). {remedy}") from None
+        raise RunError(f"a process that worked on the corpus was ended from outside. {remedy}") from None
     finally:
         for future in ahead:
             future.cancel()
