@@ -20,11 +20,11 @@ _BASE = np.uint64(0xD6E8FEB86659FD93)  # odd, so that powers never vanish modulo
 
 
 def compiled(function: Function) -> Function:
-    """Returns the function compiled, and kept on disk between processes where a cache folder can be written."""
+    """Returns the function compiled without Python's lock, kept on disk between processes where a cache folder can be written."""
     try:
-        return cast(Function, numba.njit(cache=True)(function))
+        return cast(Function, numba.njit(cache=True, nogil=True)(function))
     except RuntimeError:  # numba's way to say that no cache folder is writable
-        return cast(Function, numba.njit()(function))
+        return cast(Function, numba.njit(nogil=True)(function))
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""The same work on many pieces of text by several processes, with the results in order."""
+"""The same work on many pieces of text by several processes or threads, with the results in order."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from concurrent.futures import Executor, Future
+from typing import TypeVar
 
 from tasklm.errors import RunError
 
@@ -34,18 +34,24 @@ def in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece], processes
     from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
     from joblib.externals.loky.process_executor import TerminatedWorkerError  # type: ignore[import-untyped]
 
-    pool: Any = get_reusable_executor(processes, initializer=_leave_interrupts_to_the_parent)
+    pool = get_reusable_executor(processes, initializer=_leave_interrupts_to_the_parent)
+    try:
+        yield from results_in_order(pool, work, pieces, 2 * processes)
+    except TerminatedWorkerError:
+        remedy = "It may have run out of memory: free some, or allow fewer cores (taskset -c 0-3 tasklm …), and run the same command again."
+        raise RunError(f"a process that worked on the corpus was ended from outside. {remedy}") from None
+
+
+def results_in_order(pool: Executor, work: Callable[[Piece], Result], pieces: Iterable[Piece], under_way: int) -> Iterator[Result]:
+    """Yields what a pool makes of each piece, in the order of the pieces, with at most so many begun beyond the one that is waited for."""
     ahead: deque[Future[Result]] = deque()
     try:
         for piece in pieces:
             ahead.append(pool.submit(work, piece))
-            if len(ahead) > 2 * processes:
+            if len(ahead) > under_way:
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()
-    except TerminatedWorkerError:
-        remedy = "It may have run out of memory: free some, or allow fewer cores (taskset -c 0-3 tasklm …), and run the same command again."
-        raise RunError(f"a process that worked on the corpus was ended from outside. {remedy}") from None
     finally:
         for future in ahead:
             future.cancel()

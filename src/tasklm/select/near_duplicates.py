@@ -13,13 +13,15 @@ import functools
 import math
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasklm.corpus.kernels import Ints, Keys, compiled, mix, shingle_hashes
-from tasklm.select.base import Chosen, Passages
+from tasklm.corpus.processes import results_in_order
+from tasklm.select.base import Chosen, Passages, usable_cores
 from tasklm.select.word_hashes import word_hashes
 from tasklm.tracking import Tracker
 
@@ -43,11 +45,18 @@ def without_near_duplicates(chosen: Chosen, store: Passages, threshold: float, p
     if threshold == 0:
         return _rows(chosen, np.arange(most))
     kept, looked_at, started = _Kept(most, threshold), 0, time.monotonic()
-    with tracker.progress("near duplicates", total=most) as bar:
-        while kept.count < most and looked_at < len(chosen.passages):
-            before, batch = kept.count, chosen.passages[looked_at : looked_at + _READ_AT_ONCE]
+    texts = (
+        [store.text(number) for number in chosen.passages[start : start + _READ_AT_ONCE].tolist()]
+        for start in range(0, len(chosen.passages), _READ_AT_ONCE)
+    )
+    threads = usable_cores()
+    with tracker.progress("near duplicates", total=most) as bar, ThreadPoolExecutor(threads) as pool:
+        for batch in results_in_order(pool, kept.signed, texts, threads) if most else ():
+            before = kept.count
             looked_at += kept.take(store, chosen.passages, batch, looked_at)
             bar.advance(kept.count - before, f"{looked_at / max(time.monotonic() - started, 1e-9):,.0f} passages/s")
+            if kept.count == most:
+                break
     tracker.event("near duplicates", threshold=threshold, passages=looked_at, kept=kept.count, left_out=looked_at - kept.count)
     return _rows(chosen, kept.table.positions[: kept.count])
 
@@ -108,6 +117,15 @@ class _Table(NamedTuple):
     stamps: NDArray[np.int32]  # [most] position + 1 of the last passage that was compared with this one
 
 
+class _Batch(NamedTuple):
+    """Texts that may be kept: their runs of words end to end, where each text's end, their MinHash values and the keys of their bands."""
+
+    runs: Keys
+    ends: Ints
+    values: NDArray[np.uint32]  # [texts, hashes]
+    keys: Keys  # [texts, bands]
+
+
 class _Kept:
     """The passages kept so far, and the search for those that a further one may be a copy of."""
 
@@ -130,14 +148,19 @@ class _Kept:
         self.found = np.empty((most, 2), np.int32)  # kept passage, hashes that agree
         self.runs_of_kept = functools.lru_cache(maxsize=_REMEMBERED)(lambda store, number: runs_of_words([store.text(number)])[0])
 
-    def take(self, store: Passages, chosen: Ints, batch: Ints, position: int) -> int:
-        """Keeps those of the batch that are no copies; returns how many it looked at before there were enough."""
-        runs, ends = runs_of_words([store.text(number) for number in batch.tolist()])
-        values = np.empty((len(batch), len(self.multipliers)), np.uint32)
-        keys = np.empty((len(batch), self.bands), np.uint64)
+    def signed(self, texts: Sequence[str]) -> _Batch:
+        """Returns the texts made ready for comparison; changes nothing, so that threads can do it ahead."""
+        runs, ends = runs_of_words(texts)
+        values = np.empty((len(texts), len(self.multipliers)), np.uint32)
+        keys = np.empty((len(texts), self.bands), np.uint64)
         sign(runs, ends, self.multipliers, self.shifts, values, keys)
+        return _Batch(runs, ends, values, keys)
+
+    def take(self, store: Passages, chosen: Ints, batch: _Batch, position: int) -> int:
+        """Keeps those of the batch that are no copies; returns how many it looked at before there were enough."""
+        runs, ends, values, keys = batch
         at = 0
-        while at < len(batch) and self.count < self.most:
+        while at < len(ends) and self.count < self.most:
             at, self.count, suspects = walk(self.table, self.count, at, position, ends, values, keys, self.needed, self.found)
             if suspects:
                 own = runs[ends[at - 1] if at else 0 : ends[at]]
