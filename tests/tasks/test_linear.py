@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
 
 from tasklm.errors import DataError
 from tasklm.tasks import linear
@@ -38,6 +41,11 @@ def topics(count: int, seed: int, words: dict[str, list[str]]) -> list[Example]:
 
 
 ENGLISH = {"ships": ["harbour", "anchor", "sail"], "food": ["butter", "bread", "salt"], "law": ["court", "judge", "statute"]}
+
+
+def plain_fit(matrix: Any, classes: Any, c: float, weight: str | None) -> Any:
+    one = LogisticRegression(C=c, class_weight=weight, solver="liblinear", dual=True, tol=0.01, max_iter=1000, random_state=0)
+    return OneVsRestClassifier(one).fit(matrix, classes)
 
 
 def test_majority_takes_the_most_frequent_and_breaks_ties_by_name() -> None:
@@ -83,9 +91,8 @@ def test_the_choice_is_the_first_that_is_best_on_dev(metric: str) -> None:
     scored = {}
     for weight in (None, "balanced"):
         for c in STRENGTHS:
-            scored[c, weight] = score(
-                chosen, gold, [("common", "rare")[number] for number in linear._fit(of_train, is_rare, c, weight).predict(of_dev)]
-            )
+            found = plain_fit(of_train, is_rare, c, weight).predict(of_dev)
+            scored[c, weight] = score(chosen, gold, [("common", "rare")[number] for number in found])
     result = tfidf_linear(train, dev, [], metric)
     assert len(set(scored.values())) > 3
     assert (result.c, result.class_weight) == max(scored, key=lambda choice: scored[choice])
@@ -116,3 +123,26 @@ def test_no_dev_and_unseen_dev_labels_are_no_obstacle() -> None:
     assert (without.c, without.class_weight, without.dev_score, without.dev) == (1.0, None, None, [])
     strange = tfidf_linear(train, [*train, Example(("harbour",), "unheard of")], [], "accuracy")
     assert strange.dev_score is not None and strange.dev_score < 1
+
+
+@pytest.mark.parametrize("worth", [1, 1 << 40])  # a process of their own for some fits, and none
+def test_the_predictions_are_those_of_plain_one_against_the_rest(monkeypatch: pytest.MonkeyPatch, worth: int) -> None:
+    monkeypatch.setattr(linear, "_WORTH_A_PROCESS", worth)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    vague = {name: [*words, "both", "either"] for name, words in ENGLISH.items()}
+    train, dev, test = topics(60, 1, vague), topics(40, 2, vague), topics(200, 3, vague)
+    result = tfidf_linear(train, dev, test, "macro_f1")
+    of_train, of_test = features(train, test) or []
+    assert result.c is not None
+    expected = plain_fit(of_train, np.array([example.label for example in train]), result.c, result.class_weight)
+    assert result.test == expected.predict(of_test).tolist()
+    assert result.parameters == 3 * (of_train.shape[1] + 1)
+
+
+def test_merged_features_keep_every_product_of_examples() -> None:
+    train, test = topics(50, 1, ENGLISH), topics(30, 2, ENGLISH)
+    plain = features(train, test) or []
+    merged = linear._without_multiples(*plain)
+    assert merged[0].shape[1] < plain[0].shape[1] / 2
+    for some, fewer in zip(plain, merged, strict=True):
+        np.testing.assert_allclose((fewer @ merged[0].T).toarray(), (some @ plain[0].T).toarray(), atol=1e-12)
