@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,6 @@ def write_shards(folder: Path, batches: Iterable[Sequence[str]], vocabulary: Voc
         for texts in batches:
             encoded = vocabulary.encode(texts)
             lengths.append(np.array([len(numbers) for numbers in encoded], np.int64))
-            file.write(np.concatenate([np.array(numbers, dtype) for numbers in encoded]).tobytes() if encoded else b"")
+            file.write(np.fromiter(chain.from_iterable(encoded), dtype, int(lengths[-1].sum())).tobytes())
     np.save(folder / "offsets.npy", np.cumsum(np.concatenate(lengths)))
     write_json(folder / "shards.json", {"format": FORMAT, "dtype": dtype.name})

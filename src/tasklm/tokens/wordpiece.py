@@ -11,7 +11,6 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,36 +26,47 @@ _LONGEST = 100  # characters of a word to learn from
 def count_words(batches: Iterable[Sequence[str]], normalizer: normalizers.Normalizer) -> Counter[str]:
     """Returns how often each word occurs after normalising; punctuation marks are words of their own, as in BERT.
 
-    BERT's normaliser looks at one character at a time, so that what stands between two spaces needs to be normalised once
-    only, however often it occurs.
+    The normaliser must look at one character at a time, as BERT's does. What stands between two spaces is then split once only,
+    however often it occurs.
     """
     counts: Counter[str] = Counter()
     pieces: Counter[str] = Counter()
+    characters = _Characters(normalizer)
     for texts in batches:
         for text in texts:
             pieces.update(text.split(" "))
         if len(pieces) > _HELD:
-            _add_words(counts, pieces, normalizer)
+            _add_words(counts, pieces, characters)
             pieces.clear()
-    _add_words(counts, pieces, normalizer)
+    _add_words(counts, pieces, characters)
     return counts
 
 
-def _add_words(counts: Counter[str], pieces: Counter[str], normalizer: normalizers.Normalizer) -> None:
-    """Adds the words of each piece as often as it occurs; pieces that occur equally often are normalised together."""
+def _add_words(counts: Counter[str], pieces: Counter[str], characters: _Characters) -> None:
+    """Adds the words of each piece as often as it occurs; pieces that occur equally often are split together."""
     equally_often: dict[int, list[str]] = {}
     for piece, count in pieces.items():
         equally_often.setdefault(count, []).append(piece)
     for count, some in equally_often.items():
-        words = Counter(normalizer.normalize_str("\n".join(some)).translate(_spaced_punctuation()).split())
+        words = Counter(" ".join(some).translate(characters).split())
         counts.update({word: count * times for word, times in words.items()})
 
 
-@cache
-def _spaced_punctuation() -> dict[int, str]:
-    characters = map(chr, range(sys.maxunicode + 1))
-    marks = [c for c in characters if unicodedata.category(c).startswith("P") or (c.isascii() and c.isprintable() and not c.isalnum())]
-    return {ord(mark): f" {mark} " for mark in marks}
+class _Characters(dict[int, str]):
+    """Code point → what the normaliser makes of it, punctuation marks between spaces; filled when first met."""
+
+    def __init__(self, normalizer: normalizers.Normalizer) -> None:
+        super().__init__()
+        self._normalizer = normalizer
+
+    def __missing__(self, code: int) -> str:
+        normal = str(self._normalizer.normalize_str(chr(code)))
+        self[code] = found = "".join(f" {character} " if _is_mark(character) else character for character in normal)
+        return found
+
+
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character).startswith("P") or (character.isascii() and character.isprintable() and not character.isalnum())
 
 
 def learn(counts: Counter[str], size: int, specials: Sequence[str], alphabet: int, least: int = 2) -> dict[str, int]:
