@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
+from tasklm.corpus.processes import results_in_order
 from tasklm.errors import RunError
 from tasklm.runs import read_json, write_json
 from tasklm.tokens.tokenizer import Vocabulary
@@ -45,12 +47,11 @@ class Shards:
 
 
 def write_shards(folder: Path, batches: Iterable[Sequence[str]], vocabulary: Vocabulary) -> None:
-    """Encodes batches of passages and writes them; only one batch is in memory at a time."""
+    """Encodes batches of passages and writes them; a few batches are in memory at a time, the next being encoded while one is written."""
     dtype = np.dtype(np.uint16 if len(vocabulary) <= 65_536 else np.uint32)
     lengths: list[np.ndarray] = [np.zeros(1, np.int64)]
-    with (folder / "tokens.bin").open("wb") as file:
-        for texts in batches:
-            encoded = vocabulary.encode(texts)
+    with (folder / "tokens.bin").open("wb") as file, ThreadPoolExecutor(2) as pool:
+        for encoded in results_in_order(pool, vocabulary.encode, batches, 2):
             lengths.append(np.array([len(numbers) for numbers in encoded], np.int64))
             file.write(np.fromiter(chain.from_iterable(encoded), dtype, int(lengths[-1].sum())).tobytes())
     np.save(folder / "offsets.npy", np.cumsum(np.concatenate(lengths)))
