@@ -11,6 +11,8 @@ from typing import TypeVar
 
 from tasklm.errors import RunError
 
+_IDLE = 30  # seconds without work after which a process ends, so that none is left behind by a run that was killed
+
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
@@ -31,12 +33,12 @@ def in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece], processes
         yield from map(work, pieces)
         return
     # not of the standard library, whose fresh processes run the user's main script again unless it is written for that
-    from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
+    from joblib.externals.loky import ProcessPoolExecutor  # type: ignore[import-untyped]
     from joblib.externals.loky.process_executor import TerminatedWorkerError  # type: ignore[import-untyped]
 
-    pool = get_reusable_executor(processes, initializer=_leave_interrupts_to_the_parent)
     try:
-        yield from results_in_order(pool, work, pieces, 2 * processes)
+        with ProcessPoolExecutor(processes, timeout=_IDLE, initializer=_leave_interrupts_to_the_parent) as pool:
+            yield from results_in_order(pool, work, pieces, 2 * processes)
     except TerminatedWorkerError:
         remedy = "It may have run out of memory: free some, or allow fewer cores (taskset -c 0-3 tasklm …), and run the same command again."
         raise RunError(f"a process that worked on the corpus was ended from outside. {remedy}") from None
