@@ -55,9 +55,10 @@ def with_copies(make_texts, count, seed):
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.5, 0.8, 0.95, 1.0])
-@pytest.mark.parametrize("at_once", [1024, 7])
-def test_equals_a_plain_greedy_pass(make_store, make_texts, monkeypatch, threshold, at_once):
+@pytest.mark.parametrize(("at_once", "threads"), [(1024, 1), (7, 5)])
+def test_equals_a_plain_greedy_pass(make_store, make_texts, monkeypatch, threshold, at_once, threads):
     monkeypatch.setattr(near_duplicates, "_READ_AT_ONCE", at_once)
+    monkeypatch.setattr(near_duplicates, "usable_cores", lambda: threads)
     texts = with_copies(make_texts, 700, seed=4)
     order = np.random.default_rng(1).permutation(700).tolist()
     found = without_near_duplicates(chosen_of(order), make_store(texts), threshold, None, SILENT)
