@@ -93,7 +93,9 @@ def accumulation(parts: Ingredients, settings: Train | Finetune, batch: int) -> 
     def bytes_of(rows: int) -> float:
         """An internal batch of stage 1 runs the encoder on the task, and on the same text as the objective shows it."""
         how = {"bf16": machine.bf16, "compiled": machine.compiles, "dropout": settings.dropout > 0}
-        memory = training_bytes(cost, rows * length, 0, length, wanted=rows, optimiser=settings.optimiser, **how)
+        rows *= parts.task.together
+        read = rows * parts.train.most_places
+        memory = training_bytes(cost, rows * length, 0, length, wanted=read, optimiser=settings.optimiser, **how)
         if isinstance(settings, Finetune):
             return memory.total
         of_text: float = OBJECTIVES.get(settings.objective).memory(cost, settings, rows * length, length, **how).total
