@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tasklm.evaluate.baselines import tfidf_linear
 
 from tasklm.corpus.decontaminate import contaminated
 from tasklm.corpus.store import kept_store
 from tasklm.errors import TaskLMError
-from tasklm.evaluate.baselines import tfidf_linear
 from tasklm.recipe import Recipe
 from tasklm.recipe_files import load
 from tasklm.runs import Artefacts, file_digest, write_json

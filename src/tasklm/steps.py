@@ -101,8 +101,7 @@ def tokenize(run: Run, task: TaskData, selected: Path | None, selected_key: str,
         if settings.kind == "file":
             vocabulary = Vocabulary.load(Path(settings.file))
         else:
-            words = sum(len(text.split()) for batch in _texts(task, selected) for text in batch)
-            size = settings.vocabulary or vocabulary_size(words)
+            size = settings.vocabulary or vocabulary_size(sum(len(text.split()) for batch in _texts(task, selected) for text in batch))
             vocabulary = train_vocabulary(_texts(task, selected), settings, size)
         vocabulary.save(folder / "tokenizer.json")
         if selected is not None:

@@ -17,10 +17,14 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
+def usable_cores() -> int:
+    """Returns the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def processes_for(size: int, worth: int) -> int:
     """Returns how many processes to share work of a size among: one per `worth` of it, no more than the cores that may be used."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, size // worth))
+    return max(1, min(usable_cores(), size // worth))
 
 
 def in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece], processes: int) -> Iterator[Result]:

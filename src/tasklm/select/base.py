@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tasklm.corpus.processes import usable_cores
 from tasklm.corpus.spark_store import SparkStore
 from tasklm.corpus.store import PassageStore
 from tasklm.errors import RecipeError, RunError
@@ -31,11 +32,6 @@ ASKING = "asking"  # key in the schema of a stored selection: the split of the e
 ASKED_KEPT = 20  # task examples remembered per chosen passage
 _ENTRIES_AT_ONCE = 1 << 21  # ranking entries held in temporary arrays by `union`
 _NEVER = np.iinfo(np.int32).max
-
-
-def usable_cores() -> int:
-    """Returns the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass

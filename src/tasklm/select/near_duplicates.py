@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasklm.corpus.kernels import Ints, Keys, compiled, mix, shingle_hashes
-from tasklm.corpus.processes import results_in_order
-from tasklm.select.base import Chosen, Passages, usable_cores
+from tasklm.corpus.processes import results_in_order, usable_cores
+from tasklm.select.base import Chosen, Passages
 from tasklm.select.word_hashes import word_hashes
 from tasklm.tracking import Tracker
 

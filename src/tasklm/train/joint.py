@@ -59,7 +59,7 @@ class JointBatch:
 def task_flops(cost: EncoderCost, task: Task, batch: TokenBatch) -> float:
     """Returns the FLOPs of training on a batch of the task."""
     assert batch.targets is not None
-    read = int((batch.targets.flatten(2)[..., 0] != NONE).sum()) if batch.targets.ndim > 2 else int((batch.targets != NONE).sum())
+    read = int((batch.targets.flatten(2) != NONE).any(-1).sum()) if batch.targets.ndim > 2 else int((batch.targets != NONE).sum())
     return cost.training(batch.ids.numel(), 0, batch.ids.shape[1], wanted=read, answers=read, outputs=task.outputs)
 
 
