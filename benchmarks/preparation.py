@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tasklm.evaluate.baselines import tfidf_linear
 
 from tasklm.corpus.decontaminate import contaminated
 from tasklm.corpus.store import kept_store
@@ -32,7 +31,8 @@ from tasklm.select.base import Workplace, bytes_of, read_selection_texts, write_
 from tasklm.select.near_duplicates import without_near_duplicates
 from tasklm.selecting import SELECTORS
 from tasklm.tasks.audit import audit_splits
-from tasklm.tasks.reading import read_splits
+from tasklm.tasks.base import TASKS
+from tasklm.tasks.reading import read_splits, resolved
 from tasklm.tokens.shards import write_shards
 from tasklm.tokens.tokenizer import train_vocabulary
 from tasklm.tracking import SILENT
@@ -113,9 +113,11 @@ def prepare(recipe: Recipe, folder: Path, clock: Clock) -> None:
     with clock.step("tokenize") as found:
         write_shards(folder, read_selection_texts(selected), vocabulary)
         found["digest"] = file_digest(folder / "tokens.bin")[:16]
-    with clock.step("TF-IDF + linear baseline") as found:
-        baseline = tfidf_linear(splits.train, splits.dev, splits.test, recipe.evaluate.metric)
-        found["digest"] = digest_of([baseline.dev, baseline.test, baseline.c, baseline.class_weight])
+    with clock.step("baselines") as found:
+        task = TASKS.get(resolved(recipe.data).kind).from_examples(splits.train, recipe.kind)
+        held = {name: part for name, part in splits.named().items() if name != "train"}
+        metric = task.metrics[0] if recipe.evaluate.metric == "auto" else recipe.evaluate.metric
+        found["digest"] = digest_of(task.baselines(splits.train, held, metric))
 
 
 def main() -> None:

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tasklm.tasks.metrics import METRICS
 
 from objective_runs.folders import settings_of
 from objective_runs.running import Deadline, Failed, each_at_once, run_verb
@@ -37,6 +36,7 @@ from tasklm.encoders.base import ENCODERS
 from tasklm.errors import RunError, TaskLMError
 from tasklm.recipe import Recipe
 from tasklm.runs import write_json, write_text
+from tasklm.tasks.classify import Classify
 from training_peers.timing import device_name
 
 _PAGES = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
@@ -84,7 +84,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--dev", type=Path, help="labelled dev file; default: a share of the training file")
     parser.add_argument("--test", type=Path, help="labelled test file; without it there are dev scores alone")
     parser.add_argument("--name", help="of the task, on the page; default: the training file's folder")
-    parser.add_argument("--metric", choices=tuple(METRICS), default="macro_f1")
+    parser.add_argument("--metric", choices=Classify.metrics, default="macro_f1")
     parser.add_argument("--corpus", nargs="+", required=True, help="files, folders or globs of raw text")
     parser.add_argument("--passages", type=int, required=True, help="candidates that BM25 finds")
     parser.add_argument("--share", type=float, default=0.2, help="of the candidates that every row keeps, where it is not varied")

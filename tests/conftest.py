@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 
 import pytest
+import torch
 
 from tasklm.recipe import Tokens
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)  # workers share the cores: threads that wait for one another's turn would spin
 
 SUBJECTS = ["the cat", "a dog", "my sister", "the old farmer", "this engine", "a small bird"]
 VERBS = ["likes", "sees", "hears", "follows", "remembers", "repairs"]
