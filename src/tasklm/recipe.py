@@ -130,7 +130,7 @@ class Train:
     objective: str = key("mlm", "self-supervised objective")
     start: str = key(
         "",
-        "what stage 1 goes on from: folder of a run or of a Hugging Face checkpoint, or a name in the hub's cache; empty: random weights",
+        "what stage 1 goes on from: a run, its fine-tuned model (RUN/model) or a Hugging Face checkpoint; empty: random weights",
     )
     rho1: int | None = key(None, "external batches per internal batch; 0: task data only; auto: about 10 passes over the task", low=0)
     rho2: float = key(20.0, "weight of the self-supervised loss on task text, beside the task loss", low=0.0)

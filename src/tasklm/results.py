@@ -21,7 +21,7 @@ from tasklm.tasks.base import TASKS, Answer, Label, Task
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.checkpoints import load_weights
-from tasklm.train.model import TaskModel, cost_of, kept_of, load_model, new_encoder, save_model
+from tasklm.train.model import TaskModel, cost_of, kept_of, load_model, new_encoder, save_models
 from tasklm.train.stages import Ingredients
 from tasklm.workspace import CorpusData, Run, TaskData
 
@@ -145,10 +145,9 @@ def keep_best(run: Run, task: TaskData, parts: Ingredients, seeds: list[Path], s
 
     def build(folder: Path) -> None:
         model = _model_of(parts, seeds[best])
-        encoder: Any = model.encoder
         tuned = read_json(run.artefacts.path("predictions") / f"task-{best + 1}.json")
         own = TASKS.get(task.task.kind).from_dict(tuned)
-        save_model(folder, parts.encoder, encoder, model, own, parts.vocabulary, parts.length, about)
+        save_models(folder, parts.encoder, parts.shape, [model], own, parts.vocabulary, parts.length, about)
 
     return run.artefacts.build("model", digest([_seeds_key(seeds), about]), build)
 

@@ -1,8 +1,13 @@
-"""The trained model: encoder, head, vocabulary and labels; saved as a folder of safetensors and JSON."""
+"""The trained model: encoder, head, vocabulary and labels; saved as a folder of safetensors and JSON.
+
+A folder holds one model, or several of the same shape whose outputs are averaged.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +16,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from tasklm.costs import EncoderCost
-from tasklm.encoders.base import ENCODERS, Encoder, Shape
-from tasklm.errors import RunError
+from tasklm.encoders.base import ENCODERS, Shape
+from tasklm.errors import DataError, RunError
 from tasklm.runs import read_json, write_json
 from tasklm.tasks.base import TASKS, Answer, Task
 from tasklm.tokens.batches import TokenBatch
@@ -78,44 +83,90 @@ def answers_of(models: Sequence[nn.Module], task: Task, examples: EncodedExample
     return task.answers(examples.examples, examples.units, kept_of(models, task, examples, machine))
 
 
-def save_model(
+def save_models(
     folder: Path,
-    encoder_name: str,
-    encoder: Encoder,
-    model: nn.Module,
+    encoder: str,
+    shape: Shape,
+    models: Sequence[nn.Module],
     task: Task,
     vocabulary: Vocabulary,
     length: int,
     about: dict[str, Any],
 ) -> None:
-    """Writes weights, vocabulary and all that is needed to predict; no code and nothing pickled."""
+    """Writes the weights of one model, or of several that answer together, and all that is needed to predict; nothing is pickled."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_weights(folder / "model.safetensors", model.state_dict())
+    for path, model in zip(_weight_files(folder, len(models)), models, strict=True):
+        save_weights(path, model.state_dict())
     vocabulary.save(folder / "tokenizer.json")
-    config = {
-        "format": FORMAT,
-        "encoder": encoder_name,
-        "shape": encoder.shape.to_dict(),
-        "task": task.to_dict(),
-        "length": length,
-    }
+    several = {"models": len(models)} if len(models) > 1 else {}
+    config = {"format": FORMAT, **several, "encoder": encoder, "shape": shape.to_dict(), "task": task.to_dict(), "length": length}
     write_json(folder / "config.json", {**config, "about": about})
 
 
-def load_model(folder: Path, device: torch.device) -> tuple[TaskModel, Task, Vocabulary, dict[str, Any]]:
-    """Returns the model of a folder, ready to predict."""
+@dataclass(frozen=True)
+class SavedModel:
+    """What stands in the folder of a trained model beside its weights."""
+
+    folder: Path
+    encoder: str
+    shape: Shape
+    kind: str  # of its task
+    vocabulary: Vocabulary
+    weights: tuple[Path, ...]  # one file per model
+    config: dict[str, Any]
+
+    @contextmanager
+    def damage_is_clear(self) -> Iterator[None]:
+        """Turns the errors of weights that cannot be read, or do not fit the description, into a message with the way out."""
+        with _damage_is_clear(self.folder):
+            yield
+
+
+def read_saved_model(folder: Path) -> SavedModel:
+    """Returns what describes the model of a folder; the weights are not yet read."""
     path = folder / "config.json"
     if not path.exists():
         raise RunError(f"{folder} holds no model (there is no config.json). Give the folder 'model' of a finished run.")
     config = read_json(path)
-    if config.get("format") != FORMAT:
-        raise RunError(f"{path} has format {config.get('format')!r}, this version reads {FORMAT}. Train the model again.")
+    found = config.get("format") if isinstance(config, dict) else None
+    if found != FORMAT:
+        raise RunError(f"{path} has format {found!r}, this version reads {FORMAT}. Train the model again.")
+    with _damage_is_clear(folder):
+        shape, vocabulary = Shape(**config["shape"]), Vocabulary.load(folder / "tokenizer.json")
+        files = _weight_files(folder, int(config.get("models", 1)))
+        return SavedModel(folder, str(config["encoder"]), shape, str(config["task"]["kind"]), vocabulary, files, config)
+
+
+def load_models(folder: Path, device: torch.device) -> tuple[list[TaskModel], Task, Vocabulary, dict[str, Any]]:
+    """Returns the model of a folder, or the several whose outputs are to be averaged, ready to predict."""
+    saved, models = read_saved_model(folder), []
+    with saved.damage_is_clear():
+        task = TASKS.get(saved.kind).from_dict(saved.config["task"])
+        for path in saved.weights:
+            model = TaskModel(new_encoder(saved.encoder, saved.shape), task.head(saved.shape.width, 0.0))
+            model.load_state_dict(load_weights(path))
+            models.append(model.to(device).eval())
+    return models, task, saved.vocabulary, saved.config
+
+
+def load_model(folder: Path, device: torch.device) -> tuple[TaskModel, Task, Vocabulary, dict[str, Any]]:
+    """Returns the model of a folder, ready to predict; an ensemble is refused."""
+    models, task, vocabulary, config = load_models(folder, device)
+    if len(models) > 1:
+        raise RunError(f"{folder} holds {len(models)} models that answer together; this takes one. Give the folder 'model' of the run.")
+    return models[0], task, vocabulary, config
+
+
+def _weight_files(folder: Path, count: int) -> tuple[Path, ...]:
+    if count < 1:
+        raise ValueError(f"config.json speaks of {count} models")
+    names = [f"model-{number}.safetensors" for number in range(1, count + 1)] if count > 1 else ["model.safetensors"]
+    return tuple(folder / name for name in names)
+
+
+@contextmanager
+def _damage_is_clear(folder: Path) -> Iterator[None]:
     try:
-        task = TASKS.get(config["task"]["kind"]).from_dict(config["task"])
-        encoder = new_encoder(config["encoder"], Shape(**config["shape"]))
-        model = TaskModel(encoder, task.head(encoder.shape.width, 0.0))
-        model.load_state_dict(load_weights(folder / "model.safetensors"))
-        vocabulary = Vocabulary.load(folder / "tokenizer.json")
-    except (KeyError, TypeError, RuntimeError, OSError, SafetensorError) as error:
+        yield
+    except (KeyError, TypeError, ValueError, RuntimeError, OSError, SafetensorError, DataError) as error:
         raise RunError(f"{folder} is damaged ({error}). Copy it again from where it was trained.") from error
-    return model.to(device).eval(), task, vocabulary, config

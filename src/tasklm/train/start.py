@@ -1,8 +1,8 @@
 """Where stage 1 starts from in place of random weights (`train.start`): what another training left.
 
-That is another run of tasklm, or a checkpoint in Hugging Face's layout. The encoder goes on as it is, and the vocabulary with it. The
-objective's own parts go on where they are the same there; the task's head is always new. `starting_weights` is the one place that knows
-what there is to start from.
+That is another run of tasklm (its stage 1, or its fine-tuned model), or a checkpoint in Hugging Face's layout. The encoder goes on as it
+is, and the vocabulary with it. The objective's own parts go on where they are the same there; the task's head is always new.
+`starting_weights` is the one place that knows what there is to start from.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tasklm.costs import ARCHITECTURES
 from tasklm.encoders.base import Shape
 from tasklm.encoders.checkpoint_folder import TOKENIZER, Checkpoint, find_checkpoint, read_checkpoint
 from tasklm.encoders.sizes import SIZES, padded_vocabulary, shape_of
-from tasklm.errors import RecipeError
+from tasklm.errors import RecipeError, RunError
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe import Model, Recipe, Tokens, Train
-from tasklm.runs import digest, file_digest
+from tasklm.runs import digest, file_digest, read_json
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.checkpoints import load_weights
 from tasklm.train.language_model import Description, read_description, under
-from tasklm.train.model import new_encoder
+from tasklm.train.model import SavedModel, new_encoder, read_saved_model
 
 NUMBERS = ("layers", "width", "heads", "feedforward", "embedding")  # keys of [model] that say an encoder's shape
 
@@ -105,6 +105,28 @@ class OfRun(Start):
 
 
 @dataclass(frozen=True)
+class OfModel(Start):
+    """The encoder of a fine-tuned model, whatever kind its task is of; it has no parts of an objective."""
+
+    saved: SavedModel
+
+    def digest(self) -> str:
+        """Returns a hash of the weights."""
+        return file_digest(self.saved.weights[0])
+
+    def put_into(self, module: Any, objective: str) -> str:
+        """Puts in the encoder."""
+        with self.saved.damage_is_clear():
+            weights = load_weights(self.saved.weights[0])
+        module.encoder.load_state_dict(under("encoder.", weights))
+        return f"stage 1 starts from the encoder of {self.folder}, fine-tuned ({self.saved.kind}); what is {objective}'s own is new"
+
+    def problems(self, asked: Train) -> list[str]:
+        """Returns what the objective itself refuses; all of its parts are new."""
+        return _refused(self, asked)
+
+
+@dataclass(frozen=True)
 class OfCheckpoint(Start):
     """A checkpoint in Hugging Face's layout; token types that it has no row for keep the rows that were drawn."""
 
@@ -133,17 +155,23 @@ class OfCheckpoint(Start):
         return said + (f"; {fresh} types of its tokenizer have no embedding there and get new ones" if fresh > 0 else "")
 
     def problems(self, asked: Train) -> list[str]:
-        """Returns what the objective itself refuses, such as whole words of a vocabulary that marks none; heads that do not fit are new."""
-        try:
-            with torch.device("meta"):
-                OBJECTIVES.get(asked.objective)(self.encoder, self.shape, self.vocabulary, asked)
-        except RecipeError as error:
-            return error.problems
-        return []
+        """Returns what the objective itself refuses; heads that do not fit are new."""
+        return _refused(self, asked)
+
+
+def _refused(start: Start, asked: Train) -> list[str]:
+    """Returns why the objective cannot be made new for an encoder, such as whole words of a vocabulary that marks none."""
+    try:
+        with torch.device("meta"):
+            OBJECTIVES.get(asked.objective)(start.encoder, start.shape, start.vocabulary, asked)
+    except RecipeError as error:
+        return error.problems
+    return []
 
 
 def starting_weights(where: Path) -> Start:
-    """Returns what there is to start from in a run folder, the folder `stage1` in it, or a checkpoint (a folder or a name of the hub).
+    """Returns what there is to start from: stage 1 of a run (its folder, or `stage1` in it), a fine-tuned model (`model` in it, or what
+    TaskLM.save wrote), or a checkpoint (a folder or a name of the hub).
 
     The weights are looked at, not yet read.
     """
@@ -153,21 +181,48 @@ def starting_weights(where: Path) -> Start:
         rows = padded_vocabulary(max(checkpoint.shape.vocabulary, len(vocabulary)))
         shape = dataclasses.replace(checkpoint.shape, vocabulary=rows, dropout=0.0)
         return OfCheckpoint(checkpoint.folder, checkpoint.encoder, shape, vocabulary, checkpoint)
+    if _is_task_model(where):
+        return _of_model(where)
     about = read_description(where)
     with about.damage_is_clear():
-        with safe_open(about.weights, "pt") as file:
-            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118  (it is no mapping)
-        with torch.device("meta"):
-            encoder = new_encoder(about.encoder, about.shape)
-        if misfits := _misfits(encoder, "encoder.", shapes):
-            raise ValueError(misfits[0])
+        shapes = _shapes_with_encoder(about.weights, about.encoder, about.shape)
     return OfRun(about.folder.resolve(), about.encoder, about.shape, about.vocabulary, about, shapes)
+
+
+def _is_task_model(where: Path) -> bool:
+    """Returns whether a folder holds a fine-tuned model by what its config.json has: a task, and no objective."""
+    path = where / "config.json"
+    config = read_json(path) if path.is_file() else None
+    return isinstance(config, dict) and "task" in config and "objective" not in config
+
+
+def _of_model(folder: Path) -> OfModel:
+    saved = read_saved_model(folder)
+    if len(saved.weights) > 1:
+        problem = f"{folder} holds {len(saved.weights)} models that answer together, and stage 1 goes on from one"
+        raise RunError(f"{problem}. Give the folder 'model' beside it, which holds the best of them.")
+    with saved.damage_is_clear():
+        _shapes_with_encoder(saved.weights[0], saved.encoder, saved.shape)
+    return OfModel(folder.resolve(), saved.encoder, saved.shape, saved.vocabulary, saved)
+
+
+def _shapes_with_encoder(weights: Path, encoder: str, shape: Shape) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of all tensors of a file; raises ValueError where those of the encoder are not as described."""
+    with safe_open(weights, "pt") as file:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118  (it is no mapping)
+    with torch.device("meta"):
+        described = new_encoder(encoder, shape)
+    if misfits := _misfits(described, "encoder.", shapes):
+        raise ValueError(misfits[0])
+    return shapes
 
 
 def title_of(start: Path) -> str:
     """Returns what people call the folder that a run started from: the other run, the name on the hub, or the folder itself."""
     if start.parent.name == "snapshots":
         return start.parent.parent.name.removeprefix("models--").replace("--", "/")
+    if start.name == "model":
+        return f"fine-tuned {start.parent.name}"
     return start.parent.name if start.name == "stage1" else start.name
 
 
@@ -186,7 +241,8 @@ def started(recipe: Recipe, folder: Path) -> Recipe:
     if not recipe.train.start:
         return recipe
     start = starting_weights(Path(recipe.train.start))
-    problems = [] if start.folder != (folder / "stage1").resolve() else ["train.start is this run itself; choose another folder with --out"]
+    own = start.folder in ((folder / "stage1").resolve(), (folder / "model").resolve())
+    problems = ["train.start is this run itself; choose another folder with --out"] if own else []
     problems += _other_vocabulary(recipe.tokens, start) + _other_encoder(recipe.model, start) + start.problems(recipe.train)
     if recipe.tokens.length > start.shape.positions and not start.rotary:
         most = start.shape.positions
