@@ -132,6 +132,8 @@ def _flow(run: Run, until: str) -> Scores | None:
     if run.machine.ranks.first:
         write_json(run.folder / "scores.json", to_dict(scores))
     results.keep_best(run, task, trained.parts, trained.seeds, scores)
+    for row in (row for row in scores.rows if row.kind == "ensemble"):
+        results.keep_ensemble(run, task, trained.parts, trained.seeds, row)
     if until != "evaluate" and run.machine.ranks.first:
         notes = list(trained.plan.reasons)
         shown = results.report_parts(run, task, corpus, trained.selected, trained.seeds, trained.predictions, scores, notes)
@@ -194,8 +196,20 @@ def _scores(ours: Trained, task: TaskData, corpus: CorpusData | None) -> Scores:
     data: dict[str, Any] = {split: len(examples) for split, examples in task.splits.named().items()}
     if corpus is not None:
         data |= {"corpus": corpus.store.counts, "contaminated": int(corpus.contamination.banned.sum())}
-    scores = Scores(task.metric, task.task.labels, [*rows, own_row], data, run.recipe.finetune.seeds, "", evaluate.confidence)
-    return with_verdict(scores)
+    rows += [own_row, *_ensemble_rows(ours, task, ours_test)]
+    return with_verdict(Scores(task.metric, task.task.labels, rows, data, run.recipe.finetune.seeds, "", evaluate.confidence))
+
+
+def _ensemble_rows(ours: Trained, task: TaskData, ours_test: list[list[Label]] | None) -> list[Row]:
+    """Returns the row of all seeds together where it is asked for and there are several."""
+    run, seeds = ours.run, ours.seeds
+    if not run.recipe.evaluate.ensemble:
+        return []
+    if len(seeds) == 1:
+        run.tracker.say("evaluate.ensemble: one seed makes no ensemble; set finetune.seeds to 2 or more")
+        return []
+    together = results.predict_together(run, task, ours.parts, seeds)
+    return [results.model_row(run, f"ensemble of {len(seeds)} seeds", "ensemble", task, ours.parts, seeds, together, ours_test)]
 
 
 def _selection_name(recipe: Recipe) -> str:
@@ -221,7 +235,7 @@ def _comparison(ours: Trained, name: str) -> Run:
         model={"size": "tiny", "layers": shape.layers, "width": shape.width, "heads": shape.heads, "feedforward": shape.feedforward},
         train={"steps": done["steps"], "batch": done["batch"], "rho1": 0 if name == "task-only" else done["rho1"]},
         finetune={"epochs": decided["epochs"]},
-        evaluate={"compare": [], "baselines": False},
+        evaluate={"compare": [], "baselines": False, "ensemble": False},
         budget={"minutes": None, "flops": None},
     )
     return open_run(recipe, run.folder / "compare" / name, Tracker(run.tracker.console), run.cache)

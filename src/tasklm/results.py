@@ -27,25 +27,36 @@ from tasklm.workspace import CorpusData, Run, TaskData
 
 Predictions = dict[str, list[list[Answer]]]  # split → answers of every seed
 SHOWN = 10  # passages and mistakes shown in the report
+TOGETHER = "ensemble-predictions"  # artefact of the answers of all seeds together
 PUSHED_SHOWN, PUSHED_COMPARED = 3, 50  # training examples shown for a mistake, and those compared for it: with its rarest words
 
 
 def predict_splits(run: Run, task: TaskData, parts: Ingredients, seeds: list[Path]) -> Predictions:
     """Returns the answers of every seed's best model on dev and test; this is the one time that test is read."""
-    splits = [name for name in ("dev", "test") if task.splits.named().get(name)]
+    return _predicted(run, task, parts, "predictions", [[seed] for seed in seeds])
+
+
+def predict_together(run: Run, task: TaskData, parts: Ingredients, seeds: list[Path]) -> Predictions:
+    """Returns the answers of all seeds together, as if of one seed: from their averaged outputs, with thresholds that dev gives these."""
+    return _predicted(run, task, parts, TOGETHER, [seeds])
+
+
+def _predicted(run: Run, task: TaskData, parts: Ingredients, name: str, groups: list[list[Path]]) -> Predictions:
+    """Returns the answers of each group of seeds on dev and test, kept as the artefact `name`; those of a group answer together."""
+    splits = [split for split in ("dev", "test") if task.splits.named().get(split)]
 
     def build(folder: Path) -> None:
-        encoded = {name: EncodedExamples.of(task.task, task.splits.named()[name], parts.vocabulary, parts.length) for name in splits}
-        for number, seed in enumerate(seeds, 1):
-            model = _model_of(parts, seed)
-            kept = {name: kept_of([model], task.task, encoded[name], run.machine) for name in splits}
+        encoded = {split: EncodedExamples.of(task.task, task.splits.named()[split], parts.vocabulary, parts.length) for split in splits}
+        for number, group in enumerate(groups, 1):
+            models = [_model_of(parts, seed) for seed in group]
+            kept = {split: kept_of(models, task.task, encoded[split], run.machine) for split in splits}
             tuned = task.task.tuned(encoded["dev"].examples, encoded["dev"].units, kept["dev"])
             write_json(folder / f"task-{number}.json", tuned.to_dict())
-            for name, examples in encoded.items():
-                write_json(folder / f"{name}-{number}.json", tuned.answers(examples.examples, examples.units, kept[name]))
+            for split, examples in encoded.items():
+                write_json(folder / f"{split}-{number}.json", tuned.answers(examples.examples, examples.units, kept[split]))
 
-    folder = run.artefacts.build("predictions", _seeds_key(seeds), build)
-    return {name: [read_json(folder / f"{name}-{number}.json") for number in range(1, len(seeds) + 1)] for name in splits}
+    folder = run.artefacts.build(name, _seeds_key([seed for group in groups for seed in group]), build)
+    return {split: [read_json(folder / f"{split}-{number}.json") for number in range(1, len(groups) + 1)] for split in splits}
 
 
 def _seeds_key(seeds: list[Path]) -> str:
@@ -75,10 +86,11 @@ def model_row(
     predictions: Predictions,
     ours_test: list[list[Label]] | None = None,
 ) -> Row:
-    """Returns the score row of a trained model."""
+    """Returns the score row of a trained model; an ensemble cost stage 2 of all seeds, a single model that of one, on average."""
     stage1 = read_json(run.artefacts.path("stage1") / "summary.json")
     stage2 = [read_json(seed / "summary.json") for seed in seeds]
-    tuned = sum(one["tokens"] for one in stage2) / len(stage2)
+    models = len(seeds) if kind == "ensemble" else 1
+    share = models / len(stage2)  # of the costs of stage 2
     cost = cost_of(parts.encoder, parts.shape)
     evaluate = run.recipe.evaluate
     return make_row(
@@ -91,13 +103,13 @@ def model_row(
         ours_test=ours_test,
         resamples=evaluate.bootstrap,
         confidence=evaluate.confidence,
-        flops_6nd=cost.six_nd(int(stage1["tokens"] + tuned)),
-        flops_exact=stage1["flops"] + sum(one["flops"] for one in stage2) / len(stage2) + _influence_flops(run, parts),
+        flops_6nd=cost.six_nd(int(stage1["tokens"] + share * sum(one["tokens"] for one in stage2))),
+        flops_exact=stage1["flops"] + share * sum(one["flops"] for one in stage2) + _influence_flops(run, parts),
         seconds=round(
             sum(run.artefacts.seconds(part) for part in _before_stage2(run)) + sum(float(one["seconds"]) for one in stage2),
             1,
         ),
-        parameters=cost.parameters,
+        parameters=models * cost.parameters,
         selected_passages=len(parts.external) if parts.external is not None else 0,
         selected_tokens=int(parts.external.offsets[-1]) if parts.external is not None else 0,
     )
@@ -135,21 +147,32 @@ def keep_best(run: Run, task: TaskData, parts: Ingredients, seeds: list[Path], s
     """Returns the folder model/: the seed that is best on dev, ready to predict."""
     dev = [read_json(seed / "summary.json")["dev"] for seed in seeds]
     best = int(np.argmax(dev))
-    ours = scores.ours
-    about = {
-        "metric": scores.metric,
-        "dev": dev[best],
-        "seed": best + 1,
-        "test": dataclasses.asdict(ours.test) if ours is not None and ours.test is not None else None,
-    }
+    about = {"metric": scores.metric, "dev": dev[best], "seed": best + 1, "test": _on_test(scores.ours)}
+    return _keep(run, "model", task, parts, [seeds[best]], run.artefacts.path("predictions") / f"task-{best + 1}.json", about, seeds)
+
+
+def keep_ensemble(run: Run, task: TaskData, parts: Ingredients, seeds: list[Path], row: Row) -> Path:
+    """Returns the folder ensemble/: the models of all seeds, whose averaged outputs gave the row, ready to predict."""
+    assert row.dev is not None
+    about = {"metric": task.metric, "dev": row.dev.mean, "seeds": len(seeds), "test": _on_test(row)}
+    return _keep(run, "ensemble", task, parts, seeds, run.artefacts.path(TOGETHER) / "task-1.json", about, seeds)
+
+
+def _on_test(row: Row | None) -> dict[str, Any] | None:
+    return dataclasses.asdict(row.test) if row is not None and row.test is not None else None
+
+
+def _keep(
+    run: Run, name: str, task: TaskData, parts: Ingredients, kept: list[Path], tuned: Path, about: dict[str, Any], seeds: list[Path]
+) -> Path:
+    """Returns the artefact `name`: the models of the seeds that are kept, with the task as dev has tuned it for them."""
 
     def build(folder: Path) -> None:
-        model = _model_of(parts, seeds[best])
-        tuned = read_json(run.artefacts.path("predictions") / f"task-{best + 1}.json")
-        own = TASKS.get(task.task.kind).from_dict(tuned)
-        save_models(folder, parts.encoder, parts.shape, [model], own, parts.vocabulary, parts.length, about)
+        models = [_model_of(parts, seed) for seed in kept]
+        own = TASKS.get(task.task.kind).from_dict(read_json(tuned))
+        save_models(folder, parts.encoder, parts.shape, models, own, parts.vocabulary, parts.length, about)
 
-    return run.artefacts.build("model", digest([_seeds_key(seeds), about]), build)
+    return run.artefacts.build(name, digest([_seeds_key(seeds), about]), build)
 
 
 def report_parts(

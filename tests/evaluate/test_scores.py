@@ -150,3 +150,12 @@ def test_numbers_for_people() -> None:
         "2 h 02 min",
     ]
     assert [flops_text(f) for f in (0.0, 2.74e18, float("nan"))] == ["–", "2.7e18", "–"]
+
+
+def test_the_verdict_is_about_one_model_beside_an_ensemble() -> None:
+    alone = scores(MIDDLE, ("majority", WEAK))
+    together = row("ensemble of 3 seeds", "ensemble", STRONG, MIDDLE)
+    assert together.against is not None and together.against["difference"] < 0
+    assert verdict(Scores("macro_f1", ["a", "b", "c"], [*alone.rows, together], {"train": 400}, seeds=3)) == alone.verdict
+    nothing_else = verdict(Scores("macro_f1", ["a", "b", "c"], [alone.rows[0], together], seeds=3))
+    assert "nothing to compare it with" in nothing_else

@@ -16,7 +16,7 @@ from tasklm.errors import RunError
 from tasklm.evaluate.intervals import bootstrap_interval, paired_difference, per_seed, statistics_of
 from tasklm.tasks.base import Label, Task
 
-Kind = Literal["ours", "ablation", "baseline"]
+Kind = Literal["ours", "ensemble", "ablation", "baseline"]  # ensemble: ours, all seeds together
 Predicted = tuple[Sequence[Label], Sequence[Sequence[Label]]]  # gold labels, and the predicted ones of every seed
 METRIC_NAMES = {
     "macro_f1": "macro-F1", "micro_f1": "micro-F1", "weighted_f1": "weighted F1", "f1": "F1", "matthews": "Matthews correlation",
@@ -136,9 +136,12 @@ def with_verdict(scores: Scores) -> Scores:
 
 
 def verdict(scores: Scores) -> str:
-    """Returns one sentence: our score, the best other row, and whether the difference is more than chance."""
+    """Returns one sentence: our score, the best other row, and whether the difference is more than chance.
+
+    It is about one model: an ensemble of ours is neither judged nor compared with.
+    """
     ours = scores.ours
-    others = [row for row in scores.rows if row is not ours]
+    others = [row for row in scores.rows if row.kind not in ("ours", "ensemble")]
     judged = others if ours is None else [ours]
     on_test = any(row.test is not None for row in judged)
 

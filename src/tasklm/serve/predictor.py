@@ -1,4 +1,4 @@
-"""A trained model, ready to answer: texts in, labels and probabilities out."""
+"""A trained model, or several that answer together, ready to answer: texts in, labels and probabilities out."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+from tasklm.errors import RunError
 from tasklm.recipe import Hardware
 from tasklm.tasks.base import Answer
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.hardware import set_up
-from tasklm.train.model import answers_of, load_model
+from tasklm.train.model import TaskModel, answers_of, load_models
 
 AT_ONCE = 1024  # texts held in memory at a time
 
@@ -22,7 +23,16 @@ class Predictor:
     def __init__(self, folder: Path, hardware: Hardware | None = None) -> None:
         # fp32: the answer for a text must not depend on how the machine multiplies
         self.machine = set_up(hardware or Hardware(precision="fp32"))
-        self.model, self.task, self.vocabulary, self.config = load_model(folder, self.machine.device)
+        self.folder = folder
+        self.models, self.task, self.vocabulary, self.config = load_models(folder, self.machine.device)
+
+    @property
+    def model(self) -> TaskModel:
+        """Returns the one model; raises RunError where several answer together."""
+        if len(self.models) > 1:
+            problem = f"{self.folder} holds {len(self.models)} models that answer together; this takes one"
+            raise RunError(f"{problem}. Give the folder 'model' beside it.")
+        return self.models[0]
 
     @property
     def labels(self) -> list[str]:
@@ -35,7 +45,7 @@ class Predictor:
             return []
         examples = [self.task.asked(one) if isinstance(one, str) else one for one in given]
         encoded = EncodedExamples.of(self.task, examples, self.vocabulary, self.config["length"])
-        return answers_of([self.model], self.task, encoded, self.machine)
+        return answers_of(self.models, self.task, encoded, self.machine)
 
     def stream(self, examples: Iterable[Example]) -> Iterator[tuple[Example, Answer]]:
         """Yields (example, answer) for any number of examples, a block at a time."""
