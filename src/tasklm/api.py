@@ -1,4 +1,4 @@
-"""TaskLM: fit, predict, score, save and load, with scikit-learn's habits."""
+"""TaskLM: fit, predict, score, save and load, for every kind of task, with scikit-learn's habits."""
 
 from __future__ import annotations
 
@@ -17,16 +17,42 @@ from tasklm.errors import DataError, RunError
 from tasklm.evaluate.explaining import Explanation
 from tasklm.evaluate.scores import Scores
 from tasklm.pipeline import fit as run_pipeline
+from tasklm.recipe import Data
 from tasklm.recipe_files import load as load_recipe
 from tasklm.runs import write_text
 from tasklm.serve.explainer import Explainer
+from tasklm.serve.inputs import Input, example_from
 from tasklm.serve.predictor import Predictor
-from tasklm.tasks.base import score
+from tasklm.tasks.base import Answer, score
 from tasklm.tracking import Tracker
+
+CLASSES = "classify"  # the kind that is a classifier as scikit-learn knows them
+
+
+def _gold_answers(given: Any) -> list[tuple[str, int]]:
+    """Returns the right answers to a question, one text or several ("": none), as their kind has them; scores read the texts alone."""
+    return [(str(answer), 0) for answer in ([given] if isinstance(given, str) else given) if answer]
+
+
+def _row(text: Any, label: Any) -> dict[str, Any]:
+    """Returns a row of training data: one text or a pair, and one label or several."""
+    if isinstance(text, Mapping):
+        raise DataError(
+            "fit takes rows with columns from a file", remedy="Write them to a file, such as train.jsonl, and call fit with it."
+        )
+    pair = isinstance(text, tuple | list | np.ndarray)
+    if pair and len(text) != 2:
+        raise DataError(f"a pair has two texts, not {len(text)}", remedy="Give pairs such as (one, other), or single texts.")
+    several = isinstance(label, tuple | list | set | np.ndarray)
+    texts = {"text_a": str(text[0]), "text_b": str(text[1])} if pair else {"text": str(text)}
+    return {**texts, "label": sorted(map(str, label)) if several else str(label)}
 
 
 class TaskLM(ClassifierMixin, BaseEstimator):
-    """A text classifier trained from scratch on a labelled set and the part of a corpus that matters for it.
+    """A model of a task on texts, trained from scratch on a labelled set and the part of a corpus that matters for it.
+
+    The task may be of any kind; for classes it is a classifier as scikit-learn knows them. Inputs to predict are texts, pairs of texts
+    (tuples), or rows: mappings with the columns of the training data.
 
     corpus: files, folders or globs of raw text; may also be given to `fit`.
     minutes: wall time for a whole `fit`.
@@ -56,7 +82,10 @@ class TaskLM(ClassifierMixin, BaseEstimator):
         dev: str | None = None,
         test: str | None = None,
     ) -> TaskLM:
-        """Trains on a labelled file, or on texts and their labels; returns itself."""
+        """Trains on a labelled file of any kind, or on texts (or pairs of texts) and their labels; returns itself.
+
+        Where settings do not name data.kind, lists are of several labels, numbers that are not whole are scores, all else are classes.
+        """
         folder = Path(self.out) if self.out else self._temporary()
         overrides: dict[str, Any] = dict(self.settings or {})
         overrides["data.train"] = self._train_file(train, labels, folder)
@@ -67,38 +96,58 @@ class TaskLM(ClassifierMixin, BaseEstimator):
         recipe = load_recipe(Path(self.recipe) if self.recipe else None, overrides)
         self.scores_: Scores | None = run_pipeline(recipe, folder, Tracker(Console(stderr=True) if self.verbose else None))
         self.folder_ = folder
-        self._use(folder / "model")
+        self._use(folder / "model", recipe.data)
         original = {str(label): label for label in labels} if labels is not None else {}
         self.classes_ = np.array([original.get(label, label) for label in self.predictor_.labels])
         return self
 
-    def predict(self, texts: Iterable[str]) -> np.ndarray:
-        """Returns the label of each text."""
-        best = self.predict_proba(texts).argmax(axis=1)
-        return np.asarray(self.classes_[best])
+    def predict(self, inputs: Iterable[Input]) -> Any:
+        """Returns the label of each input: an array of classes; for other kinds a list.
 
-    def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
-        """Returns the probability of each class (columns in the order of `classes_`) for each text."""
-        if not hasattr(self, "predictor_"):
-            raise RunError("this TaskLM has not been trained. Call fit first, or TaskLM.load.")
-        answers = self.predictor_.answers([str(text) for text in texts])
-        rows = [[answer["probabilities"][label] for label in self.predictor_.labels] for answer in answers]
-        return np.array(rows).reshape(len(rows), len(self.predictor_.labels))
+        It has a float for each score, the names of several labels, the number of an option (from 0 on), the tags of the words, the text
+        of an answer ("": none), or (head, relation) of each word.
+        """
+        predictor = self._trained()
+        if predictor.task.kind == CLASSES:
+            return np.asarray(self.classes_[self.predict_proba(inputs).argmax(axis=1)])
+        labels = [predictor.task.label_of(answer) for answer in predictor.answers(list(inputs))]
+        return [list(label) if isinstance(label, tuple) else label for label in labels]
 
-    def score(self, texts: Iterable[str], labels: Sequence[Any], metric: str = "accuracy") -> float:
-        """Returns a metric (accuracy, macro_f1 or micro_f1) of the predictions."""
+    def answers(self, inputs: Iterable[Input]) -> list[Answer]:
+        """Returns all that the model says about each input, as `tasklm predict` prints it."""
+        predictor = self._trained()
+        examples = (example_from(one, predictor.task, predictor.data) for one in inputs)
+        return [{"text": example.text, **answer} for example, answer in predictor.stream(examples)]
+
+    def predict_proba(self, inputs: Iterable[Input]) -> np.ndarray:
+        """Returns the probability of each class (columns in the order of `classes_`) for each input."""
+        predictor = self._trained()
+        if predictor.task.kind != CLASSES:
+            problem = f"predict_proba is for classes, and this model is of kind {predictor.task.kind}"
+            raise RunError(f"{problem}. Call predict for labels, or answers for all that it says about an input.")
+        answers = predictor.answers(list(inputs))
+        rows = [[answer["probabilities"][label] for label in predictor.labels] for answer in answers]
+        return np.array(rows).reshape(len(rows), len(predictor.labels))
+
+    def score(self, inputs: Iterable[Input], labels: Sequence[Any], metric: str | None = None) -> float:
+        """Returns a metric of the predictions, by default accuracy for classes, else the first of the kind.
+
+        Labels are in the form that `predict` gives; a question may have several right answers, as a list.
+        """
+        task = self._trained().task
+        if task.kind != CLASSES:
+            gold = [_gold_answers(label) for label in labels] if task.kind == "span" else list(labels)
+            return score(task.metric(metric or task.metrics[0]), gold, self.predict(inputs))
         number = {label: i for i, label in enumerate(self.classes_.tolist())}
         strange = [label for label in labels if label not in number]
         if strange:
             raise DataError(f"the label {strange[0]!r} was not in train", remedy="Leave such rows out.")
-        names = self.predictor_.labels
-        found = [names[best] for best in self.predict_proba(texts).argmax(axis=1)]
-        return score(self.predictor_.task.metric(metric), [names[number[label]] for label in labels], found)
+        best = self.predict_proba(inputs).argmax(axis=1)
+        return score(task.metric(metric or "accuracy"), [task.labels[number[label]] for label in labels], [task.labels[i] for i in best])
 
     def explain(self, text: str, top: int = 5) -> Explanation:
         """Returns the prediction for a text with the training examples and selected passages that pushed for and against it."""
-        if not hasattr(self, "predictor_"):
-            raise RunError("this TaskLM has not been trained. Call fit first, or TaskLM.load.")
+        _ = self._trained().model  # an ensemble is refused
         if not hasattr(self, "explainer_"):
             self.explainer_ = Explainer(self.model_folder_)
         return self.explainer_.explain(str(text), top)
@@ -113,15 +162,21 @@ class TaskLM(ClassifierMixin, BaseEstimator):
 
     @classmethod
     def load(cls, folder: str | Path) -> TaskLM:
-        """Returns a trained model from a run folder, from the folder `model` in it, or from what `save` wrote."""
+        """Returns a trained model from a run folder, from the folder `model` or `ensemble` in it, or from what `save` wrote."""
         model, where = cls(), Path(folder)
         inside = where if (where / "config.json").exists() or not (where / "model").is_dir() else where / "model"
-        model._use(inside)
+        recipe = inside.parent / "recipe.toml"
+        model._use(inside, load_recipe(recipe).data if recipe.exists() else None)
         model.classes_ = np.array(model.predictor_.labels)
         return model
 
-    def _use(self, folder: Path) -> None:
-        self.predictor_, self.model_folder_ = Predictor(folder), folder
+    def _trained(self) -> Predictor:
+        if not hasattr(self, "predictor_"):
+            raise RunError("this TaskLM has not been trained. Call fit first, or TaskLM.load.")
+        return self.predictor_
+
+    def _use(self, folder: Path, data: Data | None) -> None:
+        self.predictor_, self.model_folder_ = Predictor(folder, data=data), folder
         self.__dict__.pop("explainer_", None)  # it was of the model before
 
     def _temporary(self) -> Path:
@@ -133,10 +188,10 @@ class TaskLM(ClassifierMixin, BaseEstimator):
             return str(train)
         if labels is None:
             raise DataError("there are texts but no labels", remedy="Call fit(texts, labels) or fit('train.csv').")
-        texts = [str(text) for text in train]
+        texts = list(train)
         if len(texts) != len(labels):
             raise DataError(f"there are {len(texts)} texts but {len(labels)} labels", remedy="Give one label per text.")
-        rows = (json.dumps({"text": text, "label": str(label)}, ensure_ascii=False) for text, label in zip(texts, labels, strict=True))
+        rows = (json.dumps(_row(text, label), ensure_ascii=False) for text, label in zip(texts, labels, strict=True))
         path = folder / "inputs" / "train.jsonl"
         write_text(path, "\n".join(rows) + "\n")
         return str(path)

@@ -1,18 +1,24 @@
-"""Texts to predict, from wherever they come: the command line, a file, or standard input."""
+"""What to predict, from wherever it comes: the command line, a file, standard input, or a program."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
+
 from tasklm.corpus.sources import PLAIN
 from tasklm.corpus.tables import kind_of, read_lines
+from tasklm.errors import DataError
 from tasklm.recipe import Data
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example
+
+PAIRS = ("classify", "regress", "multilabel", "span")  # kinds that two texts can be asked of; span: question and context
+Input = str | Sequence[str] | Mapping[str, Any] | Example  # a text, a pair of texts, a row, or an example
 
 
 def examples_of(what: str, task: Task, data: Data, stdin: TextIO) -> Iterator[Example]:
@@ -34,10 +40,36 @@ def example_of(given: str | Mapping[str, Any], task: Task, data: Data) -> Exampl
     row = given if isinstance(given, Mapping) else _json_object(given)
     if row is None:
         return task.asked(str(given))
+    return _of_row(row, task, data)
+
+
+def example_from(given: Input, task: Task, data: Data) -> Example:
+    """Returns the example that a program asks about: as a text (which is never read as JSON), a pair, a row or an example."""
+    if isinstance(given, Example):
+        return given
+    if isinstance(given, Mapping):
+        return _of_row(given, task, data)
+    if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
+        return task.asked(str(given))
+    if task.kind not in PAIRS:
+        raise DataError(f"a pair of texts asks nothing of kind {task.kind}", remedy="Give a text, or a row with the columns of train.")
+    if len(given) != 2:
+        raise DataError(f"a pair has two texts, not {len(given)}", remedy="Give pairs such as (one, other), or single texts.")
+    return Example((str(given[0]), str(given[1])), None)
+
+
+def _of_row(row: Mapping[str, Any], task: Task, data: Data) -> Example:
     with tempfile.TemporaryDirectory() as scratch:  # each kind knows how to read its rows from a file
         path = Path(scratch) / "row.jsonl"
-        path.write_text(json.dumps(dict(row)) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(dict(row), default=_plain) + "\n", encoding="utf-8")
         return TASKS.get(task.kind).read(path, data, labelled=False)[0][0]
+
+
+def _plain(value: Any) -> Any:
+    """Returns numpy's numbers and arrays as Python's."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise DataError(f"a row has a {type(value).__name__}, {value!r}", remedy="Give texts, numbers and lists of these.")
 
 
 def _json_object(text: str) -> Mapping[str, Any] | None:

@@ -7,7 +7,8 @@ from itertools import islice
 from pathlib import Path
 
 from tasklm.errors import RunError
-from tasklm.recipe import Hardware
+from tasklm.recipe import Data, Hardware
+from tasklm.serve.inputs import Input, example_from
 from tasklm.tasks.base import Answer
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
@@ -18,12 +19,12 @@ AT_ONCE = 1024  # texts held in memory at a time
 
 
 class Predictor:
-    """Holds a loaded model folder."""
+    """Holds a loaded model folder; `data` names the columns of rows, where they have not the usual names."""
 
-    def __init__(self, folder: Path, hardware: Hardware | None = None) -> None:
+    def __init__(self, folder: Path, hardware: Hardware | None = None, data: Data | None = None) -> None:
         # fp32: the answer for a text must not depend on how the machine multiplies
         self.machine = set_up(hardware or Hardware(precision="fp32"))
-        self.folder = folder
+        self.folder, self.data = folder, data or Data()
         self.models, self.task, self.vocabulary, self.config = load_models(folder, self.machine.device)
 
     @property
@@ -39,11 +40,11 @@ class Predictor:
         """Returns the class names."""
         return self.task.labels
 
-    def answers(self, given: Sequence[str | Example]) -> list[Answer]:
-        """Returns an answer per text or example, in order."""
+    def answers(self, given: Sequence[Input]) -> list[Answer]:
+        """Returns an answer per text, pair of texts, row (a mapping with the columns of train) or example, in order."""
         if not given:
             return []
-        examples = [self.task.asked(one) if isinstance(one, str) else one for one in given]
+        examples = [example_from(one, self.task, self.data) for one in given]
         encoded = EncodedExamples.of(self.task, examples, self.vocabulary, self.config["length"])
         return answers_of(self.models, self.task, encoded, self.machine)
 
