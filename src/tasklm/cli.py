@@ -303,7 +303,7 @@ _step("report", "Write report.html, with what comes before if needed.")
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="Folder `model` of a run.")],
+    model: Annotated[Path, typer.Argument(help="Folder `model` of a run, or `ensemble`.")],
     what: Annotated[
         str, typer.Argument(help="A text, a file (CSV, TSV, JSONL, Parquet, or plain text by the line), or - for stdin.")
     ] = "-",
