@@ -252,15 +252,19 @@ def _shown(task: Task, label: Label) -> str:
 
 
 def _pushed_for(run: Run, task: TaskData, asked: list[Example]) -> list[list[dict[str, Any]]]:
-    """Returns for each of some examples the training examples that pushed the model most for its label."""
+    """Returns for each of some examples the training examples that pushed the model most for its label; none for one of several rows."""
     if not asked:
         return []
     model, own, vocabulary, config = load_model(run.artefacts.path("model"), run.machine.device)
     length = int(config["length"])
     side = ExampleSide(model, own, vocabulary, length, run.machine, task.splits.train)
-    encoded = EncodedExamples.of(own, asked, vocabulary, length)
-    found = side.pushes([example.text for example in asked], encoded, PUSHED_SHOWN, PUSHED_COMPARED)
-    return [[dataclasses.asdict(push) for push in one.pushed_for] for one in found]
+    short = side.fit_into_a_row(asked)
+    compared = [example for example, fits in zip(asked, short, strict=True) if fits]
+    if not compared:
+        return [[] for _ in asked]
+    encoded = EncodedExamples.of(own, compared, vocabulary, length)
+    found = iter(side.pushes([example.text for example in compared], encoded, PUSHED_SHOWN, PUSHED_COMPARED))
+    return [[dataclasses.asdict(push) for push in next(found).pushed_for] if fits else [] for fits in short]
 
 
 def _before_stage2(run: Run) -> list[str]:

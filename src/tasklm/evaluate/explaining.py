@@ -76,10 +76,16 @@ class ExampleSide:
         labelled = [replace(example, label=self.task.label_of(answer)) for example, answer in zip(asked.examples, answers, strict=True)]
         return EncodedExamples.of(self.task, labelled, self.vocabulary, self.length), answers
 
+    def fit_into_a_row(self, examples: Sequence[Example]) -> np.ndarray:
+        """Returns which examples have no more rows than those of the kind have: long ones go on in further rows, and are not compared."""
+        units = self.task.encode(examples, self.vocabulary, self.length)
+        return np.asarray(np.bincount([unit.example for unit in units], minlength=len(examples)) == self.task.together)
+
     def pushes(self, texts: Sequence[str], asked: EncodedExamples, top: int, most: int = MOST_EXAMPLES) -> list[Pushes]:
         """Returns for each text what pushed for and against its target; `most` examples of each are candidates, for all of them."""
         shared = [overlaps(text, (example.text for example in self.train)) for text in texts]
         places = np.unique(np.concatenate([found.nearest(most) for found in shared]))
+        places = places[self.fit_into_a_row([self.train[place] for place in places])]
         examples = [self.train[place] for place in places]
         encoded = EncodedExamples.of(self.task, examples, self.vocabulary, self.length)
         products = self.gradients.products(asked, encoded)
