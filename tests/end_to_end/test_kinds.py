@@ -20,6 +20,9 @@ from tasklm.pipeline import check, fit
 from tasklm.recipe import Data, Kind
 from tasklm.recipe_files import load
 from tasklm.tasks.base import TASKS
+from tasklm.tasks.formats import recognise
+from tasklm.tasks.reading import resolved
+from tasklm.tasks.texts import PAIR_NAMES
 from tasklm.tokens.examples import EncodedExamples, ExampleStream
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.tracking import Tracker
@@ -276,3 +279,25 @@ def test_batches_of_one_shape_have_the_loss_of_padded_ones(kind: str, crf: bool,
     (padded_shapes, padded, padded_count), (shapes, loss, count) = epoch(False), epoch(True)
     assert len(shapes) == 1 and len(padded_shapes) > 1
     assert loss == pytest.approx(padded, rel=1e-5) and count == padded_count > 0
+
+
+@pytest.mark.parametrize("pair", PAIR_NAMES, ids=",".join)
+def test_pairs_that_are_recognised_are_read_as_pairs_when_they_are_to_be_predicted(pair: tuple[str, str], tmp_path: Path) -> None:
+    rows = [{pair[0]: one, pair[1]: "other", "label": "ab"[place % 2]} for place, one in enumerate(sentences(8))]
+    path = write_jsonl(tmp_path / "train.jsonl", rows)
+    found = recognise(path)
+    assert (found.kind, found.columns) == ("classify", {"text": ",".join(pair), "label": "label"})
+    examples, _ = TASKS.get("classify").read(path, Data(), labelled=False)
+    assert [example.texts for example in examples] == [(row[pair[0]], "other") for row in rows]
+
+
+def test_options_with_names_as_ai2_writes_them(tmp_path: Path) -> None:
+    choices = [{"text": ["a road", "a ball"], "label": ["A", "B"]}, {"text": ["1", "2", "3"], "label": ["1", "2", "3"]}]
+    rows = [{"question": "which ?", "choices": cell, "answerKey": key} for cell, key in zip(choices, ("B", "3"), strict=True)]
+    path = write_jsonl(tmp_path / "train.jsonl", rows)
+    data = resolved(Data(train=str(path)))
+    assert data.kind == "choice"
+    examples, _ = TASKS.get("choice").read(path, data)
+    assert [(example.options, example.label) for example in examples] == [(("a road", "a ball"), 1), (("1", "2", "3"), 2)]
+    unlabelled, _ = TASKS.get("choice").read(path, Data(), labelled=False)
+    assert [(example.options, example.label) for example in unlabelled] == [(("a road", "a ball"), None), (("1", "2", "3"), None)]

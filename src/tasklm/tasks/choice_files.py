@@ -101,14 +101,22 @@ def _table(path: Path, data: Data, labelled: bool) -> tuple[list[_Question], str
     answers = named_columns(path, data.label_column, [ANSWERS], "label_column") if labelled else []
     found = []
     for row in table_rows(path, [*texts, options, *answers]):
-        answer = row.values[answers[0]] if labelled else None
-        found.append(_Question(_before(row, texts, path), _options(row.values[options], path, row.line), answer, path, row.line))
+        cell, answer = _unnamed(row.values[options], row.values[answers[0]] if labelled else None)
+        found.append(_Question(_before(row, texts, path), _options(cell, path, row.line), answer, path, row.line))
     told = f"text columns {' and '.join(map(repr, texts))}, options column {options!r}"
     return found, told + (f", label column {answers[0]!r}" if labelled else "")
 
 
 def _before(row: Row, columns: Sequence[str], path: Path) -> tuple[str, ...]:
     return tuple(as_text(row.values[name], name, path, row.line) for name in columns)
+
+
+def _unnamed(cell: Any, answer: Any) -> tuple[Any, Any]:
+    """Returns the options of a cell as AI2's data sets have them, {"text": […], "label": ["A", …]}, and the number of the one named."""
+    if not isinstance(cell, dict) or not isinstance(cell.get("text"), list):
+        return cell, answer
+    names = cell.get("label")
+    return cell["text"], names.index(answer) if isinstance(names, list) and answer in names else answer
 
 
 def _options(value: Any, path: Path, line: int) -> tuple[str, ...]:

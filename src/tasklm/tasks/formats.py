@@ -17,6 +17,7 @@ from tasklm.corpus.tables import TABLES, Row, kind_of, open_text, read_lines
 from tasklm.errors import DataError
 from tasklm.tasks.folders import COLUMNS, split_files, table_rows
 from tasklm.tasks.squad import ANSWER_NAMES, CONTEXT_NAMES, QUESTION_NAMES, answers_of, is_squad
+from tasklm.tasks.texts import PAIR_NAMES
 
 PEEK = 1000  # rows, or lines, that are looked at
 NOT_WHOLE = 0.02  # share of labels with a fraction from which on they are numbers to predict, not names of classes
@@ -28,10 +29,6 @@ TAG_NAMES = ("tags", "ner_tags", "labels", "label", "ner", "upos", "pos_tags", "
 OPTION_NAMES = ("options", "choices", "endings")
 CHOICE_LABELS = ("answer", "label", "labels", "gold", "answerkey", "correct", "answer_index")
 CHOICE_TEXTS = (("article", "question"), ("passage", "question"), ("context", "question"), ("question",), ("ctx",), ("context",), ("text",))
-PAIRS = (
-    ("text_a", "text_b"), ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"),
-    ("#1 string", "#2 string"), ("text1", "text2"), ("sentence_a", "sentence_b"), ("question", "passage"), ("question", "context"),
-)  # fmt: skip
 LABEL_NAMES = (
     "label", "labels", "gold_label", "class", "category", "target", "y", "gold", "is_duplicate", "quality", "score", "similarity",
     "sentiment", "topic", "intent", "answer",
@@ -178,7 +175,9 @@ def _span(path: Path, rows: Sequence[Row], names: Mapping[str, str]) -> Recognis
 
 def _texts(path: Path, rows: Sequence[Row], names: Mapping[str, str]) -> Recognised:
     label = _first(LABEL_NAMES, names)
-    pair = next(([names[name] for name in known] for known in PAIRS if all(name in names and names[name] != label for name in known)), [])
+    pair = next(
+        ([names[name] for name in known] for known in PAIR_NAMES if all(name in names and names[name] != label for name in known)), []
+    )
     one = _first(TEXT_NAMES, names, [label])
     columns = {"text": ",".join(pair) or one, "label": label}
     told = " and ".join(map(repr, pair)) or (repr(one) if one else "one text")

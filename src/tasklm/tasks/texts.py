@@ -25,13 +25,9 @@ from tasklm.tasks.folders import table_rows
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "y", "gold_label", "gold", "sentiment", "topic", "intent")
 TEXT_NAMES = ("text", "sentence", "content", "document", "passage", "body", "review", "utterance", "tweet", "comment")
 PAIR_NAMES = (
-    ("text_a", "text_b"),
-    ("text1", "text2"),
-    ("sentence1", "sentence2"),
-    ("question1", "question2"),
-    ("premise", "hypothesis"),
-    ("question", "sentence"),
-)
+    ("text_a", "text_b"), ("text1", "text2"), ("sentence1", "sentence2"), ("question1", "question2"), ("premise", "hypothesis"),
+    ("question", "sentence"), ("#1 string", "#2 string"), ("sentence_a", "sentence_b"), ("question", "passage"), ("question", "context"),
+)  # fmt: skip
 NAME_THEM = "Name them with --text-column and --label-column (recipe: data.text_column, data.label_column; two texts: 'ONE,OTHER')."
 
 
