@@ -26,7 +26,7 @@ MOST_TEXT = 300  # characters of a text that are shown
 
 def explain(
     where: Annotated[Path, typer.Argument(help="Run folder, or the folder `model` in it.")],
-    text: Annotated[str, typer.Argument(help="The text whose prediction is to be explained.")],
+    text: Annotated[str, typer.Argument(help="The text whose prediction is to be explained, or a JSON object with the columns of train.")],
     top: Annotated[int, typer.Option(help="Examples, and passages, to show on each side.", min=1)] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, with whole texts.")] = False,
 ) -> None:

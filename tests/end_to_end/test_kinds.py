@@ -28,7 +28,7 @@ from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.tracking import Tracker
 from tests.conftest import sentences, write_jsonl
 from tests.end_to_end.conftest import options
-from tests.end_to_end.kind_data import ASKED, CASES, Case
+from tests.end_to_end.kind_data import ASKED, CASES, LONG, Case
 
 runner = CliRunner()
 SPLITS = (("train", 48, 1), ("dev", 24, 2), ("test", 24, 3))
@@ -191,18 +191,27 @@ def test_passages_are_selected_by_what_the_kind_asks(done: Done) -> None:
 
 
 def test_explain_explains_or_says_why_not(done: Done) -> None:
-    result = runner.invoke(app, ["explain", str(done.folder), ASKED, "--top", "2", "--json"])
-    if done.case.kind in ("choice", "span"):
-        assert isinstance(result.exception, (DataError, RunError)), result.exception
+    result = runner.invoke(app, ["explain", str(done.folder), done.case.asked, "--top", "2", "--json"])
+    if done.case.kind == "choice":
+        assert isinstance(result.exception, RunError) and "one row each" in str(result.exception)
         return
     assert result.exit_code == 0, result.exception
     found = json.loads(result.stdout)
     shown = [*found["examples"]["pushed_for"], *found["examples"]["pushed_against"]]
-    assert found["text"] == ASKED and found["examples"]["in_all"] == 48
+    assert ASKED in found["text"] and "{" not in found["text"] and found["examples"]["in_all"] == 48
     # a number that the model gives has no squared error there, and so no gradient to compare with
     assert bool(shown) == (done.case.kind != "regress")
     assert all(-1 <= push["score"] <= 1 and f"train{done.case.suffix}, line" in push["where"] for push in shown)
     assert found["passages"]["pushed_for"] or found["passages"]["pushed_against"]
+
+
+def test_explain_says_what_it_needs_and_what_is_too_long(done: Done) -> None:
+    if done.case.kind in ("choice", "span"):
+        result = runner.invoke(app, ["explain", str(done.folder), "a text"])
+        assert isinstance(result.exception, DataError) and "a JSON object" in str(result.exception)
+    if done.case.kind == "tag":
+        result = runner.invoke(app, ["explain", str(done.folder), LONG])
+        assert isinstance(result.exception, RunError) and "one row each" in str(result.exception)
 
 
 def test_another_metric_is_refused_with_those_that_exist(done: Done, tmp_path: Path) -> None:

@@ -69,9 +69,10 @@ class ExampleSide:
         self.task, self.vocabulary, self.length, self.train = task, vocabulary, length, train
         self.machine, self.gradients = machine, TaskPushes(model, task, machine)
 
-    def predicted(self, texts: Sequence[str]) -> tuple[EncodedExamples, list[Answer]]:
-        """Returns the texts with what the model predicts as their targets, and its answers for people."""
-        asked = EncodedExamples.of(self.task, [self.task.asked(text) for text in texts], self.vocabulary, self.length)
+    def predicted(self, given: Sequence[str | Example]) -> tuple[EncodedExamples, list[Answer]]:
+        """Returns the texts or examples with what the model predicts as their targets, and its answers for people."""
+        examples = [self.task.asked(one) if isinstance(one, str) else one for one in given]
+        asked = EncodedExamples.of(self.task, examples, self.vocabulary, self.length)
         answers = answers_of([self.gradients.model], self.task, asked, self.machine)
         labelled = [replace(example, label=self.task.label_of(answer)) for example, answer in zip(asked.examples, answers, strict=True)]
         return EncodedExamples.of(self.task, labelled, self.vocabulary, self.length), answers

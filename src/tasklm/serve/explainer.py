@@ -9,6 +9,7 @@ from tasklm.errors import RunError
 from tasklm.evaluate.explaining import ExampleSide, Explanation, PassageSide
 from tasklm.recipe import Hardware
 from tasklm.recipe_files import load
+from tasklm.serve.inputs import example_of
 from tasklm.serve.predictor import Predictor
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example
@@ -53,15 +54,18 @@ class Explainer:
     def __init__(self, where: Path) -> None:
         self.run = run_of(where)
         recipe = load(self.run / "recipe.toml")
+        self.data = recipe.data
         model = model_of(self.run)
         train = training_examples(self.run, model.task)
         self.examples = ExampleSide(model.model, model.task, model.vocabulary, model.config["length"], model.machine, train)
         trained_on_text = recipe.train.rho1 != 0 and (self.run / "selected" / "selected.parquet").exists()
         self.passages = PassageSide(self.run, model.task, model.machine.device) if trained_on_text else None
 
-    def explain(self, text: str, top: int = 5) -> Explanation:
-        """Returns the prediction for a text with at most `top` examples, and passages, on each side."""
-        asked, (answer,) = self.examples.predicted([text])
+    def explain(self, given: str, top: int = 5) -> Explanation:
+        """Returns the prediction for a text, or a JSON object with the columns of train, with at most `top` texts on each side."""
+        example = example_of(given, self.examples.task, self.data)
+        text = example.text
+        asked, (answer,) = self.examples.predicted([example])
         (examples,) = self.examples.pushes([text], asked, top)
         passages = None if self.passages is None else self.passages.pushes(text, asked, top)
         task = self.examples.task

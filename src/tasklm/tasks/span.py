@@ -30,7 +30,7 @@ from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Metric, Tokeniser, Un
 from tasklm.tasks.columns import needs_columns
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.scoring import answer_metric
-from tasklm.tasks.squad import Gold, first_place, read_questions
+from tasklm.tasks.squad import MISSING, Gold, first_place, place_of, read_questions
 
 BEAM = 20  # starts that are looked at, and candidates that are kept of a window; as in ELECTRA's program for SQuAD
 LONGEST_QUESTION = 64  # tokens, as in BERT's program for SQuAD; half of a row where that is less
@@ -151,7 +151,7 @@ class Span:
                 context = example.texts[1]
                 tokens, found = tokeniser.spans(context)
                 spans = np.array(found, np.int32).reshape(-1, 2)
-            answer = _answer_tokens(example.label, spans) if example.label else None
+            answer = _answer_tokens(_gold(example.label, context), spans) if example.label else None
             second = len(question) + 2
             room = length - 1 - second
             for begin in window_starts(len(tokens), room, min(self.stride, room // 2)):
@@ -252,6 +252,11 @@ def window_starts(tokens: int, room: int, shared: int) -> list[int]:
     while starts[-1] + room < tokens:
         starts.append(starts[-1] + room - shared)
     return starts
+
+
+def _gold(label: Gold | str, context: str) -> Gold:
+    """Returns gold answers as they are, and a predicted one, a text, at the first place where it stands."""
+    return [(label, place_of(label, MISSING, context))] if isinstance(label, str) else label
 
 
 def _answer_tokens(gold: Gold, spans: Spans) -> tuple[int, int] | None:
