@@ -234,7 +234,7 @@ def _comparison(ours: Trained, name: str) -> Run:
         tokens={"vocabulary": len(ours.parts.vocabulary) if run.recipe.tokens.kind != "file" else None},
         model={"size": "tiny", "layers": shape.layers, "width": shape.width, "heads": shape.heads, "feedforward": shape.feedforward},
         train={"steps": done["steps"], "batch": done["batch"], "rho1": 0 if name == "task-only" else done["rho1"]},
-        finetune={"epochs": decided["epochs"]},
+        finetune={"epochs": run.recipe.finetune.epochs or decided["epochs"]},
         evaluate={"compare": [], "baselines": False, "ensemble": False},
         budget={"minutes": None, "flops": None},
     )

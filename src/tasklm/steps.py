@@ -203,7 +203,7 @@ def train_scoring_model(run: Run, parts: Ingredients, tokens: Tokenised, plan: P
 def finetune(run: Run, task: TaskData, parts: Ingredients, stage1: Path, stage1_key: str) -> list[Path]:
     """Returns the folders of the fine-tuning runs, one per seed."""
     recipe = run.recipe
-    epochs = read_json(stage1 / "plan.json")["epochs"]
+    epochs = recipe.finetune.epochs or read_json(stage1 / "plan.json")["epochs"]  # the plan may be of a run with another number
     settings = dataclasses.replace(recipe.finetune, seeds=1)  # another number of seeds redoes none of them
     group = Artefacts(run.artefacts.path("stage2"), run.machine.ranks)
     folders = []

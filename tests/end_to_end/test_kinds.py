@@ -260,6 +260,13 @@ def test_the_same_command_changes_nothing(done: Done) -> None:
     assert [name for name in before if before[name] != after[name]] == []
 
 
+def test_another_number_of_epochs_trains_stage_2_alone_again(done: Done) -> None:
+    stage1 = (done.folder / "stage1" / "model.safetensors").stat().st_mtime_ns
+    fit(load(None, {**done.settings, "finetune.epochs": "1"}), done.folder, Tracker(), until="finetune")
+    assert json.loads((done.folder / "stage2" / "seed-1" / "summary.json").read_text(encoding="utf-8"))["epochs"] == 1
+    assert (done.folder / "stage1" / "model.safetensors").stat().st_mtime_ns == stage1
+
+
 @pytest.mark.parametrize(("kind", "crf"), [("choice", False), ("span", False), ("parse", False), ("tag", True)])
 def test_batches_of_one_shape_have_the_loss_of_padded_ones(kind: str, crf: bool, tmp_path: Path, vocabulary: Vocabulary) -> None:
     (case,) = [case for case in CASES if case.kind == kind]
