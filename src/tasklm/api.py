@@ -29,11 +29,6 @@ from tasklm.tracking import Tracker
 CLASSES = "classify"  # the kind that is a classifier as scikit-learn knows them
 
 
-def _gold_answers(given: Any) -> list[tuple[str, int]]:
-    """Returns the right answers to a question, one text or several ("": none), as their kind has them; scores read the texts alone."""
-    return [(str(answer), 0) for answer in ([given] if isinstance(given, str) else given) if answer]
-
-
 def _row(text: Any, label: Any) -> dict[str, Any]:
     """Returns a row of training data: one text or a pair, and one label or several."""
     if isinstance(text, Mapping):
@@ -136,8 +131,7 @@ class TaskLM(ClassifierMixin, BaseEstimator):
         """
         task = self._trained().task
         if task.kind != CLASSES:
-            gold = [_gold_answers(label) for label in labels] if task.kind == "span" else list(labels)
-            return score(task.metric(metric or task.metrics[0]), gold, self.predict(inputs))
+            return score(task.metric(metric or task.metrics[0]), list(labels), self.predict(inputs))
         number = {label: i for i, label in enumerate(self.classes_.tolist())}
         strange = [label for label in labels if label not in number]
         if strange:

@@ -69,14 +69,16 @@ class SpanHead(nn.Module):
 
 @dataclass
 class GoldTexts:
-    """A metric of answer texts, for gold answers that also have places."""
+    """A metric of answer texts, for gold answers that may also have places: a text, several, or several with the places they begin at."""
 
     inner: Metric
     name: str
 
-    def statistics(self, gold: Sequence[Gold], predicted: Sequence[str]) -> Floats:
+    def statistics(self, gold: Sequence[Gold | Sequence[str] | str], predicted: Sequence[str]) -> Floats:
         """Returns what each example adds to the sums."""
-        return self.inner.statistics([[text for text, _ in answers] for answers in gold], predicted)
+        listed = [[answers] if isinstance(answers, str) else answers for answers in gold]
+        texts = [[answer if isinstance(answer, str) else answer[0] for answer in answers] for answers in listed]
+        return self.inner.statistics(texts, predicted)
 
     def value(self, sums: Floats) -> Floats:
         """Returns the score for sums of statistics."""
