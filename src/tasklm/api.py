@@ -26,8 +26,6 @@ from tasklm.serve.predictor import Predictor
 from tasklm.tasks.base import Answer, score
 from tasklm.tracking import Tracker
 
-CLASSES = "classify"  # the kind that is a classifier as scikit-learn knows them
-
 
 def _row(text: Any, label: Any) -> dict[str, Any]:
     """Returns a row of training data: one text or a pair, and one label or several."""
@@ -103,7 +101,7 @@ class TaskLM(ClassifierMixin, BaseEstimator):
         of an answer ("": none), or (head, relation) of each word.
         """
         predictor = self._trained()
-        if predictor.task.kind == CLASSES:
+        if predictor.task.classifies:
             return np.asarray(self.classes_[self.predict_proba(inputs).argmax(axis=1)])
         labels = [predictor.task.label_of(answer) for answer in predictor.answers(list(inputs))]
         return [list(label) if isinstance(label, tuple) else label for label in labels]
@@ -117,7 +115,7 @@ class TaskLM(ClassifierMixin, BaseEstimator):
     def predict_proba(self, inputs: Iterable[Input]) -> np.ndarray:
         """Returns the probability of each class (columns in the order of `classes_`) for each input."""
         predictor = self._trained()
-        if predictor.task.kind != CLASSES:
+        if not predictor.task.classifies:
             problem = f"predict_proba is for classes, and this model is of kind {predictor.task.kind}"
             raise RunError(f"{problem}. Call predict for labels, or answers for all that it says about an input.")
         answers = predictor.answers(list(inputs))
@@ -130,7 +128,7 @@ class TaskLM(ClassifierMixin, BaseEstimator):
         Labels are in the form that `predict` gives; a question may have several right answers, as a list.
         """
         task = self._trained().task
-        if task.kind != CLASSES:
+        if not task.classifies:
             return score(task.metric(metric or task.metrics[0]), list(labels), self.predict(inputs))
         number = {label: i for i, label in enumerate(self.classes_.tolist())}
         strange = [label for label in labels if label not in number]

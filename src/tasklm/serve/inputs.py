@@ -17,7 +17,6 @@ from tasklm.recipe import Data
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example
 
-PAIRS = ("classify", "regress", "multilabel", "span")  # kinds that two texts can be asked of; span: question and context
 Input = str | Sequence[str] | Mapping[str, Any] | Example  # a text, a pair of texts, a row, or an example
 
 
@@ -51,7 +50,7 @@ def example_from(given: Input, task: Task, data: Data) -> Example:
         return _of_row(given, task, data)
     if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
         return task.asked(str(given))
-    if task.kind not in PAIRS:
+    if not task.pairs:
         raise DataError(f"a pair of texts asks nothing of kind {task.kind}", remedy="Give a text, or a row with the columns of train.")
     if len(given) != 2:
         raise DataError(f"a pair has two texts, not {len(given)}", remedy="Give pairs such as (one, other), or single texts.")

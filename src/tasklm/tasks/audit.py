@@ -79,7 +79,9 @@ def _long(splits: Splits) -> Finding:
     longest = sorted(found, key=lambda example: -len(example.text))
     return _warning(
         "long texts",
-        (f"texts of more than {LONG_WORDS} words: {told}. Only tokens.length tokens of each are read: raise it, or cut them."),
+        (
+            f"texts of more than {LONG_WORDS} words: {told}. A row has tokens.length tokens: what is longer is cut, or read in parts where the kind of task can do so."
+        ),
         (_show(example, f" ({count_words(example.text):,} words)") for example in longest),
     )
 

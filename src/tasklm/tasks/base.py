@@ -74,6 +74,8 @@ class Task(Protocol):
     """One data set's task: what its kind and its training examples say."""
 
     kind: ClassVar[str]
+    classifies: bool  # whether a label is one class, and an answer has the probabilities of all
+    pairs: bool  # whether two texts by themselves ask something
     metrics: tuple[str, ...]  # names; the first is the default
     packs: bool  # whether examples may share a row: heads that look at each place by itself
     labels: list[str]  # names of classes; empty where the kind has none

@@ -36,6 +36,7 @@ class Choice:
     """
 
     kind: ClassVar[str] = "choice"
+    classifies, pairs = False, False
     metrics: tuple[str, ...] = ("accuracy",)
     packs: bool = False
 

@@ -34,6 +34,7 @@ class Multilabel:
     """Sets of labels; the label of an example is the sorted tuple of its names."""
 
     kind: ClassVar[str] = "multilabel"
+    classifies, pairs = False, True
     metrics: tuple[str, ...] = ("micro_f1", "macro_f1", "accuracy")
     packs: bool = True
 

@@ -51,6 +51,7 @@ class Parse:
     """
 
     kind: ClassVar[str] = "parse"
+    classifies, pairs = False, False
     metrics: tuple[str, ...] = ("las", "uas")
     packs: bool = False
     together = 1

@@ -28,6 +28,7 @@ class Regress:
     """A score between the smallest and the largest label of train."""
 
     kind: ClassVar[str] = "regress"
+    classifies, pairs = False, True
     metrics: tuple[str, ...] = ("spearman", "pearson")
     packs: bool = True
 

@@ -90,6 +90,7 @@ class Span:
     """Extractive question answering. Gold labels are lists of (answer, where it begins), predicted ones texts; "": no answer."""
 
     kind: ClassVar[str] = "span"
+    classifies, pairs = False, True
     metrics: tuple[str, ...] = ("answer_f1", "exact_match")
     packs: bool = False
 
