@@ -80,7 +80,8 @@ def _long(splits: Splits) -> Finding:
     return _warning(
         "long texts",
         (
-            f"texts of more than {LONG_WORDS} words: {told}. A row has tokens.length tokens: what is longer is cut, or read in parts where the kind of task can do so."
+            f"texts of more than {LONG_WORDS} words: {told}. A row has tokens.length tokens: what is longer is cut, or read in parts "
+            "where the kind of task can do so."
         ),
         (_show(example, f" ({count_words(example.text):,} words)") for example in longest),
     )
