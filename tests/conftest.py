@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from tasklm.errors import RecipeError
+from tasklm.pipeline import fit
 from tasklm.recipe import Tokens
+from tasklm.recipe_files import load
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary
+from tasklm.tracking import Tracker
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # workers share the cores: threads that wait for one another's turn would spin
@@ -43,3 +49,23 @@ def labelled(count: int, seed: int) -> list[dict[str, object]]:
 def vocabulary() -> Vocabulary:
     """A small WordPiece vocabulary of the little language."""
     return train_vocabulary([sentences(500)], Tokens(), 300)
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Imports modules of the benchmarks by name."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parent.parent / "benchmarks"))
+    return importlib.import_module
+
+
+@pytest.fixture
+def run_verb_here(module: Any) -> Any:
+    """What stands in for the processes of benchmarks that compare whole runs: the verb, in this process."""
+
+    def run_verb(verb: str, folder: Path, threads: int | None, deadline: Any) -> None:
+        try:
+            fit(load(folder / "recipe.toml"), folder, Tracker(None), until=verb)
+        except RecipeError as error:
+            raise module("objective_runs.running").Failed(str(error)) from None
+
+    return run_verb

@@ -19,7 +19,7 @@ from tasklm.errors import RecipeError
 from tasklm.objectives.base import Corrupted
 from tasklm.objectives.mlm import MaskedLanguageModel
 from tasklm.recipe import Train
-from tasklm.tasks.heads import FirstTokenHead
+from tasklm.tasks.heads import TokenHead
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
 
@@ -145,7 +145,7 @@ def test_exact_flops_of_the_other_heads() -> None:
     config = library().ElectraConfig(hidden_size=64, num_hidden_layers=1)
     judge = library().models.electra.modeling_electra.ElectraDiscriminatorPredictions(config)
     assert counted(lambda: judge(torch.zeros(2, 5, 64))) == 10 * cost.forward_per_judgement()
-    head = FirstTokenHead(64, 6, 0.0)
+    head = TokenHead(64, 6, 0.0)
     assert counted(lambda: head(torch.zeros(3, 64))) == 3 * cost.forward_per_answer(6)
     whole = cost.training(30, 4, 10, judged=30, answers=3, outputs=6)
     assert whole == cost.training(30, 4, 10) + 3 * (30 * cost.forward_per_judgement() + 3 * cost.forward_per_answer(6))

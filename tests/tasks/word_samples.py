@@ -17,9 +17,6 @@ class Letters:
         pairs = [[text[i : i + 2] for i in range(0, len(text), 2)] if text.isalnum() else [] for text in texts]
         return [[10 + sum(map(ord, pair)) for pair in text] for text in pairs]
 
-    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        raise NotImplementedError
-
 
 def jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

@@ -19,6 +19,7 @@ from tasklm.errors import DataError
 from tasklm.registry import nearest
 
 LONGEST_LINE = 64 << 20  # characters; one line is held in memory, so there must be a limit
+CHECK_THE_PATH = "Check the path. Paths in a recipe are relative to the recipe's folder, others to the folder you are in."
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 COMPRESSED = (".gz", ".zst")
 
@@ -98,8 +99,7 @@ def _open_binary(path: Path) -> io.FileIO:
     try:
         return path.open("rb", buffering=0)
     except FileNotFoundError:
-        remedy = "Check the path. Paths in a recipe are relative to the recipe's folder, others to the folder you are in."
-        raise DataError("there is no such file", file=path, remedy=remedy) from None
+        raise DataError("there is no such file", file=path, remedy=CHECK_THE_PATH) from None
     except IsADirectoryError:
         raise DataError("this is a folder, not a file", file=path, remedy="Name a file in it.") from None
     except OSError as error:

@@ -34,12 +34,10 @@ def examples_of(what: str, task: Task, data: Data, stdin: TextIO) -> Iterator[Ex
         yield from TASKS.get(task.kind).read(Path(what), data, labelled=False)[0]
 
 
-def example_of(given: str | Mapping[str, Any], task: Task, data: Data) -> Example:
-    """Returns the example that a text, or a row with the columns of the training data (also as a JSON object), asks about."""
-    row = given if isinstance(given, Mapping) else _json_object(given)
-    if row is None:
-        return task.asked(str(given))
-    return _of_row(row, task, data)
+def example_of(text: str, task: Task, data: Data) -> Example:
+    """Returns the example that a text asks about; one that is a JSON object is a row with the columns of the training data."""
+    row = _json_object(text)
+    return task.asked(text) if row is None else _of_row(row, task, data)
 
 
 def example_from(given: Input, task: Task, data: Data) -> Example:

@@ -21,7 +21,7 @@ from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Label, Metric, Tokeni
 from tasklm.tasks.choice_files import read_choices
 from tasklm.tasks.columns import needs_columns
 from tasklm.tasks.examples import Example, Finding, Splits
-from tasklm.tasks.heads import FirstTokenHead
+from tasklm.tasks.heads import TokenHead
 from tasklm.tasks.scoring import option_metric
 from tasklm.tasks.texts import cut, joined
 
@@ -111,7 +111,7 @@ class Choice:
 
     def head(self, width: int, dropout: float) -> nn.Module:
         """Returns a fresh head with one output: the score of an option."""
-        return FirstTokenHead(width, 1, dropout)
+        return TokenHead(width, 1, dropout)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Returns the cross-entropy over the options of each example, summed over examples."""

@@ -17,10 +17,10 @@ from tasklm.tasks.columns import column_names, named_columns
 from tasklm.tasks.examples import Example
 from tasklm.tasks.folders import table_rows
 
-ARTICLES = ("article", "context", "passage")
+ARTICLES = ("article", "context", "passage", "ctx", "text")
 QUESTIONS = ("question",)
 OPTIONS = ("options", "choices", "endings")
-ANSWERS = ("answer", "label")
+ANSWERS = ("answer", "label", "labels", "gold", "answerkey", "correct", "answer_index")
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 

@@ -16,7 +16,7 @@ from tasklm.errors import DataError
 from tasklm.recipe import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.examples import Example, Finding, Splits
-from tasklm.tasks.heads import FirstTokenHead
+from tasklm.tasks.heads import TokenHead
 from tasklm.tasks.linear import majority, tfidf_linear
 from tasklm.tasks.scoring import class_metric
 from tasklm.tasks.text_files import read_folder
@@ -94,7 +94,7 @@ class Classify:
         return np.array([self._number[example.label]], np.int64)
 
     def head(self, width: int, dropout: float) -> nn.Module:
-        return FirstTokenHead(width, len(self.labels), dropout)
+        return TokenHead(width, len(self.labels), dropout)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return functional.cross_entropy(outputs.float().flatten(0, -2), targets.flatten(), reduction="sum", ignore_index=NONE)

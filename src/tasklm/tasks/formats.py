@@ -13,27 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.corpus.sources import PLAIN
-from tasklm.corpus.tables import TABLES, Row, kind_of, open_text, read_lines
+from tasklm.corpus.tables import CHECK_THE_PATH, TABLES, Row, kind_of, open_text, read_lines
 from tasklm.errors import DataError
+from tasklm.tasks.choice_files import ANSWERS, ARTICLES, OPTIONS, QUESTIONS
+from tasklm.tasks.columns import PEEK
 from tasklm.tasks.folders import COLUMNS, split_files, table_rows
 from tasklm.tasks.squad import ANSWER_NAMES, CONTEXT_NAMES, QUESTION_NAMES, answers_of, is_squad
-from tasklm.tasks.texts import PAIR_NAMES
+from tasklm.tasks.texts import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
+from tasklm.tasks.word_rows import HEAD_NAMES, RELATION_NAMES, TAG_NAMES, WORD_NAMES
 
-PEEK = 1000  # rows, or lines, that are looked at
 NOT_WHOLE = 0.02  # share of labels with a fraction from which on they are numbers to predict, not names of classes
 FEWEST_TEXTS = 20  # rows from which on it can be told that labels are texts
-TOKEN_NAMES = ("tokens", "words")
-HEAD_NAMES = ("heads", "head")
-RELATION_NAMES = ("deprels", "deprel", "relations", "rels")
-TAG_NAMES = ("tags", "ner_tags", "labels", "label", "ner", "upos", "pos_tags", "pos", "xpos", "chunk_tags", "chunks")
-OPTION_NAMES = ("options", "choices", "endings")
-CHOICE_LABELS = ("answer", "label", "labels", "gold", "answerkey", "correct", "answer_index")
-CHOICE_TEXTS = (("article", "question"), ("passage", "question"), ("context", "question"), ("question",), ("ctx",), ("context",), ("text",))
-LABEL_NAMES = (
-    "label", "labels", "gold_label", "class", "category", "target", "y", "gold", "is_duplicate", "quality", "score", "similarity",
-    "sentiment", "topic", "intent", "answer",
-)  # fmt: skip
-TEXT_NAMES = ("text", "sentence", "content", "document", "passage", "body", "review", "utterance", "tweet", "comment")
 _RACE = {"article", "questions", "options", "answers"}
 _HEAD = 1 << 20  # characters of a file in which RACE's layout is looked for
 
@@ -51,7 +41,7 @@ class Recognised:
 def recognise(path: Path) -> Recognised:
     """Returns what kind of task a file or folder holds; a DataError names the file and the remedy where none fits."""
     if not path.exists():
-        raise DataError("there is no such file or folder", file=path, remedy="Check the path; paths are relative to the folder you are in.")
+        raise DataError("there is no such file or folder", file=path, remedy=CHECK_THE_PATH)
     if path.is_dir():
         return _folder(path)
     kind = kind_of(path)
@@ -134,7 +124,7 @@ def _lists(rows: Sequence[Row], column: str) -> bool:
 
 
 def _by_words(rows: Sequence[Row], names: Mapping[str, str]) -> Recognised | None:
-    tokens = _first(TOKEN_NAMES, names)
+    tokens = _first(WORD_NAMES, names)
     if not tokens or not _lists(rows, tokens):
         return None
     heads, relations = _first(HEAD_NAMES, names), _first(RELATION_NAMES, names)
@@ -148,8 +138,8 @@ def _by_words(rows: Sequence[Row], names: Mapping[str, str]) -> Recognised | Non
 
 
 def _choice(rows: Sequence[Row], names: Mapping[str, str]) -> Recognised | None:
-    options, label = _first(OPTION_NAMES, names), _first(CHOICE_LABELS, names)
-    texts = next(([names[name] for name in known] for known in CHOICE_TEXTS if all(name in names for name in known)), [])
+    options, label = _first(OPTIONS, names), _first(ANSWERS, names)
+    texts = [name for known in (ARTICLES, QUESTIONS) if (name := _first(known, names))]
     # AI2's data sets have {"text": […], "label": […]} in a row's cell of choices
     if not (options and label and texts) or not all(isinstance(row.values.get(options), list | dict) for row in rows):
         return None

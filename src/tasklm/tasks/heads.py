@@ -1,4 +1,4 @@
-"""The head of kinds that read one token of a row."""
+"""The head of kinds whose answers follow from single tokens."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-class FirstTokenHead(nn.Module):
-    """Reads single tokens, mostly the first of a row: Linear, GELU, Linear (TLM section 3)."""
+class TokenHead(nn.Module):
+    """Reads each place by itself, mostly the first token of a row: Linear, GELU, Linear (TLM section 3)."""
 
     def __init__(self, width: int, outputs: int, dropout: float) -> None:
         super().__init__()

@@ -38,7 +38,6 @@ class LinearBaseline:
     c: float | None
     class_weight: str | None
     dev_score: float | None
-    parameters: int
 
 
 def majority(train: Sequence[Example], texts: Sequence[Any]) -> list[Any]:
@@ -56,14 +55,13 @@ def tfidf_linear(train: Sequence[Example], dev: Sequence[Example], test: Sequenc
     Where there is nothing to learn from (one class, or no text with a word or two letters) it is the majority
     baseline. Without dev examples C is 1 and classes weigh as they occur.
     """
-    usual = LinearBaseline(majority(train, dev), majority(train, test), None, None, None, 0)
+    usual = LinearBaseline(majority(train, dev), majority(train, test), None, None, None)
     labels = sorted({example.label for example in (*train, *dev)}, key=str)
     number = {label: position for position, label in enumerate(labels)}
     train_classes = np.array([number[example.label] for example in train])
     found = features(train, dev, test)
     if found is None or len(set(train_classes.tolist())) < 2:
         return usual
-    columns = found[0].shape[1]
     of_train, of_dev, of_test = _without_multiples(*found)
     grid = _grid(train_classes) if len(dev) else [(None, 1.0)]
     present = np.unique(train_classes)
@@ -75,9 +73,8 @@ def tfidf_linear(train: Sequence[Example], dev: Sequence[Example], test: Sequenc
     scores = [score(metric, gold, names[: len(dev)]) for names in predicted] if len(dev) else []
     best = scores.index(max(scores)) if scores else 0
     class_weight, c = grid[best]
-    estimators = len(present) if len(present) > 2 else 1  # two classes need one
     reached = scores[best] if scores else None
-    return LinearBaseline(predicted[best][: len(dev)], predicted[best][len(dev) :], c, class_weight, reached, estimators * (columns + 1))
+    return LinearBaseline(predicted[best][: len(dev)], predicted[best][len(dev) :], c, class_weight, reached)
 
 
 def _grid(train_classes: Any) -> list[tuple[str | None, float]]:

@@ -19,7 +19,7 @@ from tasklm.errors import DataError
 from tasklm.recipe import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.examples import Example, Finding, Splits
-from tasklm.tasks.heads import FirstTokenHead
+from tasklm.tasks.heads import TokenHead
 from tasklm.tasks.scoring import label_set_metric
 from tasklm.tasks.texts import LABEL_NAMES, encode_examples, label_name, read_text_examples
 from tasklm.tasks.tfidf import features
@@ -128,7 +128,7 @@ class Multilabel:
 
     def head(self, width: int, dropout: float) -> nn.Module:
         """Returns a fresh head with one output per label."""
-        return FirstTokenHead(width, len(self.labels), dropout)
+        return TokenHead(width, len(self.labels), dropout)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Returns the negative log-likelihood of the label sets, the labels taken as independent, summed over examples."""

@@ -22,6 +22,8 @@ from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.scoring import tree_metric
 from tasklm.tasks.trees import best_tree, tree_faults
 from tasklm.tasks.word_rows import (
+    HEAD_NAMES,
+    RELATION_NAMES,
     SHOWN,
     are_characters,
     filled,
@@ -34,9 +36,6 @@ from tasklm.tasks.word_rows import (
     word_example,
     words_of,
 )
-
-HEAD_NAMES = ("heads", "head")
-RELATION_NAMES = ("deprels", "deprel", "relations", "rels")
 
 Arc = tuple[int, str]  # number of the head (0: root), relation
 Key = TypeVar("Key", bound=Hashable)

@@ -14,7 +14,7 @@ from tasklm.errors import DataError
 from tasklm.recipe import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.examples import Example, Finding, Splits
-from tasklm.tasks.heads import FirstTokenHead
+from tasklm.tasks.heads import TokenHead
 from tasklm.tasks.scoring import number_metric
 from tasklm.tasks.texts import LABEL_NAMES, encode_examples, read_text_examples
 from tasklm.tasks.tfidf import features
@@ -96,7 +96,7 @@ class Regress:
 
     def head(self, width: int, dropout: float) -> nn.Module:
         """Returns a fresh head with one output."""
-        return FirstTokenHead(width, 1, dropout)
+        return TokenHead(width, 1, dropout)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Returns the squared errors of the scaled scores, summed over examples."""

@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from tasklm.corpus.words import words
 from tasklm.errors import RecipeError
@@ -29,6 +28,7 @@ from tasklm.tasks.answer_search import RANK, Kept, best_answers, best_threshold
 from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Metric, Tokeniser, Unit
 from tasklm.tasks.columns import needs_columns
 from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.heads import TokenHead
 from tasklm.tasks.scoring import answer_metric
 from tasklm.tasks.squad import MISSING, Gold, first_place, place_of, read_questions
 
@@ -47,24 +47,6 @@ class Window(Unit):
     """A unit that knows which characters of the text its places stand for; those of [CLS] are none."""
 
     spans: Spans = field(default_factory=lambda: np.zeros((0, 2), np.int32))
-
-
-class SpanHead(nn.Module):
-    """Reads each place by itself: Linear, GELU, Linear."""
-
-    def __init__(self, width: int, dropout: float) -> None:
-        super().__init__()
-        self.dropout = nn.Dropout(dropout)
-        self.dense = nn.Linear(width, width)
-        self.out = nn.Linear(width, 2 + 2 * RANK)
-        for linear in (self.dense, self.out):
-            nn.init.normal_(linear.weight, std=0.02)
-            nn.init.zeros_(linear.bias)
-
-    def forward(self, states: Tensor) -> Tensor:
-        """Returns (rows, places, 2 + 2 · RANK): start score, end bias, start-side and end-side vectors."""
-        outputs: Tensor = self.out(self.dropout(functional.gelu(self.dense(self.dropout(states)))))
-        return outputs
 
 
 @dataclass
@@ -167,8 +149,8 @@ class Span:
         return units
 
     def head(self, width: int, dropout: float) -> nn.Module:
-        """Returns a fresh head."""
-        return SpanHead(width, dropout)
+        """Returns a fresh head; it gives for each place a start score, an end bias, and vectors of RANK numbers for start and end."""
+        return TokenHead(width, 2 + 2 * RANK, dropout)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Returns the sum over rows of the cross-entropies of the gold start, and of the gold end given the gold start."""

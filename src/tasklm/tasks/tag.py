@@ -23,6 +23,7 @@ from tasklm.tasks.scoring import tag_metric
 from tasklm.tasks.tag_schemes import PLAIN, faults, scheme_of, spans
 from tasklm.tasks.word_rows import (
     SHOWN,
+    TAG_NAMES,
     are_characters,
     filled,
     left_out,
@@ -36,7 +37,6 @@ from tasklm.tasks.word_rows import (
     words_of,
 )
 
-TAG_NAMES = ("tags", "ner_tags", "pos_tags", "chunk_tags", "upos", "labels")
 FEW = 5  # words with a tag
 SUFFIX = 3
 

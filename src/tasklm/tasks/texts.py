@@ -22,7 +22,10 @@ from tasklm.tasks.columns import PEEK
 from tasklm.tasks.examples import Example
 from tasklm.tasks.folders import table_rows
 
-LABEL_NAMES = ("label", "labels", "class", "category", "target", "y", "gold_label", "gold", "sentiment", "topic", "intent")
+LABEL_NAMES = (
+    "label", "labels", "gold_label", "class", "category", "target", "y", "gold", "is_duplicate", "quality", "score", "similarity",
+    "sentiment", "topic", "intent", "answer",
+)  # fmt: skip
 TEXT_NAMES = ("text", "sentence", "content", "document", "passage", "body", "review", "utterance", "tweet", "comment")
 PAIR_NAMES = (
     ("text_a", "text_b"), ("text1", "text2"), ("sentence1", "sentence2"), ("question1", "question2"), ("premise", "hypothesis"),

@@ -20,6 +20,9 @@ from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.folders import table_rows
 
 WORD_NAMES = ("tokens", "words")
+TAG_NAMES = ("tags", "ner_tags", "labels", "label", "ner", "upos", "pos_tags", "pos", "xpos", "chunk_tags", "chunks")
+HEAD_NAMES = ("heads", "head")
+RELATION_NAMES = ("deprels", "deprel", "relations", "rels")
 TEXT_NAMES = (*WORD_NAMES, "text", "sentence", "content")
 LONG_WORDS = 100  # words of a sentence that are about as many as the tokens of a row
 SINGLE = 0.9  # share of words of one character from which on the words of a data set are taken to be characters
