@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import os
 import platform
 import sys
 from collections.abc import Callable
@@ -25,9 +24,9 @@ import torch
 from arguments import some_of
 from objective_runs import folders
 from objective_runs.folders import Case, Text
+from objective_runs.options import add_run_options, checked_run_options
 from objective_runs.report import markdown, merged, read_results, scored
 from objective_runs.running import Deadline, Failed, each_at_once, run_verb
-from tasklm.encoders.base import ENCODERS
 from tasklm.errors import RunError, TaskLMError
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.runs import write_json, write_text
@@ -69,34 +68,17 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True, help="folder for runs and results, which are kept there")
     parser.add_argument("--task", type=_case, action="append", required=True, help="NAME=FOLDER:METRIC; may be repeated")
-    parser.add_argument("--corpus", nargs="+", required=True, help="files, folders or globs of raw text")
-    parser.add_argument("--flops", type=float, required=True, help="training FLOPs of stage 1, for every objective")
     known = OBJECTIVES.names()
     parser.add_argument("--objectives", type=some_of(known), default=known, help=f"from {','.join(known)}; default: all")
-    parser.add_argument("--encoder", choices=("auto", *ENCODERS.names()), default="auto", help="default: the automatic choice")
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--seeds", type=int, default=3, help="fine-tuning runs of every objective")
-    parser.add_argument(
-        "--set", type=_setting, action="append", default=[], help="a key of the recipe, for all: train.rho1=7; may be repeated"
-    )
-    parser.add_argument("--workers", type=int, default=1, help="runs at once; with more than one, seconds are no fair comparison")
-    parser.add_argument("--threads", type=int, help="CPU threads of a run; default: the cores shared among the workers")
-    parser.add_argument(
-        "--limit", type=float, help="seconds after which no run is started and those under way are stopped, to be continued"
-    )
     parser.add_argument("--merge", type=Path, nargs="*", help="objectives.json files: what they hold is not done again; default: the docs'")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks/objectives.md and .json")
+    add_run_options(parser, "objective")
     options = parser.parse_args()
-    options.threads = options.threads or max(1, len(os.sched_getaffinity(0)) // max(1, options.workers))
-    if min(options.workers, options.threads, options.seeds) < 1:
-        raise RunError("--workers, --threads and --seeds are 1 at least")
+    checked_run_options(options)
     if len({case.name for case in options.task}) < len(options.task):
         raise RunError("two tasks have one name. Give each its own with --task.")
     options.objectives = list(dict.fromkeys(options.objectives))
     options.merge = [_PAGES / "objectives.json"] if options.merge == [] else options.merge or []
-    options.work = options.work.resolve()
-    options.work.mkdir(parents=True, exist_ok=True)
     return options
 
 
@@ -106,13 +88,6 @@ def _case(text: str) -> Case:
     if not equals or not name or "/" in name or not folder or metric not in Classify.metrics:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FOLDER:METRIC with a metric from {', '.join(Classify.metrics)}")
     return Case(name, Path(folder), metric)
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not SECTION.KEY=VALUE")
-    return name, value
 
 
 def _text(case: Case, options: argparse.Namespace, deadline: Deadline) -> Text:

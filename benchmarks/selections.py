@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import os
 import platform
 import sys
 from collections.abc import Callable
@@ -27,12 +26,12 @@ from typing import Any
 import torch
 
 from objective_runs.folders import settings_of
+from objective_runs.options import add_run_options, checked_run_options
 from objective_runs.running import Deadline, Failed, each_at_once, run_verb
 from selection_runs import folders
 from selection_runs.folders import Shared
 from selection_runs.report import markdown, merged, read_results, same, svg
 from selection_runs.settings import INFLUENCE, USUAL, Setting, settings_for
-from tasklm.encoders.base import ENCODERS
 from tasklm.errors import RunError, TaskLMError
 from tasklm.recipe import Recipe
 from tasklm.runs import write_json, write_text
@@ -85,41 +84,19 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--test", type=Path, help="labelled test file; without it there are dev scores alone")
     parser.add_argument("--name", help="of the task, on the page; default: the training file's folder")
     parser.add_argument("--metric", choices=Classify.metrics, default="macro_f1")
-    parser.add_argument("--corpus", nargs="+", required=True, help="files, folders or globs of raw text")
     parser.add_argument("--passages", type=int, required=True, help="candidates that BM25 finds")
     parser.add_argument("--share", type=float, default=0.2, help="of the candidates that every row keeps, where it is not varied")
-    parser.add_argument("--flops", type=float, required=True, help="training FLOPs of stage 1, for every row")
-    parser.add_argument("--encoder", choices=("auto", *ENCODERS.names()), default="auto", help="default: the automatic choice")
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--seeds", type=int, default=3, help="fine-tuning runs of every stage 1")
     parser.add_argument("--stage1-seeds", type=int, default=1, help="times that every row is repeated from the selection on")
-    parser.add_argument(
-        "--set", type=_setting, action="append", default=[], help="a key of the recipe, for all: train.rho1=7; may be repeated"
-    )
-    parser.add_argument("--workers", type=int, default=1, help="runs at once; with more than one, seconds are no fair comparison")
-    parser.add_argument("--threads", type=int, help="CPU threads of a run; default: the cores shared among the workers")
-    parser.add_argument(
-        "--limit", type=float, help="seconds after which no run is started and those under way are stopped, to be continued"
-    )
     parser.add_argument("--merge", type=Path, nargs="*", default=[], help="JSON files of earlier results: what they hold is not done again")
     parser.add_argument("--write", action="store_true", help="write page, chart and JSON to docs/benchmarks too")
+    add_run_options(parser, "row")
     options = parser.parse_args()
-    options.threads = options.threads or max(1, len(os.sched_getaffinity(0)) // max(1, options.workers))
-    if min(options.workers, options.threads, options.seeds, options.stage1_seeds) < 1:
-        raise RunError("--workers, --threads, --seeds and --stage1-seeds are 1 at least")
+    checked_run_options(options)
+    if options.stage1_seeds < 1:
+        raise RunError("--stage1-seeds is 1 at least")
     options.values = options.values.split(",") if options.values else list(USUAL[options.vary])
     options.name = options.name or options.train.resolve().parent.name
-    options.work = options.work.resolve()
-    options.work.mkdir(parents=True, exist_ok=True)
     return options
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not SECTION.KEY=VALUE")
-    return name, value
 
 
 def _recipe(options: argparse.Namespace) -> Recipe:

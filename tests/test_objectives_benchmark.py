@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import json
 import re
 import sys
@@ -14,9 +13,6 @@ from typing import Any
 import pytest
 
 from tasklm.errors import RecipeError, RunError
-from tasklm.pipeline import fit
-from tasklm.recipe_files import load
-from tasklm.tracking import Tracker
 from tests.conftest import labelled, sentences, write_jsonl
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
@@ -26,23 +22,11 @@ Main = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module
-
-
-@pytest.fixture
-def main(module: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Main:
+def main(module: Any, run_verb_here: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Main:
     """Returns the command on a made task, with its runs in this process; it returns the task's record."""
     program = module("objectives")
 
-    def in_this_process(verb: str, folder: Path, threads: int | None, deadline: Any) -> None:
-        try:
-            fit(load(folder / "recipe.toml"), folder, Tracker(None), until=verb)
-        except RecipeError as error:
-            raise module("objective_runs.running").Failed(str(error)) from None
-
-    monkeypatch.setattr(program, "run_verb", in_this_process)
+    monkeypatch.setattr(program, "run_verb", run_verb_here)
     (tmp_path / "task").mkdir()
     for seed, (split, count) in enumerate({"train": 60, "dev": 20, "test": 20}.items()):
         with gzip.open(tmp_path / "task" / f"{split}.jsonl.gz", "wt", encoding="utf-8") as file:

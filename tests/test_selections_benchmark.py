@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import sys
@@ -16,9 +15,7 @@ import pytest
 
 from tasklm import selecting, steps
 from tasklm.errors import RecipeError, RunError
-from tasklm.pipeline import fit
 from tasklm.recipe_files import load
-from tasklm.tracking import Tracker
 from tests.conftest import labelled, sentences, write_jsonl
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
@@ -28,12 +25,6 @@ SETTINGS = [
     "evaluate.bootstrap=100", "select.influence_steps=3",
 ]  # fmt: skip
 Main = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module
 
 
 @pytest.fixture
@@ -63,17 +54,11 @@ def work_done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def main(module: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Main:
+def main(module: Any, run_verb_here: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Main:
     """Returns the command on a made task, with its runs in this process; it returns the record."""
     program = module("selections")
 
-    def in_this_process(verb: str, folder: Path, threads: int | None, deadline: Any) -> None:
-        try:
-            fit(load(folder / "recipe.toml"), folder, Tracker(None), until=verb)
-        except RecipeError as error:
-            raise module("objective_runs.running").Failed(str(error)) from None
-
-    monkeypatch.setattr(program, "run_verb", in_this_process)
+    monkeypatch.setattr(program, "run_verb", run_verb_here)
     words = []
     for seed, (split, count) in enumerate({"train": 60, "dev": 20, "test": 20}.items()):
         words += [f"--{split}", str(write_jsonl(tmp_path / f"{split}.jsonl", labelled(count, seed)))]

@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from tasklm.costs import EncoderCost
+from tasklm.encoders.base import Shape
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.gradients import Numbers, Watch
+from tasklm.train.gradients import Numbers, Watch, chosen_layers
 from tasklm.train.influence_costs import GradientCost, scoring_flops
-from tasklm.train.model import cost_of
+from tasklm.train.model import cost_of, new_encoder
 from tests.encoders.samples import KINDS
 from tests.train.test_gradients import examples_of, joint, scorer, texts_of
 
@@ -99,3 +101,20 @@ def test_more_layers_cost_more_and_a_projection_less(vocabulary: Vocabulary) -> 
         made = GradientCost(encoder, chosen, Numbers(Watch(chosen).parts, 0, 0), cost)
         found.append(made.passes(4, 16, 2, 0.0))
     assert np.all(np.diff(found) > 0)
+
+
+def test_the_shares_on_the_page_are_those_of_bert_base() -> None:
+    shape = Shape(layers=12, width=768, heads=12, feedforward=3072, vocabulary=30_522, positions=512)
+    with torch.device("meta"):
+        encoder = new_encoder("bert", shape)
+    cost = cost_of("bert", shape)
+    epoch = cost.training(128, 19, 128, wanted=19)  # a row of 128 tokens, of which 15 % are predicted
+
+    def share(layers: str, projection: int, batches: int) -> float:
+        chosen = chosen_layers(encoder, layers)
+        made = GradientCost(encoder, chosen, Numbers(Watch(chosen).parts, projection, 0), cost)
+        return (made.passes(1, 128, 19, cost.forward_per_target()) + made.gradients(1, 128, 19, others=batches)) / epoch
+
+    assert 1 / 3 < share("last", 64, 500) < share("last", 0, 500) < 1 / 2
+    assert 1 / 3 < share("last", 0, 16) < share("last", 0, 500)
+    assert share("all", 64, 500) == pytest.approx(0.7, abs=0.05)
