@@ -1,0 +1,98 @@
+"""Whether probabilities can be believed: reliability, calibration error, and one temperature that mends them.
+
+Guo, Pleiss, Sun and Weinberger, "On Calibration of Modern Neural Networks" (arXiv 1706.04599): reliability diagrams and the expected
+calibration error (section 2), temperature scaling (section 4.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasklm.tasks.base import Answer
+
+Floats = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+
+BINS = 10  # of equal width, over the probability of the likeliest class
+COLDEST, HOTTEST = 0.01, 100.0  # temperatures: where dev holds no mistake the best is 0, where the model knows nothing it is infinite
+SMALLEST = float(np.finfo(np.float32).tiny)  # probabilities that are written as 0 were below this
+ENOUGH = 1e-12  # relative width of the interval around the best 1/T at which the search ends
+
+
+def calibration(labels: Sequence[str], gold: Mapping[str, Sequence[str]], answers: Mapping[str, Sequence[Answer]]) -> dict[str, Any]:
+    """Returns the temperature that dev gives, and the reliability before and after it on test, or on dev where there is no test.
+
+    `gold` and `answers` hold the classes and the answers of each split; answers have the probabilities of all `labels`.
+    """
+    split = "test" if answers.get("test") else "dev"
+    temperature = best_temperature(*_arrays(labels, gold["dev"], answers["dev"]))
+    probabilities, right = _arrays(labels, gold[split], answers[split])
+    return {
+        "split": split,
+        "temperature": temperature,
+        "before": reliability(probabilities, right),
+        "after": reliability(scaled(probabilities, temperature), right),
+    }
+
+
+def best_temperature(probabilities: Floats, right: Numbers) -> float:
+    """Returns the temperature T with the lowest negative log-likelihood of the `right` classes under softmax(log p / T).
+
+    The likelihood is convex in β = 1/T and its slope Σ (E_β[log p] − log p_right) rises with β: the zero of the slope is closed in by
+    halving. It is looked for between COLDEST and HOTTEST; a model without a mistake on dev gets COLDEST.
+    """
+    logits = _logits(probabilities)
+    of_right = logits[np.arange(len(right)), right]
+
+    def slope(beta: float) -> float:
+        return float(((_softmax(beta * logits) * logits).sum(1) - of_right).sum())
+
+    low, high = 1.0 / HOTTEST, 1.0 / COLDEST
+    if slope(low) >= 0:
+        return HOTTEST
+    if slope(high) <= 0:
+        return COLDEST
+    while high - low > ENOUGH * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+    return 2.0 / (low + high)
+
+
+def scaled(probabilities: Floats, temperature: float) -> Floats:
+    """Returns the probabilities at a temperature; which class is the likeliest stays."""
+    return _softmax(_logits(probabilities) / temperature)
+
+
+def reliability(probabilities: Floats, right: Numbers) -> dict[str, Any]:
+    """Returns {"ece", "nll", "bins": [{"confidence", "accuracy", "count"}]}: calibration error, mean NLL, and bins that are not empty."""
+    sure, hits = probabilities.max(1), probabilities.argmax(1) == right
+    number = np.clip(np.ceil(sure * BINS).astype(np.int64) - 1, 0, BINS - 1)  # bin m holds (m / 10, (m + 1) / 10]
+    bins = []
+    for own in (number == one for one in range(BINS)):
+        if own.any():
+            bins.append({"confidence": float(sure[own].mean()), "accuracy": float(hits[own].mean()), "count": int(own.sum())})
+    ece = sum(one["count"] * abs(one["accuracy"] - one["confidence"]) for one in bins) / len(right)
+    nll = -_logits(probabilities)[np.arange(len(right)), right].mean()
+    return {"ece": float(ece), "nll": float(nll), "bins": bins}
+
+
+def _arrays(labels: Sequence[str], gold: Sequence[str], answers: Sequence[Answer]) -> tuple[Floats, Numbers]:
+    """Returns the probabilities (examples, classes), each row of sum 1, and the number of each right class."""
+    rows = np.array([[answer["probabilities"][label] for label in labels] for answer in answers], np.float64)
+    place = {label: number for number, label in enumerate(labels)}
+    return rows / rows.sum(1, keepdims=True), np.array([place[label] for label in gold], np.int64)
+
+
+def _logits(probabilities: Floats) -> Floats:
+    found: Floats = np.log(np.maximum(probabilities, SMALLEST))
+    return found
+
+
+def _softmax(logits: Floats) -> Floats:
+    found: Floats = np.exp(logits - logits.max(1, keepdims=True))
+    found /= found.sum(1, keepdims=True)
+    return found
