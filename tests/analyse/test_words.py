@@ -18,6 +18,18 @@ def test_log_odds_equal_the_papers_formula() -> None:
     assert "the" not in found and "ship" not in found
 
 
+def test_log_odds_and_order_by_numbers_worked_out_by_hand() -> None:
+    """100 words each; α = 10 · 40 / 200 = 2 and 10 · 30 / 200 = 1.5, in place of equal ones for all words."""
+    selected = ["gene " * 30 + "cell " * 20 + "the " * 50]
+    sample = ["gene " * 10 + "cell " * 10 + "the " * 80]
+    (gene, cell) = overrepresented(selected, sample, prior=10)
+    assert (gene[0], cell[0]) == ("gene", "cell")
+    assert gene[1] == pytest.approx(math.log(32 / 78) - math.log(12 / 98)) and cell[1] == pytest.approx(math.log(21.5 / 88.5 * 98.5 / 11.5))
+    # gene: 1.209 / √(1/32 + 1/12) = 3.57; cell: 0.733 / √(1/21.5 + 1/11.5) = 2.01
+    surer = [odds / math.sqrt(1 / here + 1 / there) for odds, here, there in ((gene[1], 32, 12), (cell[1], 21.5, 11.5))]
+    assert surer == pytest.approx([3.572, 2.006], abs=2e-3)
+
+
 def test_sure_words_come_before_rare_ones() -> None:
     background = ["of the and to in it"] * 200
     selected = [*background, *["protein"] * 100, *["kinase"] * 6, "once"]

@@ -1,7 +1,8 @@
 """Which words the selection is about: log-odds against a random sample of the corpus, with a Dirichlet prior.
 
 Monroe, Colaresi and Quinn, "Fightin' Words" (2008), section 3.5.1: the prior is the two texts' common word
-distribution, so rare words need more evidence; words are ranked by log-odds over its standard deviation.
+distribution, so rare words need more evidence; words are ranked by log-odds over its standard deviation. The sample of
+a corpus is drawn uniformly, as a random selection is: against either one, words are expected to come out the same.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def overrepresented(
 
     `prior` is the number of words the prior weighs as much as; words that occur fewer than `least` times are left out.
     """
-    here, there = _count(selected), _count(sample)
+    here, there = counted(selected), counted(sample)
     here_total, there_total = sum(here.values()), sum(there.values())
     if not here_total or not there_total:
         return []
@@ -73,7 +74,8 @@ def spans(text: str, wanted: Set[str]) -> list[tuple[int, int]]:
     return found
 
 
-def _count(texts: Iterable[str]) -> Counter[str]:
+def counted(texts: Iterable[str]) -> Counter[str]:
+    """Returns how often each word occurs in some texts; whole numbers are left out."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(word for word in words(text) if not word.isdigit())
