@@ -7,8 +7,10 @@ its rate and time left. What a sink does with them is the sink's business.
 from __future__ import annotations
 
 import json
+import math
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,16 +21,18 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from tasklm.errors import RecipeError
 
 WRITE_EVERY = 15.0  # seconds between lines of progress where no bar can be drawn
+RECORD_EVERY = 1.0  # seconds between records of progress, at least
+AVERAGED_OVER = 60.0  # seconds of work whose rate is recorded: it was slower while things were compiled or read for the first time
 
 
 class Bar:
     """Progress of one piece of long work; cheap enough to move per item. This one shows nothing."""
 
     def advance(self, amount: float = 1, note: str = "") -> None:
-        """Moves on by an amount; `note` stands behind the bar (rate, loss …)."""
+        """Moves on by an amount; `note` stands behind the bar (rate, loss …), an empty one leaves the last."""
 
     def at(self, position: float, note: str = "") -> None:
-        """Moves to a position."""
+        """Moves to a position; the same goes for `note`."""
 
     def total(self, amount: float) -> None:
         """Sets how much work there is in all."""
@@ -46,7 +50,9 @@ class DrawnBar(Bar):
             self._display.update(self._task, note=note)
 
     def at(self, position: float, note: str = "") -> None:
-        self._display.update(self._task, completed=position, note=note)
+        self._display.update(self._task, completed=position)
+        if note:
+            self._display.update(self._task, note=note)
 
     def total(self, amount: float) -> None:
         self._display.update(self._task, total=amount)
@@ -58,7 +64,7 @@ class WrittenBar(Bar):
     def __init__(self, console: Console, title: str, total: float | None) -> None:
         self._console, self._title, self._total = console, title, total
         self._done, self._started = 0.0, time.monotonic()
-        self._first, self._written = 0.0, self._started
+        self._first, self._written, self._note = 0.0, self._started, ""
 
     def advance(self, amount: float = 1, note: str = "") -> None:
         self.at(self._done + amount, note)
@@ -66,18 +72,56 @@ class WrittenBar(Bar):
     def at(self, position: float, note: str = "") -> None:
         if not self._done:
             self._first = position  # work that an earlier process did says nothing about the rate
-        self._done, now = position, time.monotonic()
+        self._done, self._note, now = position, note or self._note, time.monotonic()
         if now - self._written < WRITE_EVERY:
             return
         self._written = now
-        line = f"{self._title}: {note}".rstrip(": ")
+        line = f"{self._title}: {self._note}".rstrip(": ")
         if self._total and position > self._first:
             left = (self._total - position) * (now - self._started) / (position - self._first)
-            line = f"{self._title}: {position / self._total:.0%}, about {left:.0f} s left  {note}"
+            line = f"{self._title}: {position / self._total:.0%}, about {left:.0f} s left  {self._note}"
         self._console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)
 
     def total(self, amount: float) -> None:
         self._total = amount
+
+
+class RecordedBar(Bar):
+    """Moves another bar and tells, at most every RECORD_EVERY seconds, that there is something new to record."""
+
+    def __init__(self, shown: Bar, title: str, total: float | None, record: Callable[[], None]) -> None:
+        self._shown, self._title, self._total, self._record = shown, title, total, record
+        self._done, self._note = 0.0, ""
+        self._rate: float | None = None
+        self._recorded: tuple[float, float] | None = None  # when, and the position then
+
+    def advance(self, amount: float = 1, note: str = "") -> None:
+        self._shown.advance(amount, note)
+        self._move(self._done + amount, note)
+
+    def at(self, position: float, note: str = "") -> None:
+        self._shown.at(position, note)
+        self._move(position, note)
+
+    def total(self, amount: float) -> None:
+        self._shown.total(amount)
+        self._total = amount
+
+    def values(self) -> dict[str, Any]:
+        """Returns title, position, total, rate per second (None until it is known) and note."""
+        total = None if self._total is None else float(self._total)
+        return {"title": self._title, "done": float(self._done), "total": total, "rate": self._rate, "note": self._note}
+
+    def _move(self, position: float, note: str) -> None:
+        self._done, self._note, now = position, note or self._note, time.monotonic()
+        if self._recorded is not None:
+            when, where = self._recorded
+            if now - when < RECORD_EVERY:
+                return
+            rate, weight = (position - where) / (now - when), math.exp((when - now) / AVERAGED_OVER)
+            self._rate = rate if self._rate is None else weight * self._rate + (1 - weight) * rate
+        self._recorded = now, position  # the first position may be what an earlier process did: it says nothing about the rate
+        self._record()
 
 
 class Sink(Protocol):
@@ -87,14 +131,27 @@ class Sink(Protocol):
 
 
 class EventFile:
-    """Appends events to a JSONL file, one line each, with the time in seconds since the epoch."""
+    """Appends events to a JSONL file, one line each, with the time in seconds since the epoch.
+
+    Of progress only the latest is of use: it stands in progress.json beside that file, which therefore stays small.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.progress = path, path.with_name("progress.json")
+        self._one_at_a_time = threading.Lock()
 
     def event(self, name: str, values: dict[str, Any]) -> None:
+        if name == "progress":
+            self._replace_progress(values)
+            return
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"event": name, "time": round(time.time(), 3), **values}, ensure_ascii=False) + "\n")
+
+    def _replace_progress(self, values: dict[str, Any]) -> None:
+        temporary = self.progress.with_name(".progress.json.tmp")
+        with self._one_at_a_time:  # bars may be moved by several threads
+            temporary.write_text(json.dumps({"time": round(time.time(), 3), **values}, ensure_ascii=False) + "\n", encoding="utf-8")
+            temporary.replace(self.progress)
 
 
 class TensorBoard:
@@ -123,6 +180,7 @@ class Tracker:
         self.console = console
         self.sinks = sinks or []
         self._display: Progress | None = None
+        self._recorded: list[RecordedBar] = []
 
     def event(self, name: str, **values: Any) -> None:
         """Records one event in every sink."""
@@ -137,7 +195,25 @@ class Tracker:
 
     @contextmanager
     def progress(self, title: str, total: float | None = None) -> Iterator[Bar]:
-        """Shows a bar with time left while the work inside goes on; bars may nest."""
+        """Shows a bar with time left while the work inside goes on, and records it in every sink; bars may nest."""
+        with self._shown(title, total) as shown:
+            if not self.sinks:
+                yield shown
+                return
+            bar = RecordedBar(shown, title, total, self._record_progress)
+            self._recorded.append(bar)
+            self._record_progress()
+            try:
+                yield bar
+            finally:
+                self._recorded.remove(bar)
+            self._record_progress()  # not where the work failed: what stays on record is how far it came
+
+    def _record_progress(self) -> None:
+        self.event("progress", bars=[bar.values() for bar in self._recorded])
+
+    @contextmanager
+    def _shown(self, title: str, total: float | None) -> Iterator[Bar]:
         if self.console is None:
             yield Bar()
             return
