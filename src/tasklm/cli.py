@@ -14,6 +14,7 @@ from rich.text import Text
 
 from tasklm.cli_explaining import check_labels, explain, show_influence
 from tasklm.cli_scoring import rerank, score
+from tasklm.cli_watching import Watch, watch, watched
 from tasklm.errors import RecipeError, TaskLMError
 from tasklm.tracking import Tracker
 
@@ -72,12 +73,13 @@ def _recipe(path: Path | None, overrides: dict[str, Any]) -> Any:
     return load(path, overrides)
 
 
-def _fit(recipe: Any, out: Path, as_json: bool, until: str = "report") -> None:
+def _fit(recipe: Any, out: Path, as_json: bool, until: str = "report", watching: bool = False) -> None:
     from tasklm.evaluate.scores import table, to_dict
     from tasklm.pipeline import fit as run_pipeline
     from tasklm.train.parallel import first_of_all
 
-    scores = run_pipeline(recipe, out, Tracker(screen), until)
+    with watched(out, watching and first_of_all()):
+        scores = run_pipeline(recipe, out, Tracker(screen), until)
     if not first_of_all():  # of several processes one speaks
         return
     if scores is None:
@@ -107,6 +109,7 @@ def fit(
     recipe: RecipeFile = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
+    watching: Watch = False,
     as_json: Json = False,
 ) -> None:
     """Do everything: check, select, tokenize, train, fine-tune, score, report. Any recipe key is an option: --section.key value.
@@ -116,7 +119,7 @@ def fit(
     data = data_options(train, corpus, dev, test, text_column, label_column)
     how = {"select__memory": memory, "select__engine": engine, "select__master": master}
     overrides = overrides_of(context.args, **data, **how, budget__minutes=minutes, budget__flops=flops, evaluate__compare=compare)
-    _fit(_recipe(recipe, overrides), out, as_json)
+    _fit(_recipe(recipe, overrides), out, as_json, watching=watching)
 
 
 @app.command(context_settings=EXTRA)
@@ -124,13 +127,14 @@ def run(
     context: typer.Context,
     recipe: Annotated[Path, typer.Argument(help="Recipe (TOML).")],
     out: Annotated[Path | None, typer.Option(help="Run folder; by default runs/ and the recipe's name.")] = None,
+    watching: Watch = False,
     as_json: Json = False,
 ) -> None:
     """Do everything from a recipe.
 
     Example: tasklm run recipes/demo.toml --out runs/demo
     """
-    _fit(_recipe(recipe, overrides_of(context.args)), out or Path("runs") / recipe.stem, as_json)
+    _fit(_recipe(recipe, overrides_of(context.args)), out or Path("runs") / recipe.stem, as_json, watching=watching)
 
 
 @app.command(context_settings=EXTRA)
@@ -325,6 +329,7 @@ def predict(
 app.command()(explain)
 app.command()(score)
 app.command()(rerank)
+app.command()(watch)
 
 
 @app.command()

@@ -1,0 +1,58 @@
+"""The state of a run as plain HTML, for browsers that run no scripts."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tasklm.analyse.page import Html, el, items, joined, table
+
+STATUS = {
+    "waiting": "No process has started here yet.",
+    "running": "Running.",
+    "finished": "Finished.",
+    "stopped": "Stopped before its end; the command that began it goes on from there.",
+    "ended": "Ended, before the report was asked for.",
+}
+MARKS = {"done": "done", "now": "now", "stopped": "stopped here", "next": "to come"}
+
+
+def plain_page(state: dict[str, Any]) -> dict[str, str]:
+    """Returns what stands in the page without scripts: its title and its text."""
+    parts: list[Html] = [el("h1", state["name"]), el("p", el("b", STATUS[state["status"]]), f" {duration(state['seconds'])} so far.")]
+    if state["scores"]:
+        parts += [el("p", state["scores"]["verdict"], class_="verdict"), _table(state["scores"])]
+    if state["report"]:
+        parts.append(el("p", el("a", "report" if state["report"] == "new" else "report of the run before", href="report.html")))
+    parts.append(el("ol", *(el("li", f"{step['name']}: {MARKS[step['state']]}") for step in state["flow"])))
+    if state["bars"]:
+        parts.append(items(bar_text(bar) for bar in state["bars"]))
+    if state["latest"]:
+        parts.append(items(f"{name.replace('_', ' ')}: {value:.4g}" for name, value in state["latest"].items()))
+    if state["messages"]:
+        said = (f"{time.strftime('%H:%M:%S', time.localtime(one['time']))} {one['text']}" for one in state["messages"])
+        parts += [el("h2", "Messages"), items(said)]
+    return {"title": el("title", f"{state['name']}: {state['status']}"), "plain": joined(parts, "\n")}
+
+
+def bar_text(bar: dict[str, Any]) -> str:
+    """Returns how far a piece of work is, in words."""
+    share = f": {min(1.0, bar['done'] / bar['total']):.0%}" if bar["total"] else ""
+    left = f", about {duration(bar['left'])} left" if bar["left"] is not None else ""
+    return f"{bar['title']}{share}{left}" + (f" ({bar['note']})" if bar["note"] else "")
+
+
+def duration(seconds: float) -> str:
+    """Returns a time in the two largest units that it has."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def _table(scores: dict[str, Any]) -> Html:
+    ours = [number for number, row in enumerate(scores["rows"]) if row["kind"] == "ours"]
+    rows = [[row["name"], row["dev"], row["test"]] for row in scores["rows"]]
+    return table([f"{scores['metric']} × 100", "dev", "test"], rows, strong=ours)

@@ -1,0 +1,161 @@
+"""Messages and learning curves from the events of a run as they are written, thinned to what a page can show."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+MOST_POINTS, FEWEST, MOST = 6000, 20, 240  # of all curves together; of one line, at least and at most
+KEPT = 4 * MOST  # points of a line that are kept in memory
+MESSAGES, MESSAGE_LENGTH = 40, 500  # that are kept, the latest; characters of one
+LINES = 12  # of one chart
+TITLES = {"dev": "dev score", "rate": "learning rate", "tokens_per_second": "tokens per second"}
+NOT_DRAWN = {"tflops", "of_ceiling", "memory_gb"}
+SEED = re.compile(r"stage 2, seed (\d+)")
+
+Point = tuple[float, float]
+
+
+class History:
+    """What events.jsonl says, read on from where the last reading ended."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._forget()
+
+    def _forget(self) -> None:
+        self.time = 0.0  # of the last event
+        self.messages: deque[tuple[float, str]] = deque(maxlen=MESSAGES)
+        self.curves: dict[str, dict[str, list[Point]]] = {}  # stage → name → points by step
+        self._read = 0
+        self._latest: dict[str, Any] = {}
+
+    def read(self) -> None:
+        """Takes in the events that were written since the last time."""
+        for event in self._new():
+            self.time = float(event.get("time", self.time))
+            if event.get("event") == "message":
+                self.messages.append((self.time, str(event.get("text", ""))[:MESSAGE_LENGTH]))
+            elif event.get("event") == "step" and "stage" in event and "step" in event:
+                self._take_point(str(event["stage"]), float(event["step"]), event)
+
+    @property
+    def size(self) -> int:
+        """Returns how many bytes of events were taken in: as long as it is the same, so are the curves."""
+        return self._read
+
+    def latest(self, stages: Sequence[str]) -> dict[str, float]:
+        """Returns the numbers of the last point, where it is of one of these stages."""
+        return _numbers(self._latest) if self._latest.get("stage") in stages else {}
+
+    def _new(self) -> Iterator[dict[str, Any]]:
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            if file.seek(0, 2) < self._read:
+                self._forget()  # the folder was deleted, and there is another run of that name
+            file.seek(self._read)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return  # it is still being written
+                self._read += len(line)
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    continue  # a process was killed while it wrote this line
+                if isinstance(event, dict):
+                    yield event
+
+    def _take_point(self, stage: str, step: float, event: dict[str, Any]) -> None:
+        """Adds a point. What was later than it, in this stage and in those after, belongs to a training that is being done again."""
+        for other in [name for name in self.curves if _order(name) > _order(stage)]:
+            del self.curves[other]
+        lines = self.curves.setdefault(stage, {})
+        for points in lines.values():
+            while points and points[-1][0] >= step:
+                points.pop()
+        for name, value in _numbers(event).items():
+            points = lines.setdefault(name, [])
+            points.append((step, value))
+            if len(points) > KEPT:
+                points[:] = thinned(points, KEPT // 2)
+        self._latest = event
+
+
+def charts_of(histories: dict[str, History], doing: str = "") -> list[dict[str, Any]]:
+    """Returns groups of charts: {of, title, charts: [{title, lines: [{name, points}]}]}.
+
+    `of` is the comparison whose training it is, "" for the run's own. What is being done comes first, then the run's own, later stages
+    before earlier ones.
+    """
+    groups: list[dict[str, Any]] = []
+    for name in sorted(histories, key=lambda name: (name != doing, name != "")):
+        history = histories[name]
+        stages = dict(sorted(history.curves.items(), key=lambda one: _order(one[0])))
+        for title in dict.fromkeys(_group(stage) for stage in reversed(stages)):
+            inside = {stage: lines for stage, lines in stages.items() if _group(stage) == title}
+            groups.append({"of": name, "title": title, "charts": _charts(inside)})
+    lines = [line for group in groups for chart in group["charts"] for line in chart["lines"]]
+    most = max(FEWEST, min(MOST, MOST_POINTS // max(1, len(lines))))
+    for line in lines:
+        line["points"] = [[x, float(f"{y:.5g}")] for x, y in thinned(line["points"], most)]
+    return groups
+
+
+def thinned(points: list[Point], most: int) -> list[Point]:
+    """Returns at most `most` of the points, evenly over them, the first and the last among them."""
+    if len(points) <= most:
+        return points
+    return [points[round(number * (len(points) - 1) / (most - 1))] for number in range(most)]
+
+
+def _charts(stages: dict[str, dict[str, list[Point]]]) -> list[dict[str, Any]]:
+    """Returns losses, dev score, learning rate and speed of a stage, the last two of its latest seed only."""
+    losses = sorted({name for lines in stages.values() for name in lines if name not in TITLES and name not in NOT_DRAWN})
+    last = list(stages)[-1:]
+    wanted = [("loss", losses, list(stages)), *((title, [name], list(stages) if name == "dev" else last) for name, title in TITLES.items())]
+    made = []
+    for title, names, of in wanted:
+        lines = [
+            {"name": _line_name(title, name, stage, len(names)), "points": stages[stage][name]}
+            for stage in of
+            for name in names
+            if name in stages[stage]
+        ]
+        if lines:
+            made.append({"title": title, "lines": lines[-LINES:]})
+    return made
+
+
+def _line_name(title: str, name: str, stage: str, names: int) -> str:
+    seed = SEED.fullmatch(stage)
+    if seed is None:
+        return name if title == "loss" else title
+    return f"seed {seed[1]}" if names == 1 else f"{name}, seed {seed[1]}"
+
+
+def _group(stage: str) -> str:
+    return "stage 2" if SEED.fullmatch(stage) else stage
+
+
+def _order(stage: str) -> int:
+    """Returns where in the flow a stage is trained."""
+    if seed := SEED.fullmatch(stage):
+        return 1 + int(seed[1])
+    return {"scoring model": 0, "stage 1": 1}.get(stage, 0)
+
+
+def _numbers(event: dict[str, Any]) -> dict[str, float]:
+    """Returns the finite numbers of a point, its step left out."""
+    return {
+        name: value
+        for name, value in event.items()
+        if name not in ("time", "step") and isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    }

@@ -1,0 +1,279 @@
+"""What a page that follows a run shows, read from the run folder: where in the flow it is, how far, curves, messages, scores.
+
+Nothing here asks the process that runs, and nothing is written: a run on another machine is followed as well if its folder is seen.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import threading
+import time
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasklm.serve.watched_curves import MESSAGE_LENGTH, MESSAGES, History, charts_of
+
+ROWS = 50  # of the score table
+STEPS = ("check", "select", "tokenize", "stage 1", "stage 2", "evaluate", "compare", "report")
+STEP_OF = {
+    "decontaminated": "check", "plan": "check",
+    "ranking": "select", "candidates": "select", "candidate-tokens": "select", "scoring-model": "select", "influence": "select",
+    "selected": "select", "tokens": "tokenize", "stage1": "stage 1",
+    "predictions": "evaluate", "baselines": "evaluate", "ensemble-predictions": "report", "model": "report", "ensemble": "report",
+}  # fmt: skip
+INSIDE_ANOTHER = {"ranking"}  # artefacts that are built while another one is, so that their time counts there
+
+
+@dataclass(frozen=True)
+class Record:
+    """An artefact of the run folder, finished or under way."""
+
+    step: str
+    when: float  # it was begun or finished
+    partial: bool
+    seconds: float
+
+
+class Lock:
+    """Looks whether a process holds the lock of a run folder.
+
+    To ask for a lock that is held disturbs nobody. To ask for a free one takes it for a moment, in which a process that starts would be
+    refused; so it is asked once, and then not before its file has changed: whoever takes it writes into it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / ".lock"
+        self._free_since: int | None = None
+
+    def taken_at(self) -> float | None:
+        """Returns when a process took it last, or None when none ever did."""
+        try:
+            about = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return about.st_mtime if about.st_size else None  # an empty one is just being taken
+
+    def held(self) -> bool:
+        """Returns whether a process holds it now."""
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            return False
+        with file:
+            about = self._path.stat()
+            if not about.st_size or about.st_mtime_ns == self._free_since:
+                return False
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            self._free_since = about.st_mtime_ns
+            return False  # closing the file lets go of it
+
+
+class Watched:
+    """One run folder that is being looked at; `state` may be asked by several threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.report = folder, folder / "report.html"
+        self._lock, self._histories = Lock(folder), {"": History(folder / "events.jsonl")}
+        self._one_at_a_time = threading.Lock()
+        self._charts: tuple[Any, list[dict[str, Any]]] = (None, [])
+        self._recipe: tuple[float, dict[str, Any]] = (0.0, {})
+
+    def state(self) -> dict[str, Any]:
+        """Returns all that the page shows, as plain values of bounded size."""
+        with self._one_at_a_time:
+            return self._state(time.time())
+
+    def _state(self, now: float) -> dict[str, Any]:
+        started, running, recipe = self._lock.taken_at(), self._lock.held(), self._recipe_now()
+        comparisons = _comparisons(recipe)
+        for name in comparisons:
+            self._histories.setdefault(name, History(self.folder / "compare" / name / "events.jsonl"))
+        histories = {name: self._histories[name] for name in ("", *comparisons)}
+        for history in histories.values():
+            history.read()
+        records = _records(self.folder, comparisons)
+        status, current = self._status(started, running, records)
+        flow = _flow(status, current, records, recipe, comparisons)
+        since = started or 0.0
+        where, progress = self._progress(histories, since) if status in ("running", "stopped") else ("", None)
+        return {
+            "name": self.folder.resolve().name,
+            "status": status,
+            "now": round(now, 3),
+            "seconds": round(self._seconds(now, since, running, histories), 1),
+            "minutes": recipe.get("budget", {}).get("minutes"),
+            "news": round(max([since, *(history.time for history in histories.values()), progress["time"] if progress else 0.0]), 3),
+            "flow": flow,
+            "doing": where,
+            "bars": [_bar(bar, now - progress["time"], status) for bar in progress["bars"]] if progress else [],
+            "latest": histories[where].latest([bar["title"] for bar in progress["bars"]]) if progress else {},
+            "curves": self._charts_now(histories, where),
+            "messages": _messages(histories),
+            "scores": _scores_of(self.folder / "scores.json", since if status == "running" else 0.0),
+            "report": self._report_age(since),
+            "folder": str(self.folder),
+        }
+
+    def _recipe_now(self) -> dict[str, Any]:
+        path = self.folder / "recipe.toml"
+        changed = _changed(path)
+        if changed and changed != self._recipe[0]:
+            self._recipe = changed, tomllib.loads(path.read_text(encoding="utf-8"))
+        return self._recipe[1]
+
+    def _charts_now(self, histories: dict[str, History], doing: str) -> list[dict[str, Any]]:
+        key = doing, {name: history.size for name, history in histories.items()}
+        if key != self._charts[0]:
+            self._charts = key, charts_of(histories, doing)
+        return self._charts[1]
+
+    def _status(self, started: float | None, running: bool, records: list[Record]) -> tuple[str, str]:
+        """Returns how the run is: waiting, running, finished, stopped (in the middle) or ended (as asked); and the step it is in."""
+        if started is None:
+            return "waiting", ""
+        if not running and self._report_age(started) == "new":
+            return "finished", STEPS[-1]
+        recent = [record for record in records if record.when >= started]
+        if _changed(self.folder / "scores.json") >= started:
+            recent.append(Record("report", _changed(self.folder / "scores.json"), False, 0.0))
+        # what was finished may have the very time of what was begun after it
+        latest = max(recent, key=lambda record: (record.partial, record.when, STEPS.index(record.step)), default=None)
+        if running:
+            return "running", latest.step if latest else STEPS[0]
+        unfinished = [record for record in records if record.partial]  # by this process or by one before it
+        if unfinished:
+            return "stopped", max(unfinished, key=lambda record: record.when).step
+        furthest = max((STEPS.index(record.step) for record in records if not record.partial), default=None)
+        return ("ended", STEPS[furthest]) if furthest is not None else ("stopped", STEPS[0])
+
+    def _report_age(self, started: float) -> str | None:
+        """Returns whether there is a report: of the latest process (new), or of one before (old)."""
+        changed = _changed(self.report)
+        return None if not changed else "new" if changed >= started else "old"
+
+    def _progress(self, histories: dict[str, History], since: float) -> tuple[str, dict[str, Any] | None]:
+        """Returns the latest work under way of the latest process, and of which comparison it is ("" for the run itself)."""
+        found = []
+        for name in histories:
+            path = (self.folder / "compare" / name if name else self.folder) / "progress.json"
+            progress = _read_json(path)
+            if progress and progress.get("bars") and _changed(path) >= since:
+                found.append((progress["time"], name, progress))
+        if not found:
+            newest = max(histories, key=lambda name: histories[name].time)
+            return newest, None
+        _, name, progress = max(found, key=lambda one: one[0])
+        return name, progress
+
+    def _seconds(self, now: float, started: float, running: bool, histories: dict[str, History]) -> float:
+        """Returns the time spent on the run, interruptions left out."""
+        path = self.folder / "clock.json"
+        clock = _read_json(path) or {}
+        until = now if running else max(history.time for history in histories.values())
+        return float(clock.get("seconds", 0.0)) + max(0.0, until - max(started, _changed(path)) if started else 0.0)
+
+
+def _bar(bar: dict[str, Any], age: float, status: str) -> dict[str, Any]:
+    """Returns one piece of work with the seconds that it still takes, where these are known."""
+    done, total, rate = bar["done"], bar["total"], bar["rate"]
+    left = None
+    if total and rate and rate > 0 and status == "running":
+        left = round(max(0.0, (total - done) / rate - age), 1)
+    return {"title": bar["title"], "done": done, "total": total, "left": left, "note": bar["note"][:MESSAGE_LENGTH]}
+
+
+def _flow(status: str, current: str, records: list[Record], recipe: dict[str, Any], comparisons: list[str]) -> list[dict[str, Any]]:
+    """Returns the steps of the flow that this run has: each with its state (done, now, stopped, next) and the seconds it took."""
+    left_out = {"compare"} if not comparisons else set()
+    if not recipe.get("data", {}).get("corpus") or recipe.get("train", {}).get("rho1") == 0:
+        left_out.add("select")
+    place = STEPS.index(current) if current else -1
+    states = {"running": "now", "stopped": "stopped"}
+    flow = []
+    for number, step in enumerate(STEPS):
+        if step in left_out:
+            continue
+        state = "done" if number < place else "next" if number > place else states.get(status, "done")
+        seconds = sum(record.seconds for record in records if record.step == step) if state == "done" else 0.0
+        flow.append({"name": step, "state": state, "seconds": round(seconds, 1)})
+    return flow
+
+
+def _records(folder: Path, comparisons: list[str]) -> list[Record]:
+    """Returns the artefacts of a run and of the runs that it is compared with."""
+    found = []
+    for name, step in STEP_OF.items():
+        found += _record(folder / name, step, name not in INSIDE_ANOTHER)
+    for seed in _folders(folder / "stage2"):
+        found += _record(folder / "stage2" / seed, "stage 2")
+    for comparison in comparisons:
+        inside = _records(folder / "compare" / comparison, [])
+        found += [Record("compare", record.when, record.partial, record.seconds) for record in inside]
+    return found
+
+
+def _record(path: Path, step: str, counts: bool = True) -> list[Record]:
+    found = []
+    for file, partial in ((path / "artefact.json", False), (path.with_name(f"{path.name}.partial") / "partial.json", True)):
+        if when := _changed(file):
+            seconds = (_read_json(file) or {}).get("seconds", 0.0) if counts and not partial else 0.0
+            found.append(Record(step, when, partial, float(seconds)))
+    return found
+
+
+def _folders(path: Path) -> list[str]:
+    """Returns the names of the artefacts in a folder, finished or under way."""
+    return sorted({one.name.removesuffix(".partial") for one in path.iterdir()}) if path.is_dir() else []
+
+
+def _comparisons(recipe: dict[str, Any]) -> list[str]:
+    """Returns the comparisons that the recipe asks for, by the names of their folders."""
+    asked = recipe.get("evaluate", {}).get("compare", [])
+    return [name for name in asked if isinstance(name, str) and "/" not in name and name not in ("", ".", "..")]
+
+
+def _messages(histories: dict[str, History]) -> list[dict[str, Any]]:
+    """Returns the latest messages, the latest first."""
+    said = [(when, name, text) for name, history in histories.items() for when, text in history.messages]
+    latest = sorted(said, key=lambda one: one[0])[-MESSAGES:]
+    return [{"time": when, "of": name, "text": text} for when, name, text in reversed(latest)]
+
+
+def _scores_of(path: Path, since: float) -> dict[str, Any] | None:
+    """Returns the score table as texts, or None when it is not there yet."""
+    scores = _read_json(path)
+    if not scores or _changed(path) < since:
+        return None
+    rows = [{"name": row["name"], "kind": row["kind"], "dev": _spread(row["dev"]), "test": _spread(row["test"])} for row in scores["rows"]]
+    return {"metric": scores["metric"].replace("_", " "), "verdict": scores["verdict"], "rows": rows[:ROWS]}
+
+
+def _spread(value: dict[str, Any] | None) -> str:
+    if value is None:
+        return "–"
+    sd = f" ± {100 * value['sd']:.1f}" if len(value["values"]) > 1 else ""
+    interval = "" if value["low"] is None else f" [{100 * value['low']:.1f}, {100 * value['high']:.1f}]"
+    return f"{100 * value['mean']:.1f}{sd}{interval}"
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    """Returns the values of a JSON file, or None when it is not there; files of a run are replaced whole, so none is half written."""
+    try:
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return values
+
+
+def _changed(path: Path) -> float:
+    """Returns when a file changed last, or 0 when it is not there."""
+    try:
+        return path.stat().st_mtime
+    except (FileNotFoundError, NotADirectoryError):
+        return 0.0
