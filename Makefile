@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint spark clean
+.PHONY: demo test lint spark browser clean
 
 demo: $(INSTALLED)
 	$(BIN)/tasklm demo --out runs/demo --data runs/demo-data
@@ -28,6 +28,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 # Spark and a Java for its tests, which are left out where these are not installed.
 spark: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,test-spark]'
+
+# Chromium for the tests of pages, which are left out where there is none: on Debian, as root.
+browser:
+	command -v chromium && command -v chromedriver || { timeout 120 apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive timeout 600 apt-get install -qq --yes --no-install-recommends chromium chromium-driver; }
 
 clean:
 	rm -rf $(VENV) runs build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
