@@ -11,8 +11,9 @@ PACKAGE = Path(__file__).parents[1] / "src" / "tasklm"
 ORDER = [
     {"errors"}, {"registry", "tracking"}, {"recipe", "recipe_files", "budget", "costs", "runs"}, {"corpus"}, {"tasks"}, {"select"},
     {"tokens"}, {"encoders"}, {"objectives"}, {"train"}, {"evaluate"}, {"analyse"}, {"export"}, {"serve"}, {"demo"},
-    {"workspace"}, {"planning", "insights", "results", "starting"}, {"steps", "selecting", "looking"}, {"pipeline"},
-    {"api", "cli_explaining", "cli_scoring"}, {"cli"}, {"__main__"},
+    {"workspace"}, {"planning", "insights", "results", "reporting", "starting"}, {"steps", "selecting", "looking"}, {"pipeline"},
+    {"api", "notebook", "cli_explaining", "cli_exporting", "cli_reporting", "cli_scoring", "cli_serving", "cli_watching"}, {"cli"},
+    {"__main__"},
 ]  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from tasklm import results, steps
+from tasklm import reporting, results, steps
 from tasklm.analyse.report import write_report
 from tasklm.budget import Plan
 from tasklm.encoders.base import ENCODERS
@@ -136,7 +136,7 @@ def _flow(run: Run, until: str) -> Scores | None:
         results.keep_ensemble(run, task, trained.parts, trained.seeds, row)
     if until != "evaluate" and run.machine.ranks.first:
         notes = list(trained.plan.reasons)
-        shown = results.report_parts(run, task, corpus, trained.selected, trained.seeds, trained.predictions, scores, notes)
+        shown = reporting.report_parts(run, task, corpus, trained.selected, trained.seeds, trained.predictions, scores, notes, {})
         write_report(run.folder / "report.html", shown)
     run.keep_clock()
     return scores

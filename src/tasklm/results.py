@@ -1,4 +1,4 @@
-"""From trained seeds to what people keep: predictions, scores.json, model/ and report.html."""
+"""From trained seeds to what people keep: predictions, scores.json and model/."""
 
 from __future__ import annotations
 
@@ -7,28 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from tasklm.analyse.report import ReportParts
-from tasklm.analyse.words import overrepresented
-from tasklm.evaluate.confusion import confusion_matrix
-from tasklm.evaluate.explaining import ExampleSide
 from tasklm.evaluate.scores import Kind, Row, Scores, make_row
-from tasklm.recipe_files import dump, without_password
 from tasklm.runs import digest, read_json, write_json
-from tasklm.select.base import asking_split
-from tasklm.tasks.base import TASKS, Answer, Label, Task
-from tasklm.tasks.examples import Example
+from tasklm.tasks.base import TASKS, Answer, Label
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.checkpoints import load_weights
-from tasklm.train.model import TaskModel, cost_of, kept_of, load_model, new_encoder, save_models
+from tasklm.train.model import TaskModel, cost_of, kept_of, new_encoder, save_models
 from tasklm.train.stages import Ingredients
-from tasklm.workspace import CorpusData, Run, TaskData
+from tasklm.workspace import Run, TaskData
 
 Predictions = dict[str, list[list[Answer]]]  # split → answers of every seed
-SHOWN = 10  # passages and mistakes shown in the report
 TOGETHER = "ensemble-predictions"  # artefact of the answers of all seeds together
-PUSHED_SHOWN, PUSHED_COMPARED = 3, 50  # training examples shown for a mistake, and those compared for it: with its rarest words
 
 
 def predict_splits(run: Run, task: TaskData, parts: Ingredients, seeds: list[Path]) -> Predictions:
@@ -175,98 +165,6 @@ def _keep(
     return run.artefacts.build(name, digest([_seeds_key(seeds), about]), build)
 
 
-def report_parts(
-    run: Run,
-    task: TaskData,
-    corpus: CorpusData | None,
-    selected: Path | None,
-    seeds: list[Path],
-    predictions: Predictions,
-    scores: Scores,
-    notes: list[str],
-) -> ReportParts:
-    """Returns what the report shows, collected from the run folder."""
-    split = "test" if "test" in predictions else "dev"
-    gold, predicted = labels_of(task, predictions, split)
-    best = int(np.argmax([read_json(seed / "summary.json")["dev"] for seed in seeds]))
-    findings = [dataclasses.asdict(f) for f in [*task.findings, *(corpus.findings if corpus else [])]]
-    parts = ReportParts(
-        title=f"tasklm: {run.folder.name}",
-        scores=scores,
-        findings=findings,
-        curves=_curves(run, seeds),
-        confusion=_confusion(task, gold, predicted[best]),
-        mistakes=_mistakes(run, task, predictions[split][best], split),
-        recipe_toml=dump(without_password(run.recipe)),
-        command=f"tasklm run {run.folder / 'recipe.toml'} --out {run.folder}",
-        notes=[*task.splits.notes, *notes],
-        contamination=corpus.contamination.examples if corpus else [],
-    )
-    if selected is not None and corpus is not None:
-        _describe_selection(parts, task, corpus, selected)
-    return parts
-
-
-def _curves(run: Run, seeds: list[Path]) -> list[dict[str, Any]]:
-    """Returns the points of all learning curves, under names that a person reads."""
-    stage1 = read_json(run.artefacts.path("stage1") / "curve.json")
-    points = [{"stage": "stage 1", **_named(point)} for point in stage1]
-    for number, seed in enumerate(seeds, start=1):
-        points += [{"stage": "stage 2", "seed": number, **_named(point)} for point in read_json(seed / "curve.json")]
-    return points
-
-
-def _named(point: dict[str, float]) -> dict[str, float]:
-    names = {"step": "step", "rate": "learning rate", "dev": "dev score"}
-    return {names.get(name, f"loss: {name}"): value for name, value in point.items()}
-
-
-def _confusion(task: TaskData, gold: list[Label], predicted: list[Label]) -> tuple[list[str], np.ndarray] | None:
-    """Returns the classes and which of them are taken for which, or None where the kind has no classes to compare one by one."""
-    pairs = [(task.task.classes(right), task.task.classes(found)) for right, found in zip(gold, predicted, strict=True)]
-    if not task.task.labels or not any(right for right, _ in pairs) or any(len(right) != len(found) for right, found in pairs):
-        return None
-    labels = sorted({*task.task.labels, *(name for pair in pairs for side in pair for name in side)})
-    number = {label: i for i, label in enumerate(labels)}
-    rows, columns = (np.array([number[name] for pair in pairs for name in pair[side]], np.int64) for side in (0, 1))
-    return labels, confusion_matrix(rows, columns, len(number))
-
-
-def _mistakes(run: Run, task: TaskData, answers: list[Answer], split: str) -> list[dict[str, Any]]:
-    """Returns the mistakes the model was surest of, with the training examples that pushed most for each wrong label."""
-    examples, kind = task.splits.named()[split], task.task
-    wrong: list[dict[str, Any]] = []
-    for number, (example, answer) in enumerate(zip(examples, answers, strict=True)):
-        label = kind.label_of(answer)
-        if label != example.label and kind.classes(label):
-            sure = answer.get("probabilities", {}).get(answer.get("label"))
-            shown = {"text": example.text, "gold": _shown(kind, example.label), "predicted": _shown(kind, label), "number": number}
-            wrong.append({**shown, "probability": sure, "label": label})
-    surest = sorted(wrong, key=lambda mistake: -(mistake["probability"] or 0.0))[:SHOWN]
-    asked = [dataclasses.replace(examples[mistake["number"]], label=mistake.pop("label")) for mistake in surest]
-    return [{**mistake, "pushed": found} for mistake, found in zip(surest, _pushed_for(run, task, asked), strict=True)]
-
-
-def _shown(task: Task, label: Label) -> str:
-    return " ".join(task.classes(label))
-
-
-def _pushed_for(run: Run, task: TaskData, asked: list[Example]) -> list[list[dict[str, Any]]]:
-    """Returns for each of some examples the training examples that pushed the model most for its label; none for one of several rows."""
-    if not asked:
-        return []
-    model, own, vocabulary, config = load_model(run.artefacts.path("model"), run.machine.device)
-    length = int(config["length"])
-    side = ExampleSide(model, own, vocabulary, length, run.machine, task.splits.train)
-    short = side.fit_into_a_row(asked)
-    compared = [example for example, fits in zip(asked, short, strict=True) if fits]
-    if not compared:
-        return [[] for _ in asked]
-    encoded = EncodedExamples.of(own, compared, vocabulary, length)
-    found = iter(side.pushes([example.text for example in compared], encoded, PUSHED_SHOWN, PUSHED_COMPARED))
-    return [[dataclasses.asdict(push) for push in next(found).pushed_for] if fits else [] for fits in short]
-
-
 def _before_stage2(run: Run) -> list[str]:
     """Returns the artefacts that a model is made of, those of influence selection among them where it was asked for."""
     chained = ["candidates", "candidate-tokens", "scoring-model", "influence"] if "," in run.recipe.select.method else []
@@ -278,15 +176,3 @@ def _influence_flops(run: Run, parts: Ingredients) -> float:
     if "," not in run.recipe.select.method or parts.external is None:
         return 0.0
     return sum(float(read_json(run.artefacts.path(part) / "summary.json")["flops"]) for part in ("scoring-model", "influence"))
-
-
-def _describe_selection(parts: ReportParts, task: TaskData, corpus: CorpusData, selected: Path) -> None:
-    table = pq.read_table(selected, columns=["source", "score", "rank"])
-    sources = table.column("source").value_counts().to_pylist()
-    parts.selected_sources = {entry["values"]: entry["counts"] for entry in sources}
-    parts.selected_scores = table.column("score").to_pylist()
-    parts.selected_ranks = table.column("rank").to_pylist()
-    texts = task.texts(asking_split(selected))
-    first = next(pq.ParquetFile(selected).iter_batches(batch_size=2000)).to_pylist()
-    parts.selected = [{**row, "asked_by": [texts[number] for number in row["asked_by"][:3]]} for row in first[:SHOWN]]
-    parts.words = overrepresented((row["text"] for row in first), corpus.store.sample())
