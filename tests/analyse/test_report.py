@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from html.parser import HTMLParser
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,120 +12,84 @@ import pytest
 
 from tasklm.analyse.report import ReportParts, render, write_report
 from tasklm.analyse.selection import highlighted, matched_words
-from tasklm.evaluate.scores import Scores, make_row, with_verdict
-from tasklm.tasks.classify import Classify
+from tasklm.evaluate.scores import Scores
+from tests.analyse.checker import checked
+from tests.analyse.parts import full, scores
 
-EVIL = "<script>alert('x')</script> \"&\" \x00\ud800 </p>"
-VOID = {"meta"}
-
-
-class Checker(HTMLParser):
-    """Fails on an element that is not closed in order; collects what a browser would show or fetch."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.names: set[str] = set()
-        self.attributes: list[tuple[str, str | None]] = []
-        self.text: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.names.add(tag)
-        self.attributes += attrs
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open and self.open.pop() == tag, f"</{tag}> closes nothing"
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] != "style":
-            self.text.append(data)
-
-
-def checked(page: str) -> Checker:
-    checker = Checker()
-    checker.feed(page)
-    checker.close()
-    assert checker.open == []
-    assert "script" not in checker.names
-    assert not [name for name, _ in checker.attributes if name.startswith("on")]
-    assert all((value or "").startswith("#") for name, value in checker.attributes if name in ("href", "src"))
-    assert "url(" not in page and "@import" not in page
-    return checker
-
-
-def scores(text: str) -> Scores:
-    random = np.random.default_rng(0)
-    gold = random.integers(0, 2, 80)
-    ours = np.where(random.random((3, 80)) < 0.9, gold, 1 - gold)
-    names, mine = [str(number) for number in gold], [[str(number) for number in row] for row in ours]
-    task, part, other = Classify(["0", "1"]), (names, mine), (names, [["0"] * 80])
-    rows = [
-        make_row(text, "baseline", task, "macro_f1", dev=other, test=other, ours_test=mine),
-        make_row("TLM", "ours", task, "macro_f1", dev=part, test=part, flops_6nd=2.79e15, flops_exact=2e15, seconds=95),
-    ]
-    return with_verdict(Scores("macro_f1", ["a", "b"], rows, {"train_examples": 1200, text: text}, seeds=3))
-
-
-def full(text: str) -> ReportParts:
-    """Returns a report with every part, each holding `text` wherever a person's text can stand."""
-    pushed = {"label": text, "text": text, "score": 0.625, "shared": [text], "where": text}
-    return ReportParts(
-        title=text,
-        scores=scores(text),
-        findings=[{"level": level, "check": text, "message": text, "examples": [text] * 9} for level in ("note", "error", text)],
-        curves=[{"step": s, "stage": text, "seed": 1, "mlm_loss": 9 / (s + 1), "dev_f1": s / 50, text: 1.0} for s in range(50)],
-        confusion=([text, "b"], [[3, 1], [0, 4]]),
-        mistakes=[{"text": text, "gold": text, "predicted": text, "probability": 0.99, "pushed": [pushed]}] * 30,
-        selected=[{"id": text, "text": text, "source": text, "score": 3.25, "rank": 1, "asked_by": [text] * 5, "matched": [text]}] * 12,
-        selected_sources={text: 70, "news": 30},
-        selected_ranks=[1, 1, 2, 7],
-        selected_scores=[1.5, 2.5, 2.5],
-        words=[(text, 1.25, 17)],
-        contamination=[{"text": text, "split": "test"}],
-        recipe_toml=text,
-        command=text,
-        notes=[text],
-    )
+EVIL = "<script>alert('x')</script> \"&\" \x00\ud800 </p> $x$ $\\frac{ <b> עברית"
+NAMES = ("scores", "learning", "classes", "calibration", "mistakes", "data", "selected", "vectors", "attention", "cost", "reproduce")
 
 
 def test_hostile_text_stays_text_in_every_part() -> None:
     page = checked(render(full(EVIL)))
-    shown = "".join(page.text)
-    assert shown.count("<script>alert('x')</script>") > 20
-    assert "\x00" not in shown and "\ud800" not in shown
+    assert page.shown.count("<script>alert('x')</script>") > 20 and page.shown.count("$x$ $\\frac{ <b> עברית") > 20
+    assert "\x00" not in page.shown and "\ud800" not in page.shown
+    assert "b" in page.names and all(value in ("auto",) for value in page.values("dir"))
 
 
 def test_long_passages_keep_the_file_small(tmp_path: Path) -> None:
     path = tmp_path / "run" / "report.html"
-    parts = full("all work and no play <b> " * 4_000)  # 100 kB wherever text can stand
-    write_report(path, parts)
+    write_report(path, full("all work and no play <b> " * 4_000))  # 100 kB wherever text can stand
     checked(path.read_text(encoding="utf-8"))
     assert path.stat().st_size < 5_000_000
 
 
-def test_every_part_is_shown() -> None:
+def test_many_classes_points_and_heads_keep_the_file_small() -> None:
+    parts = full("all work and no play <b> 汉字 " * 40, labels=150, points=10_000, layers=24, heads=16, tokens=32)
+    names = [f"{number} " + "label " * 100 for number in range(150)]
+    parts.confusion = (names, np.random.default_rng(0).integers(0, 9, (150, 150)).tolist())
+    parts.mistakes = list(parts.mistakes) * 20
+    made = render(parts)
+    page = checked(made)
+    assert len(made.encode()) < 5_000_000
+    assert page.names.count("circle") > 4000 and "Of 10,000 texts 1,500 are drawn." in page.shown
+
+
+def test_every_part_is_shown_in_its_order() -> None:
     page = checked(render(full("harbour")))
-    shown = "".join(page.text)
-    ids = {value for name, value in page.attributes if name == "id"}
-    assert ids == {"scores", "notes", "learning", "classes", "mistakes", "data", "selected", "words", "cost", "reproduce"}
-    assert {f"#{name}" for name in ids} == {value for name, value in page.attributes if name == "href"}
-    assert scores("harbour").verdict in shown
+    assert tuple(name for name in page.values("id") if not name.endswith("-title")) == NAMES
+    assert {f"#{name}" for name in NAMES} <= set(page.values("href"))
+    assert scores("harbour").verdict in page.shown
     for expected in (
-        "75.0",
-        "1,200",
-        "BERT-base",
-        "10,000 times",
-        "1.25 · 17 times",
-        "70 (70%)",
-        "1 min 35 s",
-        "ability 0.99",
-        "score 0.625 · ",
-        "words in common: ",
-    ):
-        assert expected in shown, expected
-    assert {"polyline", "rect", "mark"} <= page.names
+        "1,200", "corpus passages", "987", "BERT-base", "10,000 times", "1.25 · 17 times", "2.25 · 33 times", "70 (70%)", "1 min 35 s",
+        "ability 0.99", "score 0.625 · ", "words in common: ", "expected calibration error 0.0325", "1.375", "4,300,000",
+        "The best cheap baseline, harbour, scores", "layer 1, head 2: ", "95% on a neighbour", "2.75", "812.5", "after stage 2",
+        "TLM, table 2", "ISS, table 3", "1.8e18", "4 of 8", "confidence 0.950, accuracy 0.900, 81 examples",
+    ):  # fmt: skip
+        assert expected in page.shown, expected
+    assert {"circle", "path", "image", "mark", "bdi"} <= set(page.names)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (("curves",), ["learning"]),
+        (("confusion",), ["classes"]),
+        (("calibration",), ["calibration"]),
+        (("mistakes",), ["mistakes"]),
+        (("findings", "contamination"), ["data"]),
+        (("selected",), ["selected"]),
+        (("words",), ["selected"]),
+        (("words_random",), ["selected"]),
+        (("label_words",), ["selected"]),
+        (("class_vectors",), ["vectors"]),
+        (("attention",), ["attention"]),
+        (("command",), ["reproduce"]),
+        (("confusion", "mistakes"), ["classes", "mistakes"]),
+        (("scores",), ["scores", "data", "cost"]),
+    ],
+)
+def test_a_part_is_shown_with_its_data_and_left_out_without(given: tuple[str, ...], shown: list[str]) -> None:
+    whole = full("x")
+    page = checked(render(ReportParts(**{name: getattr(whole, name) for name in given})))
+    assert [name for name in page.values("id") if not name.endswith("-title")] == shown
+
+
+def test_the_words_of_the_selection_are_told_apart() -> None:
+    titles = {"words": "than in the corpus", "words_random": "than in random", "label_words": "Words that point to a label"}
+    for given in titles:
+        shown = checked(render(ReportParts(**{given: getattr(full("x"), given)}))).shown
+        assert [name for name, title in titles.items() if title in shown] == [given]
 
 
 @pytest.mark.parametrize(
@@ -139,21 +104,36 @@ def test_every_part_is_shown() -> None:
 )
 def test_a_report_can_be_written_after_any_step(parts: ReportParts) -> None:
     page = checked(render(parts))
-    assert "The model has not been scored yet." in "".join(page.text)
+    assert "The model has not been scored yet." in page.shown
     assert ("section" in page.names) == bool(parts.notes)  # nothing to show: no empty section
 
 
+def test_a_report_is_the_same_byte_for_byte() -> None:
+    assert render(full("a")) == render(full("a"))
+
+
+DRAW = """
+from tasklm.analyse.charts import head_grid, histogram, line_chart
+head = {"layer": 1, "head": 1, "kind": "both", "picture": [[0.5, 0.5], [1, 0]]}
+drawn = [line_chart("a", {"b": [(0, 1), (3, 2)]}), histogram("h", [1, 2.5, 2.5], "x"), head_grid("g", [head], 2, ["hint"])]
+"""
+
+
+def test_charts_are_the_same_in_every_process_whatever_a_reader_has_set(tmp_path: Path) -> None:
+    style = tmp_path / "matplotlibrc"
+    style.write_text("font.size: 30\naxes.grid: True\nlines.linewidth: 9\nsvg.fonttype: path\n", encoding="utf-8")
+    surroundings = {**os.environ, "PYTHONHASHSEED": "7", "MATPLOTLIBRC": str(style), "PYTHONIOENCODING": "utf-8"}
+    other = subprocess.run(
+        [sys.executable, "-c", DRAW + "print(*drawn)"], capture_output=True, encoding="utf-8", check=True, env=surroundings
+    ).stdout
+    here: dict[str, list[str]] = {}
+    exec(DRAW, here)  # type: ignore[arg-type]
+    assert other == " ".join(here["drawn"]) + "\n"
+
+
 def test_errors_come_before_notes() -> None:
-    shown = "".join(checked(render(full("x"))).text)
+    shown = checked(render(full("x"))).shown
     assert shown.index("error · x") < shown.index("note · x")
-
-
-def test_many_classes_show_their_most_frequent_confusions() -> None:
-    matrix = np.eye(60, dtype=int)
-    matrix[7, 3] = 5
-    page = render(ReportParts(confusion=([f"class {number}" for number in range(60)], matrix.tolist())))
-    assert "The most frequent of all confusions between 60 classes." in checked(page).text
-    assert re.search(r'class 7</td><td>class 3</td><td class="n">5<', page)
 
 
 def test_matched_words_are_marked_and_common_ones_are_not() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from string import Template
 from typing import Any
 
 # What may not stand in an HTML file or cannot be written as UTF-8: controls, lone surrogates, non-characters.
@@ -41,14 +45,36 @@ def clipped(text: Any, length: int) -> str:
     return whole if len(whole) <= length else whole[:length].rstrip() + f" … ({len(whole) - length:,} more characters)"
 
 
-def table(header: Sequence[Any], rows: Iterable[Sequence[Any]], *, left: int = 1, strong: Sequence[int] = ()) -> Html:
-    """Returns a table that scrolls by itself on narrow screens; columns after the first `left` hold numbers."""
+def table(
+    header: Sequence[Any],
+    rows: Iterable[Sequence[Any]],
+    *,
+    left: int = 1,
+    strong: Sequence[int] = (),
+    keys: Sequence[Sequence[Any]] | None = None,
+    label: str = "Table",
+) -> Html:
+    """Returns a table that scrolls by itself on narrow screens; columns after the first `left` hold numbers.
+
+    With `keys`, what each cell is sorted by, the page's script lets a reader sort it by any column.
+    """
     head = el("tr", *(el("th", cell, scope="col", class_=None if at < left else "n") for at, cell in enumerate(header)))
     body = []
     for number, row in enumerate(rows):
-        cells = [el("td", cell, class_=None if at < left else "n") for at, cell in enumerate(row)]
+        sort = [None] * len(row) if keys is None else keys[number]
+        styles = [None if at < left else "n" for at in range(len(row))]
+        cells = [
+            el("td" if at or not left else "th", cell, class_=style, data_sort=key, scope=None if at or not left else "row")
+            for at, (cell, style, key) in enumerate(zip(row, styles, sort, strict=True))
+        ]
         body.append(el("tr", *cells, class_="ours" if number in strong else None))
-    return el("div", el("table", el("thead", head), el("tbody", *body)), class_="scroll", tabindex="0")
+    made = el("table", el("thead", head), el("tbody", *body), class_=None if keys is None else "sortable")
+    return scrolling(made, label)
+
+
+def scrolling(content: Html, label: str) -> Html:
+    """Returns content that scrolls sideways by itself, with the keyboard too, where the page is narrower."""
+    return el("div", content, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
 def items(parts: Iterable[Any]) -> Html:
@@ -61,6 +87,39 @@ def passage(text: str, length: int) -> Html:
     return el("p", clipped(text, length), class_="text", dir="auto")
 
 
-def folded(summary: Any, *content: Any) -> Html:
+def word(text: Any, length: int = 60) -> Html:
+    """Returns a label or a word of the data inside a line, in its own writing direction."""
+    return el("bdi", clipped(text, length))
+
+
+def folded(summary: Any, *content: Any, shown: bool = False) -> Html:
     """Returns content that is shown on request, without any script."""
-    return el("details", el("summary", summary), *content)
+    return el("details", el("summary", summary), *content, open="" if shown else None)
+
+
+def soft(*text: Any) -> Html:
+    """Returns a remark in a quieter voice."""
+    return el("p", *text, class_="soft")
+
+
+def document(title: str, heading: Html, sections: Sequence[tuple[str, str, Html]]) -> str:
+    """Returns a whole page: its heading, a table of contents and its sections (name, title, content); empty ones are left out."""
+    made = [(name, shown, body) for name, shown, body in sections if body]
+    links = el("nav", items(el("a", shown, href=f"#{name}") for name, shown, _ in made), aria_label="Contents")
+    main = [
+        el("section", el("h2", shown, id=f"{name}-title"), body, id=name, aria_labelledby=f"{name}-title") for name, shown, body in made
+    ]
+    content = joined([heading, links if made else "", el("main", *main)], "\n")
+    script = _file("page.js")
+    return Template(_file("template.html")).substitute(
+        title=escaped(clipped(title, 200)), style=_file("page.css"), script=script, digest=_digest(script), body=content
+    )
+
+
+def _file(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+def _digest(script: str) -> str:
+    """Returns what lets a browser run this script and no other (Content Security Policy)."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

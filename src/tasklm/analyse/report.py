@@ -5,15 +5,16 @@ Every part is optional, so a report can be written after any step; what is not t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from string import Template
 from typing import Any
 
-from tasklm.analyse.page import Html, clipped, el, escaped, folded, items, joined
-from tasklm.analyse.sections import classes, cost, data, learning_curves, mistakes, score_table
-from tasklm.analyse.selection import selected, typical_words
+from tasklm.analyse.answers import calibration, classes, mistakes
+from tasklm.analyse.insides import attention, class_vectors
+from tasklm.analyse.page import Html, clipped, document, el, folded, items, joined
+from tasklm.analyse.sections import cost, data, heading, learning_curves, score_table
+from tasklm.analyse.selection import label_words, selected, typical_words
 from tasklm.evaluate.scores import Scores
 from tasklm.runs import write_text
 
@@ -27,10 +28,16 @@ class ReportParts:
     findings: {"level": error | warning | note, "check", "message", "examples": [str]}, as the data audit returns them.
     curves: {"step": number, name: number …}; an optional "stage" makes separate charts, an optional "seed" separate lines.
     confusion: (labels, matrix), gold in the rows.
+    calibration: {"split": test | dev, "temperature", "before", "after"}, the last two with "ece", "nll" and "bins": [{"confidence",
+    "accuracy", "count"}].
     mistakes: {"text", "gold", "predicted", "probability"}, most confident first, and, where known, "pushed": [{"label", "text", "score",
     "shared": [word], "where"}], the training examples that pushed most for the wrong label.
-    selected: {"id", "text", "source", "score", "rank", "asked_by": [str]} and, where known, "matched": [word].
-    words: (word, log-odds, occurrences) from `analyse.words.overrepresented`.
+    selected: {"id", "text", "source", "score", "rank" (1 is the best), "asked_by": [str]} and, where known, "matched": [word].
+    words, words_random: (word, log-odds, occurrences) of the selection against the corpus and against random passages.
+    label_words: {"label", "words": [{"word", "pmi", "selected", "corpus", "examples"}]}; the middle two per million words.
+    class_vectors: {"labels": [str], "number": [label's number per point], "texts": [str], "stages": [{"name", "points": [[x, y]]}]}.
+    attention: {"tokens": side of the pictures, "positional", "vertical", "total": numbers of heads, "heads": [{"layer", "head", "kind":
+    positional | vertical | both | other, "positional": share, "vertical": share, "picture": [[weight]]}]}.
     contamination: {"text", …}: passages dropped because they hold dev or test text, with whatever says where.
     """
 
@@ -39,12 +46,17 @@ class ReportParts:
     findings: Sequence[dict[str, Any]] = ()
     curves: Sequence[dict[str, Any]] = ()
     confusion: tuple[Sequence[str], Any] | None = None
+    calibration: dict[str, Any] | None = None
     mistakes: Sequence[dict[str, Any]] = ()
     selected: Sequence[dict[str, Any]] = ()
     selected_sources: dict[str, int] = field(default_factory=dict)
     selected_ranks: Sequence[int] = ()
     selected_scores: Sequence[float] = ()
     words: Sequence[tuple[str, float, int]] = ()
+    words_random: Sequence[tuple[str, float, int]] = ()
+    label_words: Sequence[dict[str, Any]] = ()
+    class_vectors: dict[str, Any] | None = None
+    attention: dict[str, Any] | None = None
     contamination: Sequence[dict[str, Any]] = ()
     recipe_toml: str = ""
     command: str = ""
@@ -58,46 +70,39 @@ def write_report(path: Path, parts: ReportParts) -> None:
 
 def render(parts: ReportParts) -> str:
     """Returns the whole page."""
-    made = [(name, title, body) for name, title, make in _SECTIONS if (body := make(parts))]
-    links = items(el("a", title, href=f"#{name}") for name, title, _ in made)
-    page = [
-        el("header", el("h1", clipped(parts.title, 200)), el("p", _verdict(parts), class_="verdict")),
-        el("nav", links, aria_label="Sections") if made else escaped(""),
-        el("main", *(el("section", el("h2", title), body, id=name) for name, title, body in made)),
+    sections = [
+        ("scores", "Scores", score_table(parts.scores)),
+        ("learning", "Learning curves", learning_curves(parts.curves)),
+        ("classes", "Classes", classes(parts.confusion, [str(mistake.get("gold", "")) for mistake in parts.mistakes])),
+        ("calibration", "How far to trust its confidence", calibration(parts.calibration)),
+        ("mistakes", "Most confident mistakes", mistakes(parts.mistakes)),
+        ("data", "The data", data(parts.scores, parts.findings, parts.contamination)),
+        ("selected", "What was selected", _selection(parts)),
+        ("vectors", "Class vectors", class_vectors(parts.class_vectors)),
+        ("attention", "Attention heads", attention(parts.attention)),
+        ("cost", "Cost", cost(parts.scores)),
+        ("reproduce", "Recipe, and how to reproduce", _reproduce(parts)),
     ]
-    template = Template(Path(__file__).with_name("template.html").read_text(encoding="utf-8"))
-    return template.substitute(title=escaped(clipped(parts.title, 200)), body=joined(page, "\n"))
+    return document(parts.title, heading(parts.title, parts.scores), sections)
 
 
-def _verdict(parts: ReportParts) -> str:
-    if parts.scores is None or not parts.scores.verdict:
-        return "The model has not been scored yet."
-    return parts.scores.verdict
+def _selection(parts: ReportParts) -> Html:
+    return joined(
+        [
+            selected(parts.selected, parts.selected_sources, parts.selected_ranks, parts.selected_scores),
+            typical_words(parts.words, parts.words_random),
+            label_words(parts.label_words),
+        ]
+    )
 
 
 def _reproduce(parts: ReportParts) -> Html:
     made = []
+    if parts.notes:
+        made += [el("h3", "What was read and decided"), items(clipped(note, 1000) for note in parts.notes[:100])]
     if parts.command:
         about = "With the same files and the same version of tasklm, this command gives the same run:"
-        made += [el("p", about), el("pre", clipped(parts.command, MOST_TEXT))]
+        made += [el("p", about), el("pre", clipped(parts.command, MOST_TEXT), tabindex="0")]
     if parts.recipe_toml:
-        made.append(folded("The recipe, with everything that was decided", el("pre", clipped(parts.recipe_toml, MOST_TEXT))))
+        made.append(folded("The recipe, with everything that was decided", el("pre", clipped(parts.recipe_toml, MOST_TEXT), tabindex="0")))
     return joined(made)
-
-
-_SECTIONS: list[tuple[str, str, Callable[[ReportParts], Html]]] = [
-    ("scores", "Scores", lambda parts: score_table(parts.scores)),
-    ("notes", "Notes", lambda parts: items(clipped(note, 1000) for note in parts.notes[:100]) if parts.notes else escaped("")),
-    ("learning", "Learning curves", lambda parts: learning_curves(parts.curves)),
-    ("classes", "Classes", lambda parts: classes(parts.confusion)),
-    ("mistakes", "Most confident mistakes", lambda parts: mistakes(parts.mistakes)),
-    ("data", "The data", lambda parts: data(parts.scores, parts.findings, parts.contamination)),
-    (
-        "selected",
-        "What was selected",
-        lambda parts: selected(parts.selected, parts.selected_sources, parts.selected_ranks, parts.selected_scores),
-    ),
-    ("words", "Words of the selection", lambda parts: typical_words(parts.words)),
-    ("cost", "Cost", lambda parts: cost(parts.scores)),
-    ("reproduce", "How to reproduce", _reproduce),
-]

@@ -1,4 +1,4 @@
-"""The parts of the report about the model: scores, curves, classes, mistakes, data and cost. An absent part is empty."""
+"""The parts of the report about the whole run: verdict, scores, curves, data and cost. An absent part is empty."""
 
 from __future__ import annotations
 
@@ -7,151 +7,174 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
 
-import numpy as np
+from tasklm.analyse.charts import Point, bars, line_chart, ranges
+from tasklm.analyse.page import Html, clipped, el, escaped, folded, items, joined, passage, soft, table
+from tasklm.evaluate.scores import Row, Scores, Spread, flops_text, metric_name, score_text, spread_text, time_text
 
-from tasklm.analyse.charts import Point, bars, line_chart
-from tasklm.analyse.page import Html, clipped, el, escaped, folded, items, joined, passage, table
-from tasklm.evaluate.confusion import per_class
-from tasklm.evaluate.scores import Row, Scores, flops_text, metric_name, spread_text, time_text
-
-PUBLISHED = {  # training FLOPs as 6 × parameters × tokens, as the TLM (Yao et al. 2021) and ISS papers report them
-    "RoBERTa-base": 1.54e21,
-    "BERT-base": 2.79e19,
-    "TLM small": 2.74e18,
-    "ISS small": 1.82e18,
-}
+TLM, ISS = "TLM, table 2", "ISS, table 3"
+SOURCES = (
+    "TLM: NLP From Scratch Without Large-Scale Pretraining, arXiv 2111.04130. "
+    "ISS: Farewell to Aimless Large-scale Pretraining: Influential Subset Selection for Language Model, arXiv 2305.12816."
+)
+PUBLISHED = [  # training FLOPs as 6 × parameters × tokens, and the table that reports them
+    ("RoBERTa-large", 4.36e21, TLM),
+    ("RoBERTa-base", 1.54e21, TLM),
+    ("BERT-large", 9.07e19, TLM),
+    ("TLM large", 7.59e19, TLM),
+    ("BERT-base", 2.79e19, TLM),
+    ("TLM medium", 8.30e18, TLM),
+    ("ISS large", 8.30e18, ISS),
+    ("ISS medium", 4.15e18, ISS),
+    ("TLM small", 2.74e18, TLM),
+    ("ISS small", 1.82e18, ISS),
+]
+BERT_BASE = 2.79e19
 MOST_METRICS = 3  # beside the first
-MOST_CLASSES = 25  # a larger confusion matrix cannot be read; its most frequent confusions can
-MOST_MISTAKES, MOST_FINDINGS, MOST_EXAMPLES, MOST_CONTAMINATED, MOST_SHARED = 20, 100, 5, 10, 8
+MOST_FINDINGS, MOST_EXAMPLES, MOST_CONTAMINATED = 100, 5, 10
+KINDS = {"ours": "this model", "ensemble": "this model, all seeds", "ablation": "ablation", "baseline": "baseline"}
+
+
+def heading(title: str, scores: Scores | None) -> Html:
+    """Returns the top of the report: the verdict in one sentence, what the cheap baselines say, and the numbers to remember."""
+    sentence = scores.verdict if scores is not None and scores.verdict else "The model has not been scored yet."
+    made = [el("h1", clipped(title, 200)), el("p", clipped(sentence, 2000), class_="verdict")]
+    if scores is not None:
+        made += [_cheapest(scores), _tiles(scores)]
+    return el("header", *made)
+
+
+def _cheapest(scores: Scores) -> Html:
+    """Returns what the best baseline scores, where the verdict is about an ablation, which is better still."""
+    ours, on_test = scores.ours, scores.ours is not None and scores.ours.test is not None
+    others = [row for row in scores.rows if row.kind in ("baseline", "ablation") and _of(row, on_test) is not None]
+    best = max(others, key=lambda row: _mean(row, on_test), default=None)
+    cheap = max((row for row in others if row.kind == "baseline"), key=lambda row: _mean(row, on_test), default=None)
+    if ours is None or best is None or cheap is None or best is cheap or _of(ours, on_test) is None:
+        return Html("")
+    spread = _of(cheap, on_test)
+    assert spread is not None
+    side = "behind" if _mean(cheap, on_test) < _mean(ours, on_test) else "ahead"
+    p = f", {_p_text(cheap.against['p'])}" if on_test and cheap.against is not None else ""
+    size = f"{100 * abs(_mean(cheap, on_test) - _mean(ours, on_test)):.1f}"
+    return soft(f"The best cheap baseline, {cheap.name}, scores {score_text(spread)}: {size} {side}{p}.")
+
+
+def _tiles(scores: Scores) -> Html:
+    ours = scores.ours
+    if ours is None:
+        return Html("")
+    score = ours.test if ours.test is not None else ours.dev
+    where = "test" if ours.test is not None else "dev"
+    shown = []
+    if score is not None:
+        interval = "" if score.low is None or score.high is None else f"{scores.confidence:.0%} interval {_range(score)}"
+        seeds = "1 seed" if scores.seeds == 1 else f"± {100 * score.sd:.1f} over {scores.seeds} seeds"
+        shown.append((f"{where} {metric_name(scores.metric)}", f"{100 * score.mean:.1f}", " · ".join(filter(None, [interval, seeds]))))
+    if ours.parameters:
+        shown.append(("parameters", _big(ours.parameters), f"{ours.parameters:,}"))
+    if ours.flops_6nd > 0:
+        shown.append(("training FLOPs", flops_text(ours.flops_6nd), f"BERT-base took {_times(BERT_BASE / ours.flops_6nd)}"))
+    if ours.seconds > 0:
+        shown.append(("time", time_text(ours.seconds), "selection and training" if ours.selected_passages else "training"))
+    if ours.selected_passages:
+        tokens = f"{ours.selected_tokens:,} tokens" if ours.selected_tokens else ""
+        shown.append(("passages selected", f"{ours.selected_passages:,}", tokens))
+    made = [el("div", el("dt", name), el("dd", el("b", value), el("span", about)), class_="tile") for name, value, about in shown]
+    return el("dl", *made, class_="tiles") if made else Html("")
 
 
 def score_table(scores: Scores | None) -> Html:
-    """Returns the table of all rows with intervals, differences and costs."""
+    """Returns the table of all rows with intervals, differences and costs, and their scores drawn on one scale."""
     if scores is None or not scores.rows:
         return Html("")
     others = [name for name in dict.fromkeys(name for row in scores.rows for name in row.metrics) if name != scores.metric][:MOST_METRICS]
-    header = [
-        "model",
-        "dev",
-        "test",
-        *map(metric_name, others),
-        "ours − this",
-        "p",
-        "FLOPs",
-        "6·N·tokens",
-        "time",
-        "parameters",
-        "passages",
-    ]
-    rows = [
-        [
-            row.name,
-            spread_text(row.dev),
-            spread_text(row.test),
-            *(f"{100 * row.metrics[name]:.1f}" if name in row.metrics else "–" for name in others),
-            *_against(row),
-            flops_text(row.flops_exact),
-            flops_text(row.flops_6nd),
-            time_text(row.seconds),
-            f"{row.parameters:,}" if row.parameters else "–",
-            f"{row.selected_passages:,}" if row.selected_passages else "–",
-        ]
-        for row in scores.rows
-    ]
+    header = ["model", "what", "dev", "test", "each seed", *map(metric_name, others), "ours − this", "p", "FLOPs", "6·N·tokens", "time"]
+    rows = [_cells(row, others) for row in scores.rows]
+    keys = [_keys(row, others) for row in scores.rows]
     ours = [number for number, row in enumerate(scores.rows) if row.kind == "ours"]
     seeds = "1 seed" if scores.seeds == 1 else f"{scores.seeds} seeds, mean ± sample standard deviation"
     about = (
         f"{metric_name(scores.metric)} × 100; {seeds}. In brackets the {scores.confidence:.0%} bootstrap interval over test "
-        "examples; the difference is a paired bootstrap over the same examples."
+        "examples; the difference is a paired bootstrap over the same examples. FLOPs are counted exactly, forward and backward; "
+        "6·N·tokens is the estimate that papers report."
     )
-    return joined([table(header, rows, strong=ours), el("p", about, class_="soft")])
+    shown = table([*header, "parameters", "passages"], rows, left=2, strong=ours, keys=keys, label="Scores")
+    return joined([_ranges(scores), shown, soft(about)])
+
+
+def _ranges(scores: Scores) -> Html:
+    on_test = any(row.test is not None for row in scores.rows)
+    drawn = [(row, spread) for row in scores.rows if (spread := _of(row, on_test)) is not None]
+    rows = [(row.name, spread.mean, spread.low, spread.high, spread.values, spread_text(spread)) for row, spread in drawn]
+    strong = [number for number, (row, _) in enumerate(drawn) if row.kind == "ours"]
+    name = el("h3", f"{'test' if on_test else 'dev'} {metric_name(scores.metric)} × 100")
+    return joined([name, ranges(rows, strong)]) if len(rows) > 1 else Html("")
+
+
+def _cells(row: Row, others: Sequence[str]) -> list[Any]:
+    seeds = row.test or row.dev
+    return [
+        row.name,
+        KINDS[row.kind],
+        spread_text(row.dev),
+        spread_text(row.test),
+        " ".join(f"{100 * value:.1f}" for value in seeds.values) if seeds is not None and len(seeds.values) > 1 else "–",
+        *(f"{100 * row.metrics[name]:.1f}" if name in row.metrics else "–" for name in others),
+        *_against(row),
+        flops_text(row.flops_exact),
+        flops_text(row.flops_6nd),
+        time_text(row.seconds),
+        f"{row.parameters:,}" if row.parameters else "–",
+        f"{row.selected_passages:,}" if row.selected_passages else "–",
+    ]
+
+
+def _keys(row: Row, others: Sequence[str]) -> list[Any]:
+    """Returns what the cells of a row are sorted by."""
+    dev, test = (spread.mean if spread is not None else "" for spread in (row.dev, row.test))
+    difference, p = (row.against["difference"], row.against["p"]) if row.against is not None else ("", "")
+    costs = [row.flops_exact, row.flops_6nd, row.seconds, row.parameters, row.selected_passages]
+    return [row.name, KINDS[row.kind], dev, test, test or dev, *(row.metrics.get(name, "") for name in others), difference, p, *costs]
 
 
 def learning_curves(curves: Sequence[Mapping[str, Any]]) -> Html:
     """Returns the charts of each stage: loss parts together, dev scores together, anything else alone."""
     charts: dict[tuple[str, str], dict[str, list[Point]]] = {}
     for record in curves:
-        if not _is_number(record.get("step")):
+        if not is_number(record.get("step")):
             continue
         seed = "" if record.get("seed") is None else f" · seed {clipped(record['seed'], 20)}"
         for name, value in record.items():
-            if name in ("step", "stage", "seed") or not _is_number(value):
+            if name in ("step", "stage", "seed") or not is_number(value):
                 continue
             name = clipped(name, 60)
             group = "loss" if "loss" in name else "dev score" if name.startswith("dev") else name
             series = charts.setdefault((clipped(record.get("stage", ""), 60), group), {})
-            series.setdefault(f"{name}{seed}", []).append((record["step"], value))
-    drawn = [line_chart(f"{stage}: {group}" if stage else group, series) for (stage, group), series in charts.items()]
-    return el("div", *drawn, class_="charts") if any(drawn) else Html("")
-
-
-def classes(confusion: tuple[Sequence[str], Any] | None) -> Html:
-    """Returns the confusion matrix (or its largest entries) and precision, recall and F1 of each class."""
-    if confusion is None or not len(confusion[0]):
-        return Html("")
-    labels, matrix = [clipped(label, 60) for label in confusion[0]], np.asarray(confusion[1])
-    scored = table(
-        ["class", "precision", "recall", "F1", "examples", "predicted"],
-        [
-            [
-                label,
-                *(f"{100 * value:.1f}" for value in (one.precision, one.recall, one.f1)),
-                f"{one.gold:,}",
-                f"{one.predicted:,}",
-            ]
-            for label, one in zip(labels, per_class(matrix), strict=True)
-        ],
-    )
-    shown = _matrix(labels, matrix) if len(labels) <= MOST_CLASSES else _confusions(labels, matrix)
-    return joined([shown, el("h3", "By class"), scored])
-
-
-def mistakes(entries: Sequence[Mapping[str, Any]]) -> Html:
-    """Returns the texts the model was surest about and wrong."""
+            series.setdefault(f"{name}{seed}".removeprefix("loss: "), []).append((record["step"], value))
+    order = {"loss": 0, "dev score": 1}
+    stages = list(dict.fromkeys(stage for stage, _ in charts))
+    ordered = sorted(charts.items(), key=lambda entry: (stages.index(entry[0][0]), order.get(entry[0][1], 2)))
     made = []
-    for entry in entries[:MOST_MISTAKES]:
-        sure = f" with probability {entry['probability']:.2f}" if _is_number(entry.get("probability")) else ""
-        head = joined(
-            [
-                "predicted ",
-                el("b", clipped(entry.get("predicted", ""), 60)),
-                f"{sure}, is ",
-                el("b", clipped(entry.get("gold", ""), 60)),
-            ]
-        )
-        text = passage(str(entry.get("text", "")), 800)
-        made.append(el("div", el("div", head, class_="soft"), text, _pushed(entry), class_="card"))
+    for stage in stages:
+        drawn = [line_chart(f"{stage}: {group}" if stage else group, series) for (of, group), series in ordered if of == stage]
+        made += [el("div", *drawn, class_="charts")] if any(drawn) else []
     return joined(made)
-
-
-def _pushed(mistake: Mapping[str, Any]) -> Html:
-    """Returns the training examples that pushed most for the wrong label of a mistake."""
-    found = mistake.get("pushed") or ()
-    if not found:
-        return Html("")
-    cards = [
-        joined(
-            [
-                el("b", clipped(push.get("label", ""), 60)),
-                f" · score {push['score']:.3f} · {clipped(push.get('where', ''), 200)}",
-                passage(str(push.get("text", "")), 400),
-                el("div", "words in common: " + ", ".join(push["shared"][:MOST_SHARED]), class_="soft") if push.get("shared") else "",
-            ]
-        )
-        for push in found[:MOST_EXAMPLES]
-    ]
-    return folded(f"Training examples that pushed most for {clipped(mistake.get('predicted', ''), 60)}", items(cards))
 
 
 def data(scores: Scores | None, findings: Sequence[Mapping[str, Any]], contamination: Sequence[Mapping[str, Any]]) -> Html:
     """Returns the counts, what the audit found, and what was dropped because it holds dev or test text."""
     made: list[Html] = []
     if scores is not None and scores.data:
-        counts = [[clipped(name.replace("_", " "), 100), _value(value)] for name, value in scores.data.items()]
-        made.append(table(["", "count"], counts))
-    order = {"error": 0, "warning": 1}
-    for finding in sorted(findings, key=lambda one: order.get(str(one.get("level")), 2))[:MOST_FINDINGS]:
-        made.append(_finding(finding))
+        counts: list[list[Any]] = []
+        for name, value in scores.data.items():
+            inner = value.items() if isinstance(value, Mapping) else [("", value)]
+            counts += [[clipped(f"{name} {part}".replace("_", " ").strip(), 100), _value(count)] for part, count in inner]
+        made.append(table(["", "count"], counts, label="Counts"))
+    loud = [one for level in ("error", "warning") for one in findings if one.get("level") == level]
+    quiet = [one for one in findings if one.get("level") not in ("error", "warning")]
+    made += [el("div", _finding(one), class_="card") for one in loud[:MOST_FINDINGS]]
+    if quiet:
+        made.append(el("div", items(_finding(one) for one in quiet[:MOST_FINDINGS]), class_="card quiet"))
     if contamination:
         made.append(el("h3", "Corpus passages dropped because they hold text of dev or test"))
         for entry in contamination[:MOST_CONTAMINATED]:
@@ -166,53 +189,62 @@ def cost(scores: Scores | None) -> Html:
     ours = None if scores is None else scores.ours
     if ours is None or ours.flops_6nd <= 0:
         return Html("")
-    entries = sorted([*PUBLISHED.items(), (ours.name, ours.flops_6nd)], key=lambda entry: -entry[1])
-    rows = [(name, flops, flops_text(flops)) for name, flops in entries]
-    here = [number for number, (name, flops) in enumerate(entries) if name == ours.name and flops == ours.flops_6nd]
-    times = PUBLISHED["BERT-base"] / ours.flops_6nd
-    about = (
-        "Training FLOPs as 6 × parameters × tokens, on a logarithmic scale; the others as their papers report them. "
-        f"BERT-base's pretraining cost {f'{times:,.0f}' if times >= 10 else f'{times:.2g}'} times as much."
-    )
     exact = f" Counted exactly, this run took {flops_text(ours.flops_exact)}." if ours.flops_exact > 0 else ""
-    return joined([bars(rows, log=True, strong=here), el("p", about + exact, class_="soft")])
+    compared = f"BERT-base's pretraining cost {_times(BERT_BASE / ours.flops_6nd)}."
+    return joined([cost_bars([(ours.name, ours.flops_6nd)]), soft(f"{compared}{exact}")])
+
+
+def cost_bars(own: Sequence[tuple[str, float]]) -> Html:
+    """Returns training FLOPs of some models beside the published ones, largest first, on a logarithmic scale."""
+    entries: list[tuple[str, float, str]] = [*PUBLISHED, *((name, flops, "") for name, flops in own)]
+    entries.sort(key=lambda entry: -entry[1])
+    rows = [(name, flops, flops_text(flops)) for name, flops, _ in entries]
+    here = [number for number, (_, _, source) in enumerate(entries) if not source]
+    notes = [source or "this page" for _, _, source in entries]
+    about = (
+        "Training FLOPs as 6 × parameters × tokens, on a logarithmic scale: pretraining for BERT and RoBERTa, all of the training "
+        f"for the others (TLM's are means over eight tasks). The last column says which table reports the number. {SOURCES}"
+    )
+    return joined([bars(rows, log=True, strong=here, notes=notes), soft(about)])
+
+
+def is_number(value: Any) -> bool:
+    """Returns whether a value is a finite number, numpy's too; True and False are none."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _of(row: Row, on_test: bool) -> Spread | None:
+    return row.test if on_test else row.dev
+
+
+def _mean(row: Row, on_test: bool) -> float:
+    spread = _of(row, on_test)
+    return spread.mean if spread is not None else -math.inf
+
+
+def _range(spread: Spread) -> str:
+    assert spread.low is not None and spread.high is not None
+    return f"{100 * spread.low:.1f} to {100 * spread.high:.1f}"
+
+
+def _times(ratio: float) -> str:
+    return f"{f'{ratio:,.0f}' if ratio >= 10 else f'{ratio:.2g}'} times as much"
+
+
+def _big(number: int) -> str:
+    return f"{number / 1e6:.1f}M" if number >= 1_000_000 else f"{number / 1e3:.0f}K" if number >= 1000 else str(number)
+
+
+def _p_text(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
 def _against(row: Row) -> list[str]:
     if row.against is None:
         return ["–", "–"]
     low, high = 100 * row.against["low"], 100 * row.against["high"]
-    p = row.against["p"]
-    return [f"{100 * row.against['difference']:+.1f} [{low:+.1f}, {high:+.1f}]", "< 0.001" if p < 0.001 else f"{p:.2g}"]
-
-
-def _matrix(labels: Sequence[str], matrix: Any) -> Html:
-    head = el("tr", el("th", "gold \\ predicted"), *(el("th", label, scope="col") for label in labels))
-    rows = []
-    for gold, (label, counts) in enumerate(zip(labels, matrix, strict=True)):
-        shares = counts / max(1, counts.sum())
-        cells = [
-            el(
-                "td",
-                f"{int(count):,}",
-                class_="right" if gold == at else None,
-                title=f"{label} → {labels[at]}: {share:.0%}",
-                style=f"background:rgba(60,135,225,{0.6 * share:.2f})" if count else None,
-            )
-            for at, (count, share) in enumerate(zip(counts, shares, strict=True))
-        ]
-        rows.append(el("tr", el("th", label, scope="row"), *cells))
-    return el("div", el("table", el("thead", head), el("tbody", *rows), class_="matrix"), class_="scroll", tabindex="0")
-
-
-def _confusions(labels: Sequence[str], matrix: Any) -> Html:
-    off = np.array(matrix)
-    np.fill_diagonal(off, 0)
-    order = np.argsort(-off, axis=None, kind="stable")[:MOST_CLASSES]
-    pairs = [(int(flat) // len(labels), int(flat) % len(labels)) for flat in order]
-    rows = [[labels[gold], labels[guess], f"{int(off[gold, guess]):,}"] for gold, guess in pairs if off[gold, guess]]
-    about = el("p", f"The most frequent of all confusions between {len(labels)} classes.", class_="soft")
-    return joined([about, table(["gold", "predicted", "examples"], rows, left=2)])
+    difference = f"{100 * row.against['difference']:+.1f} [{low:+.1f}, {high:+.1f}]"
+    return [difference, _p_text(row.against["p"]).removeprefix("p ").removeprefix("= ")]
 
 
 def _finding(finding: Mapping[str, Any]) -> Html:
@@ -220,20 +252,12 @@ def _finding(finding: Mapping[str, Any]) -> Html:
     style = level if level in ("error", "warning") else "note"
     examples = [clipped(example, 300) for example in (finding.get("examples") or ())[:MOST_EXAMPLES]]
     check = f" · {clipped(finding['check'], 100)}" if finding.get("check") else ""
-    return el(
-        "div",
-        el("div", el("span", level, class_=f"level {style}"), escaped(check)),
-        el("p", clipped(finding.get("message", ""), 1000)),
-        folded(f"{len(examples)} example{'s' if len(examples) > 1 else ''}", items(examples)) if examples else escaped(""),
-        class_="card",
-    )
+    named = el("div", el("span", level, class_=f"level {style}"), escaped(check))
+    shown = folded(f"{len(examples)} example{'s' if len(examples) > 1 else ''}", items(examples)) if examples else escaped("")
+    return joined([named, el("p", clipped(finding.get("message", ""), 1000)), shown])
 
 
 def _value(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return clipped(value, 300)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)  # Real: numpy's too

@@ -1,18 +1,22 @@
-"""The parts of the report about the selected text: where it comes from, how it scored, what it looks like."""
+"""The parts of the report about the selected text: where it comes from, how it scored, what it looks like, and its words."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from tasklm.analyse.charts import bars, histogram
-from tasklm.analyse.page import Html, clipped, el, escaped, folded, joined, passage
-from tasklm.analyse.words import word_pattern, words
+from tasklm.analyse.page import Html, clipped, el, escaped, folded, joined, passage, soft, table, word
+from tasklm.analyse.words import spans, word_pattern, words
 
 MOST_PASSAGES = 10
 MOST_SOURCES = 20
+MOST_WORDS, MOST_LABEL_WORDS = 30, 15
+FEW_LABELS, OPEN_LABELS, MOST_LABELS = 6, 2, 200  # of few labels all tables are open
 TEXT_LENGTH, QUERY_LENGTH = 1500, 300
+
+WordOdds = Sequence[tuple[str, float, int]]
 
 
 def selected(passages: Sequence[Mapping[str, Any]], sources: Mapping[str, int], ranks: Sequence[int], scores: Sequence[float]) -> Html:
@@ -32,35 +36,77 @@ def selected(passages: Sequence[Mapping[str, Any]], sources: Mapping[str, int], 
     if any(charts):
         made.append(el("div", *charts, class_="charts"))
     if passages:
-        made += [el("h3", "Example passages"), _explanation(), *_cards(passages[:MOST_PASSAGES])]
+        about = "Marked: words shared with the task examples that asked for the passage (the most common words are not marked)."
+        made += [el("h3", "Example passages"), soft(about), *_cards(passages[:MOST_PASSAGES])]
     return joined(made)
 
 
-def typical_words(entries: Sequence[tuple[str, float, int]]) -> Html:
-    """Returns the words that the selection holds more often than a random sample of the corpus, or nothing."""
+def typical_words(against_corpus: WordOdds, against_random: WordOdds) -> Html:
+    """Returns the words that the selection holds more often than the corpus and than random passages, or nothing."""
+    lists = [
+        _odds("More often than in the corpus", against_corpus),
+        _odds("More often than in random passages", against_random),
+    ]
+    if not any(lists):
+        return Html("")
+    about = (
+        "The surest first: log-odds with a Dirichlet prior (Monroe, Colaresi and Quinn, Fightin' Words, 2008), and how often the "
+        "selection has the word."
+    )
+    return joined([el("h3", "Words of the selection"), soft(about), el("div", *lists, class_="halves")])
+
+
+def _odds(title: str, entries: WordOdds) -> Html:
     if not entries:
         return Html("")
-    shown = [(clipped(word, 40), odds, f"{odds:.2f} · {count:,} times") for word, odds, count in entries[:40]]
-    return joined(
-        [
-            el(
-                "p",
-                "Words that occur more often in the selection than in a random sample of the corpus, the surest first: "
-                "log-odds with a Dirichlet prior, and how often the selection holds the word.",
-            ),
-            bars(shown),
+    shown = [(clipped(one, 40), odds, f"{odds:.2f} · {count:,} times") for one, odds, count in entries[:MOST_WORDS]]
+    return el("div", el("h4", title), bars(shown), class_="panel")
+
+
+def label_words(entries: Sequence[Mapping[str, Any]]) -> Html:
+    """Returns for each label the words that point to it most and how often the selection and the corpus hold them, or nothing."""
+    filled = [entry for entry in entries if entry.get("words")]
+    if not filled:
+        return Html("")
+    made = []
+    for number, entry in enumerate(filled[:MOST_LABELS]):
+        shown = entry["words"][:MOST_LABEL_WORDS]
+        ratios = [one["selected"] / one["corpus"] if one["corpus"] else None for one in shown]
+        rows = [
+            [
+                word(one["word"], 40),
+                f"{one['pmi']:.2f}",
+                f"{one['selected']:,.1f}",
+                f"{one['corpus']:,.1f}",
+                "–" if ratio is None else f"{ratio:,.1f} ×",
+                f"{one['examples']:,}",
+            ]
+            for one, ratio in zip(shown, ratios, strict=True)
         ]
+        keys = [
+            [clipped(one["word"], 40), one["pmi"], one["selected"], one["corpus"], ratio, one["examples"]]
+            for one, ratio in zip(shown, ratios, strict=True)
+        ]
+        header = ["word", "PMI", "selection", "corpus", "ratio", "examples"]
+        listed = table(header, rows, keys=keys, label="Words of a label")
+        made.append(folded(word(entry["label"]), listed, shown=len(filled) <= FEW_LABELS or number < OPEN_LABELS))
+    about = (
+        "The words with the highest pointwise mutual information with a label in the training examples, how many of these hold them, "
+        "and their occurrences per million words of the selection and of the corpus (as table 6 of ISS, arXiv 2305.12816). A selection "
+        "that serves the task holds them more often than the corpus."
     )
+    return joined([el("h3", "Words that point to a label"), soft(about), el("div", *made, class_="columns")])
 
 
-def highlighted(text: str, matched: set[str]) -> Html:
+def highlighted(text: str, matched: Set[str]) -> Html:
     """Returns the text with the matched words marked."""
+    plain = {match.span() for match in word_pattern().finditer(text) if match.group().lower() in matched}
     made: list[Any] = []
     end = 0
-    for match in word_pattern().finditer(text):
-        if match.group().lower() in matched:
-            made += [text[end : match.start()], el("mark", match.group())]
-            end = match.end()
+    for start, stop in sorted(plain | set(spans(text, matched))):
+        if start >= end:
+            made += [text[end:start], el("mark", text[start:stop])]
+            end = stop
     return joined([*made, text[end:]])
 
 
@@ -69,21 +115,16 @@ def matched_words(passages: Sequence[Mapping[str, Any]]) -> list[set[str]]:
 
     Words that half of the shown passages hold are the language's, not the task's; they are left unmarked.
     """
-    holding = Counter(word for entry in passages for word in set(words(str(entry.get("text", "")))))
-    usual = {word for word, count in holding.items() if len(passages) >= 4 and 2 * count >= len(passages)}
+    holding = Counter(one for entry in passages for one in set(words(str(entry.get("text", "")))))
+    usual = {one for one, count in holding.items() if len(passages) >= 4 and 2 * count >= len(passages)}
     made = []
     for entry in passages:
         if entry.get("matched"):
-            made.append({str(word).lower() for word in entry["matched"]})
+            made.append({str(one).lower() for one in entry["matched"]})
             continue
-        asked = {word for query in entry.get("asked_by") or () for word in words(str(query))}
+        asked = {one for query in entry.get("asked_by") or () for one in words(str(query))}
         made.append((asked & set(words(str(entry.get("text", ""))))) - usual)
     return made
-
-
-def _explanation() -> Html:
-    about = "Marked: words shared with the task examples that asked for the passage (the most common words are not marked)."
-    return el("p", about, class_="soft")
 
 
 def _cards(passages: Sequence[Mapping[str, Any]]) -> list[Html]:
