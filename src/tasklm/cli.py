@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tasklm.cli_explaining import check_labels, explain, show_influence
+from tasklm.cli_reporting import compare
 from tasklm.cli_scoring import rerank, score
 from tasklm.cli_watching import Watch, watch, watched
 from tasklm.errors import RecipeError, TaskLMError
@@ -208,16 +209,16 @@ def check(
         raise typer.Exit(1)
 
 
-def _until(name: str, context: typer.Context, folder: Path, as_json: bool) -> None:
+def _until(name: str, options: list[str], folder: Path, as_json: bool) -> None:
     recipe = folder / "recipe.toml"
     if not recipe.exists():
         raise RecipeError([f"{folder} is not a run folder (no recipe.toml); start one with: tasklm fit … --out {folder}"])
-    _fit(_recipe(recipe, overrides_of(context.args)), folder, as_json, until=name)
+    _fit(_recipe(recipe, overrides_of(options)), folder, as_json, until=name)
 
 
 def _step(name: str, what: str) -> None:
     def step(context: typer.Context, folder: RunFolder, as_json: Json = False) -> None:
-        _until(name, context, folder, as_json)
+        _until(name, context.args, folder, as_json)
 
     step.__doc__ = f"{what}\n\n    Example: tasklm {name} runs/first\n    "
     app.command(name=name, context_settings=EXTRA)(step)
@@ -235,7 +236,7 @@ def select_passages(
     Example: tasklm select runs/first --explain 0f3a…
     """
     if explain is None:
-        _until("select", context, folder, as_json)
+        _until("select", context.args, folder, as_json)
         return
     from dataclasses import asdict
 
@@ -302,7 +303,28 @@ _step("tokenize", "Train the vocabulary and turn the selected text into tokens, 
 _step("train", "Stage 1: joint training, with what comes before if needed.")
 _step("finetune", "Stage 2: fine-tuning, with what comes before if needed.")
 _step("evaluate", "Score the model and the baselines, with what comes before if needed.")
-_step("report", "Write report.html, with what comes before if needed.")
+
+
+@app.command(context_settings=EXTRA)
+def report(
+    words: Annotated[list[str], typer.Argument(help="Run folder; several are compared.", metavar="FOLDER...")],
+    out: Annotated[Path | None, typer.Option(help="Page that compares several runs; by default runs-compared.html.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write report.html of a run, with what comes before if needed; or compare several finished runs in one page.
+
+    Example: tasklm report runs/first
+
+    Example: tasklm report runs/first runs/second --out compared.html
+    """
+    first = next((number for number, word in enumerate(words) if word.startswith("--")), len(words))  # options of the recipe come last
+    folders = [Path(word) for word in words[:first]]
+    if len(folders) == 1 and out is None:
+        _until("report", words[first:], folders[0], as_json)
+    elif len(folders) < 2 or first < len(words):
+        raise RecipeError(["report takes one run folder and options of the recipe, or several run folders and --out"])
+    else:
+        compare(folders, out or Path("runs-compared.html"), as_json)
 
 
 @app.command()

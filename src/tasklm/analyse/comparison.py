@@ -1,0 +1,249 @@
+"""Finished runs beside one another, as one self-contained page and as a table for the terminal."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from tasklm.analyse.charts import Point, line_chart, ranges
+from tasklm.analyse.page import Html, clipped, document, el, items, joined, soft, table
+from tasklm.analyse.run_files import curves_of
+from tasklm.analyse.sections import KINDS, cost_bars, is_number
+from tasklm.errors import RunError
+from tasklm.evaluate.scores import Row, Scores, flops_text, from_dict, metric_name, spread_text, time_text
+from tasklm.runs import digest, file_digest, read_json
+
+MODEL = "the model of the run"
+UNSET = "auto"  # a key that a recipe leaves to the run
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What a comparison reads of a run folder."""
+
+    name: str
+    scores: Scores
+    recipe: dict[str, str]  # dotted key → value
+    curves: list[dict[str, Any]]
+    test: str  # file of the test set, "" where there is none
+    test_digest: str  # of its content, "" where it cannot be read any more
+
+
+def read_runs(folders: Sequence[Path]) -> list[FinishedRun]:
+    """Returns the finished runs in some folders, each under a name of its own."""
+    short = [folder.resolve().name for folder in folders]
+    names = short if len(set(short)) == len(short) else [str(folder) for folder in folders]
+    if len(set(names)) < len(names):
+        raise RunError(f"a run is compared with others, not with itself: {', '.join(names)}. Name different run folders.")
+    return [_read(folder, name) for folder, name in zip(folders, names, strict=True)]
+
+
+def _read(folder: Path, name: str) -> FinishedRun:
+    for needed in ("scores.json", "recipe.toml", "stage1/curve.json"):
+        if not (folder / needed).exists():
+            raise RunError(f"{folder} is not a finished run (no {needed}). Finish it first: tasklm report {folder}")
+    recipe = tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8"))
+    seeds = sorted((folder / "stage2").glob("seed-*/curve.json"), key=lambda path: int(path.parent.name.removeprefix("seed-")))
+    test = str(recipe.get("data", {}).get("test", ""))
+    return FinishedRun(
+        name,
+        from_dict(read_json(folder / "scores.json")),
+        {f"{section}.{key}": _shown(value) for section, keys in recipe.items() for key, value in keys.items()},
+        curves_of(folder / "stage1", [path.parent for path in seeds]),
+        test,
+        _content(Path(test)) if test else "",
+    )
+
+
+def _content(path: Path) -> str:
+    """Returns a hash of a file or of a folder of files as they are now; nothing where there is none any more."""
+    if path.is_file():
+        return file_digest(path)
+    return digest([file_digest(file) for file in sorted(path.rglob("*")) if file.is_file()]) if path.is_dir() else ""
+
+
+def differences(runs: Sequence[FinishedRun]) -> list[str]:
+    """Returns what keeps the scores of the runs from being compared, in sentences; nothing where they can be."""
+    found = []
+    metrics = {run.name: metric_name(run.scores.metric) for run in runs}
+    if len(set(metrics.values())) > 1:
+        found.append("The runs are scored by different metrics: " + _listed(metrics) + ". Their numbers cannot be compared.")
+    counts = {run.name: f"{run.scores.data.get('test', 0):,} examples" for run in runs}
+    without = [run.name for run in runs if not _on_test(run)]
+    if without:
+        found.append(f"No test set was scored in {', '.join(without)}: what is compared there is dev, which chose the model.")
+    elif len(set(counts.values())) > 1:
+        found.append("The test sets differ in size: " + _listed(counts) + ". Their scores cannot be compared.")
+    elif len({run.test_digest or run.test for run in runs}) > 1:
+        unread = [run.name for run in runs if not run.test_digest]
+        if unread:
+            found.append(f"Whether the test sets are the same could not be checked: the file of {', '.join(unread)} is not there any more.")
+        else:
+            found.append("The test sets are different files: " + _listed({run.name: run.test for run in runs}) + ". Compare with care.")
+    return found
+
+
+def recipe_differences(runs: Sequence[FinishedRun]) -> list[tuple[str, list[str]]]:
+    """Returns the keys of the recipes that are not the same in all runs, with their values."""
+    keys = list(dict.fromkeys(key for run in runs for key in run.recipe))
+    values = [(key, [run.recipe.get(key, UNSET) for run in runs]) for key in keys]
+    return [(key, found) for key, found in values if len(set(found)) > 1]
+
+
+def render_comparison(runs: Sequence[FinishedRun]) -> str:
+    """Returns the whole page."""
+    title = "tasklm: " + " · ".join(run.name for run in runs)
+    same = f"All runs are scored by {metric_name(runs[0].scores.metric)} on the same test set."
+    said = differences(runs)
+    verdicts = items(joined([el("b", run.name), ": ", clipped(run.scores.verdict or "not scored yet.", 2000)]) for run in runs)
+    notice = el("div", items(said), class_="card warning") if said else soft(same)
+    heading = el("header", el("h1", clipped(title, 200)), el("p", _best(runs), class_="verdict"), notice, verdicts)
+    sections = [
+        ("scores", "Scores", joined([_drawn(runs), _side_by_side(runs), el("h3", "All rows"), _all_rows(runs)])),
+        ("learning", "Learning curves", _curves(runs)),
+        ("cost", "Cost", cost_bars([(run.name, run.scores.ours.flops_6nd) for run in runs if _costs(run) and run.scores.ours])),
+        ("recipes", "What the recipes do differently", _recipes(runs)),
+    ]
+    return document(title, heading, sections)
+
+
+def terminal_table(runs: Sequence[FinishedRun]) -> Table:
+    """Returns a row for each run: its own model beside the best other row, for the terminal."""
+    shown = Table(title="runs compared, score × 100", title_style="bold")
+    shown.add_column("run", overflow="fold")
+    shown.add_column("model", overflow="fold")
+    for column in ("metric", "dev", "test", "best other row", "FLOPs", "time"):
+        shown.add_column(column, justify="right", overflow="fold")
+    for run in runs:
+        row = run.scores.ours
+        if row is None:
+            shown.add_row(*map(Text, (run.name, "–", metric_name(run.scores.metric), "–", "–", "–", "–", "–")))
+            continue
+        other = max((one for one in run.scores.rows if one.kind in ("baseline", "ablation")), key=_score, default=None)
+        best = "–" if other is None else f"{other.name} {100 * _score(other):.1f}"
+        costs = (flops_text(row.flops_exact or row.flops_6nd), time_text(row.seconds))
+        cells = (run.name, row.name, metric_name(run.scores.metric), spread_text(row.dev), spread_text(row.test), best, *costs)
+        shown.add_row(*map(Text, cells))
+    return shown
+
+
+def _best(runs: Sequence[FinishedRun]) -> str:
+    """Returns which run is ahead, in one sentence; whether by more than chance only their intervals can hint at."""
+    scored = [(run, row) for run in runs if (row := run.scores.ours) is not None and (row.test or row.dev) is not None]
+    if not scored:
+        return "None of the runs has been scored yet."
+    if len({run.scores.metric for run, _ in scored}) > 1:
+        return "The runs are scored by different metrics, so that none can be called the best."
+    ordered = sorted(scored, key=lambda pair: -_score(pair[1]))
+    best, row = ordered[0]
+    where = f"{'test' if _on_test(best) else 'dev'} {metric_name(best.scores.metric)}"
+    if len(ordered) > 1 and f"{100 * _score(row):.1f}" == f"{100 * _score(ordered[1][1]):.1f}":
+        return f"{best.name} and {ordered[1][0].name} tie: {spread_text(row.test or row.dev)} {where}."
+    rest = "".join(f"; {run.name}: {spread_text(other.test or other.dev)}" for run, other in ordered[1:])
+    return f"{best.name} is ahead: {spread_text(row.test or row.dev)} {where}{rest}.{_overlap(row, ordered[1:])}"
+
+
+def _overlap(best: Row, others: Sequence[tuple[FinishedRun, Row]]) -> str:
+    second = others[0][1] if others else None
+    if second is None or best.test is None or second.test is None or best.test.low is None or second.test.high is None:
+        return ""
+    if best.test.low > second.test.high:
+        return " The intervals of the first two do not overlap."
+    return " The intervals of the first two overlap: the difference may be chance."
+
+
+def _drawn(runs: Sequence[FinishedRun]) -> Html:
+    rows = []
+    for run in runs:
+        row = run.scores.ours
+        spread = None if row is None else row.test or row.dev
+        if spread is not None:
+            rows.append((run.name, spread.mean, spread.low, spread.high, spread.values, spread_text(spread)))
+    return ranges(rows)
+
+
+def _side_by_side(runs: Sequence[FinishedRun]) -> Html:
+    """Returns a table with a row for each model and a column for each run; the models of the runs themselves stand in one row."""
+    found: dict[str, dict[str, Row]] = defaultdict(dict)
+    for run in runs:
+        for row in run.scores.rows:
+            found[MODEL if row.kind == "ours" else row.name][run.name] = row
+    order = sorted(found, key=lambda name: name != MODEL)
+    rows, keys = [], []
+    for name in order:
+        cells = [found[name].get(run.name) for run in runs]
+        rows.append([name, *("–" if row is None else spread_text(row.test or row.dev) for row in cells)])
+        keys.append([name, *("" if row is None else _score(row) for row in cells)])
+    made = table(["model", *(run.name for run in runs)], rows, strong=[0] if MODEL in found else [], keys=keys, label="Scores side by side")
+    return joined([made, soft("Score × 100 on test, or on dev where no test set was scored; mean ± sd over seeds, [interval].")])
+
+
+def _all_rows(runs: Sequence[FinishedRun]) -> Html:
+    rows: list[list[str]] = []
+    keys: list[list[Any]] = []
+    strong: list[int] = []
+    for run in runs:
+        for row in run.scores.rows:
+            strong += [len(rows)] if row.kind == "ours" else []
+            costs = (flops_text(row.flops_exact), time_text(row.seconds), f"{row.parameters:,}" if row.parameters else "–")
+            rows.append([run.name, row.name, KINDS[row.kind], spread_text(row.dev), spread_text(row.test), *costs])
+            dev, test = ("" if spread is None else spread.mean for spread in (row.dev, row.test))
+            keys.append([run.name, row.name, KINDS[row.kind], dev, test, row.flops_exact, row.seconds, row.parameters])
+    header = ["run", "model", "what", "dev", "test", "FLOPs", "time", "parameters"]
+    return table(header, rows, left=3, strong=strong, keys=keys, label="All rows of all runs")
+
+
+def _curves(runs: Sequence[FinishedRun]) -> Html:
+    """Returns a chart for each curve of each stage with a line for each run, the mean of its seeds."""
+    charts: dict[tuple[str, str], dict[str, dict[float, list[float]]]] = {}
+    for run in runs:
+        for record in run.curves:
+            for name, value in record.items():
+                if name not in ("step", "stage", "seed") and is_number(value):
+                    lines = charts.setdefault((record["stage"], name), {})
+                    lines.setdefault(run.name, {}).setdefault(record["step"], []).append(value)
+    drawn = []
+    for (stage, name), lines in sorted(charts.items(), key=lambda entry: (entry[0][0], not entry[0][1].startswith("loss"), entry[0][1])):
+        series: dict[str, list[Point]] = {
+            run: [(step, sum(values) / len(values)) for step, values in steps.items()] for run, steps in lines.items()
+        }
+        drawn.append(line_chart(f"{stage}: {name}", series))
+    return (
+        joined([el("div", *drawn, class_="charts"), soft("Stage 2: means over the seeds that have come to a step.")]) if drawn else Html("")
+    )
+
+
+def _recipes(runs: Sequence[FinishedRun]) -> Html:
+    found = recipe_differences(runs)
+    if not found:
+        return el("p", "Nothing: the recipes are the same.")
+    rows = [[key, *(clipped(value, 300) for value in values)] for key, values in found]
+    return table(["key", *(run.name for run in runs)], rows, left=1 + len(runs), label="Differences of the recipes")
+
+
+def _on_test(run: FinishedRun) -> bool:
+    return run.scores.ours is not None and run.scores.ours.test is not None
+
+
+def _costs(run: FinishedRun) -> bool:
+    return run.scores.ours is not None and run.scores.ours.flops_6nd > 0
+
+
+def _score(row: Row) -> float:
+    spread = row.test or row.dev
+    return spread.mean if spread is not None else float("-inf")
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _listed(values: dict[str, str]) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in values.items())

@@ -1,0 +1,32 @@
+"""What the verb `report` does with several run folders: a page and a table that compare them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+
+def compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
+    """Writes the page that compares finished runs, and shows them as a table or as JSON."""
+    from tasklm.analyse.comparison import differences, read_runs, recipe_differences, render_comparison, terminal_table
+    from tasklm.evaluate.scores import to_dict
+    from tasklm.runs import write_text
+
+    runs = read_runs(folders)
+    write_text(out, render_comparison(runs))
+    if as_json:
+        found = {
+            "runs": {run.name: to_dict(run.scores) for run in runs},
+            "warnings": differences(runs),
+            "recipes": {key: dict(zip((run.name for run in runs), values, strict=True)) for key, values in recipe_differences(runs)},
+        }
+        typer.echo(json.dumps(found, ensure_ascii=False))
+        return
+    Console().print(terminal_table(runs))
+    for sentence in differences(runs):
+        typer.echo(f"note: {sentence}")
+    typer.echo(f"report: {out}")
