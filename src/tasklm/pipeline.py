@@ -22,6 +22,7 @@ from tasklm.budget import Plan
 from tasklm.encoders.base import ENCODERS
 from tasklm.errors import RecipeError
 from tasklm.evaluate.scores import Kind, Row, Scores, to_dict, with_verdict
+from tasklm.insights import insights
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.planning import make_plan
 from tasklm.recipe import Recipe
@@ -134,10 +135,12 @@ def _flow(run: Run, until: str) -> Scores | None:
     results.keep_best(run, task, trained.parts, trained.seeds, scores)
     for row in (row for row in scores.rows if row.kind == "ensemble"):
         results.keep_ensemble(run, task, trained.parts, trained.seeds, row)
-    if until != "evaluate" and run.machine.ranks.first:
-        notes = list(trained.plan.reasons)
-        shown = reporting.report_parts(run, task, corpus, trained.selected, trained.seeds, trained.predictions, scores, notes, {})
-        write_report(run.folder / "report.html", shown)
+    if until != "evaluate":
+        found = insights(run, task, corpus, trained.selected, trained.parts, trained.seeds, trained.predictions)
+        if run.machine.ranks.first:
+            notes = list(trained.plan.reasons)
+            shown = reporting.report_parts(run, task, corpus, trained.selected, trained.seeds, trained.predictions, scores, notes, found)
+            write_report(run.folder / "report.html", shown)
     run.keep_clock()
     return scores
 

@@ -15,6 +15,7 @@ from tasklm.analyse.words import overrepresented
 from tasklm.evaluate.confusion import confusion_matrix
 from tasklm.evaluate.explaining import ExampleSide
 from tasklm.evaluate.scores import Scores
+from tasklm.insights import SELECTED, matched_words, spread_texts
 from tasklm.recipe_files import dump, without_password
 from tasklm.results import Predictions, labels_of
 from tasklm.runs import read_json
@@ -28,8 +29,6 @@ from tasklm.workspace import CorpusData, Run, TaskData
 SHOWN = 10  # passages of the selection, and mistakes with what pushed them
 MISTAKES = 200  # listed, with and without
 PUSHED_SHOWN, PUSHED_COMPARED = 3, 50  # training examples shown for a mistake, and those compared for it: with its rarest words
-INSIGHTS = ("calibration", "class_vectors", "attention", "label_words", "words_random")  # parts of the report that analyses give
-MATCHED = "matched"  # of them too: for each shown passage the words that were matched
 
 
 def report_parts(
@@ -41,9 +40,9 @@ def report_parts(
     predictions: Predictions,
     scores: Scores,
     notes: list[str],
-    insights: dict[str, Any],
+    found: dict[str, Any],
 ) -> ReportParts:
-    """Returns what the report shows, collected from the run folder; `insights` holds what the analyses found, by the names of the parts."""
+    """Returns what the report shows, collected from the run folder; `found` is what the analyses found (`insights.insights`)."""
     split = "test" if "test" in predictions else "dev"
     gold, predicted = labels_of(task, predictions, split)
     best = int(np.argmax([read_json(seed / "summary.json")["dev"] for seed in seeds]))
@@ -59,23 +58,11 @@ def report_parts(
         command=f"tasklm run {run.folder / 'recipe.toml'} --out {run.folder}",
         notes=[*task.splits.notes, *notes],
         contamination=corpus.contamination.examples if corpus else [],
+        **found,
     )
     if selected is not None and corpus is not None:
-        _describe_selection(parts, task, corpus, selected)
-    _put_in(parts, insights)
+        _describe_selection(parts, run, task, corpus, selected)
     return parts
-
-
-def _put_in(parts: ReportParts, insights: dict[str, Any]) -> None:
-    """Puts what the analyses found into the parts; this is the one place where they come in."""
-    unknown = sorted(insights.keys() - {*INSIGHTS, MATCHED})
-    if unknown:
-        raise ValueError(f"the report has no place for {', '.join(unknown)}; it knows {', '.join((*INSIGHTS, MATCHED))}")
-    for name in INSIGHTS:
-        if insights.get(name) is not None:
-            setattr(parts, name, insights[name])
-    if matched := insights.get(MATCHED):
-        parts.selected = [{**entry, "matched": list(words)} for entry, words in zip(parts.selected, matched, strict=True)]
 
 
 def _confusion(task: TaskData, gold: list[Label], predicted: list[Label]) -> tuple[list[str], np.ndarray] | None:
@@ -125,14 +112,15 @@ def _pushed_for(run: Run, task: TaskData, asked: list[Example]) -> list[list[dic
     return [[dataclasses.asdict(push) for push in next(found).pushed_for] if fits else [] for fits in short]
 
 
-def _describe_selection(parts: ReportParts, task: TaskData, corpus: CorpusData, selected: Path) -> None:
+def _describe_selection(parts: ReportParts, run: Run, task: TaskData, corpus: CorpusData, selected: Path) -> None:
     table = pq.read_table(selected, columns=["source", "score", "rank"])
     sources = table.column("source").value_counts().to_pylist()
     parts.selected_sources = {entry["values"]: entry["counts"] for entry in sources}
     parts.selected_scores = table.column("score").to_pylist()
     parts.selected_ranks = [rank + 1 for rank in table.column("rank").to_pylist()]  # people count from 1
     texts = task.texts(asking_split(selected))
-    first = next(pq.ParquetFile(selected).iter_batches(batch_size=2000)).to_pylist()
-    asked = [[texts[number] for number in row["asked_by"][:3]] for row in first[:SHOWN]]
-    parts.selected = [{**row, "rank": row["rank"] + 1, "asked_by": found} for row, found in zip(first, asked, strict=False)]
-    parts.words = overrepresented((row["text"] for row in first), corpus.store.sample())
+    shown = next(pq.ParquetFile(selected).iter_batches(batch_size=SHOWN)).to_pylist()
+    for row, matched in zip(shown, matched_words(run, task, corpus, selected, shown), strict=True):
+        asked = [texts[number] for number in row["asked_by"]]
+        parts.selected = [*parts.selected, {**row, "rank": row["rank"] + 1, "asked_by": asked, "matched": matched}]
+    parts.words = overrepresented(spread_texts(selected, SELECTED), corpus.store.sample())

@@ -73,7 +73,6 @@ def insights(text: str, labels: int = 3, points: int = 60, layers: int = 2, head
             }
             for at in range(labels)
         ],
-        "words_random": [(text, 2.25, 33)],
     }  # fmt: skip
 
 

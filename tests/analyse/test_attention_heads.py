@@ -11,9 +11,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from tests.conftest import sentences
-from tests.encoders.samples import KINDS, rows_of, stir, texts
-from tests.samples import encoded_texts
 from torch import Tensor
 
 from tasklm.analyse.attention_heads import PICTURED, _described, _falls, _periods, attention_heads, has_visible_heads, watching
@@ -22,6 +19,9 @@ from tasklm.encoders.hugging_face import to_hugging_face
 from tasklm.recipe import Tokens
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary
+from tests.conftest import sentences
+from tests.encoders.samples import KINDS, rows_of, stir, texts
+from tests.samples import encoded_texts
 
 CPU = torch.device("cpu")
 

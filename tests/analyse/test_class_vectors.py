@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from sklearn.manifold import TSNE, trustworthiness
-from tests.conftest import labelled
 
 from tasklm.analyse.class_vectors import FEWEST, MOST, TEXT, class_vectors, in_the_plane, vectors_of
 from tasklm.encoders.base import ENCODERS, Shape
@@ -17,6 +16,7 @@ from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.hardware import Machine
 from tasklm.train.model import TaskModel
+from tests.conftest import labelled
 
 HERE = Machine(torch.device("cpu"), False, 1)
 LENGTH = 24

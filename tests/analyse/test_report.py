@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tasklm.analyse.report import ReportParts, render, write_report
-from tasklm.analyse.selection import highlighted, matched_words
+from tasklm.analyse.selection import highlighted
 from tasklm.evaluate.scores import Scores
 from tests.analyse.checker import checked
 from tests.analyse.parts import full, scores
@@ -51,7 +51,7 @@ def test_every_part_is_shown_in_its_order() -> None:
     assert {f"#{name}" for name in NAMES} <= set(page.values("href"))
     assert scores("harbour").verdict in page.shown
     for expected in (
-        "1,200", "corpus passages", "987", "BERT-base", "10,000 times", "1.25 · 17 times", "2.25 · 33 times", "70 (70%)", "1 min 35 s",
+        "1,200", "corpus passages", "987", "BERT-base", "10,000 times", "1.25 · 17 times", "70 (70%)", "1 min 35 s",
         "ability 0.99", "score 0.625 · ", "words in common: ", "expected calibration error 0.0325", "1.375", "4,300,000",
         "The best cheap baseline, harbour, scores", "layer 1, head 2: ", "95% on a neighbour", "2.75", "812.5", "after stage 2",
         "TLM, table 2", "ISS, table 3", "1.8e18", "4 of 8", "confidence 0.950, accuracy 0.900, 81 examples",
@@ -70,7 +70,6 @@ def test_every_part_is_shown_in_its_order() -> None:
         (("findings", "contamination"), ["data"]),
         (("selected",), ["selected"]),
         (("words",), ["selected"]),
-        (("words_random",), ["selected"]),
         (("label_words",), ["selected"]),
         (("class_vectors",), ["vectors"]),
         (("attention",), ["attention"]),
@@ -86,7 +85,7 @@ def test_a_part_is_shown_with_its_data_and_left_out_without(given: tuple[str, ..
 
 
 def test_the_words_of_the_selection_are_told_apart() -> None:
-    titles = {"words": "than in the corpus", "words_random": "than in random", "label_words": "Words that point to a label"}
+    titles = {"words": "Words of the selection", "label_words": "Words that point to a label"}
     for given in titles:
         shown = checked(render(ReportParts(**{given: getattr(full("x"), given)}))).shown
         assert [name for name, title in titles.items() if title in shown] == [given]
@@ -136,8 +135,7 @@ def test_errors_come_before_notes() -> None:
     assert shown.index("error · x") < shown.index("note · x")
 
 
-def test_matched_words_are_marked_and_common_ones_are_not() -> None:
-    passages = [{"text": f"The {word} <is> here", "asked_by": [f"the {word}", "x"]} for word in ("ship", "Gene", "court", "salt")]
-    assert matched_words(passages) == [{"ship"}, {"gene"}, {"court"}, {"salt"}]
+def test_matched_words_are_marked() -> None:
     assert highlighted("The Gene <is> here", {"gene"}) == "The <mark>Gene</mark> &lt;is&gt; here"
-    assert matched_words([{"text": "a b", "asked_by": ["a"], "matched": ["B"]}]) == [{"b"}]
+    page = render(ReportParts(selected=[{"text": "a small Gene", "asked_by": ["the gene"], "matched": ["GENE"]}]))
+    assert "a small <mark>Gene</mark>" in page

@@ -33,7 +33,7 @@ class ReportParts:
     mistakes: {"text", "gold", "predicted", "probability"}, most confident first, and, where known, "pushed": [{"label", "text", "score",
     "shared": [word], "where"}], the training examples that pushed most for the wrong label.
     selected: {"id", "text", "source", "score", "rank" (1 is the best), "asked_by": [str]} and, where known, "matched": [word].
-    words, words_random: (word, log-odds, occurrences) of the selection against the corpus and against random passages.
+    words: (word, log-odds, occurrences) of the selection against passages drawn at random from the corpus.
     label_words: {"label", "words": [{"word", "pmi", "selected", "corpus", "examples"}]}; the middle two per million words.
     class_vectors: {"labels": [str], "number": [label's number per point], "texts": [str], "stages": [{"name", "points": [[x, y]]}]}.
     attention: {"tokens": side of the pictures, "positional", "vertical", "total": numbers of heads, "heads": [{"layer", "head", "kind":
@@ -53,7 +53,6 @@ class ReportParts:
     selected_ranks: Sequence[int] = ()
     selected_scores: Sequence[float] = ()
     words: Sequence[tuple[str, float, int]] = ()
-    words_random: Sequence[tuple[str, float, int]] = ()
     label_words: Sequence[dict[str, Any]] = ()
     class_vectors: dict[str, Any] | None = None
     attention: dict[str, Any] | None = None
@@ -90,7 +89,7 @@ def _selection(parts: ReportParts) -> Html:
     return joined(
         [
             selected(parts.selected, parts.selected_sources, parts.selected_ranks, parts.selected_scores),
-            typical_words(parts.words, parts.words_random),
+            typical_words(parts.words),
             label_words(parts.label_words),
         ]
     )

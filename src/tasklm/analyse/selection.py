@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from tasklm.analyse.charts import bars, histogram
 from tasklm.analyse.page import Html, clipped, el, escaped, folded, joined, passage, soft, table, word
-from tasklm.analyse.words import spans, word_pattern, words
+from tasklm.analyse.words import spans, word_pattern
 
 MOST_PASSAGES = 10
 MOST_SOURCES = 20
@@ -41,26 +40,16 @@ def selected(passages: Sequence[Mapping[str, Any]], sources: Mapping[str, int], 
     return joined(made)
 
 
-def typical_words(against_corpus: WordOdds, against_random: WordOdds) -> Html:
-    """Returns the words that the selection holds more often than the corpus and than random passages, or nothing."""
-    lists = [
-        _odds("More often than in the corpus", against_corpus),
-        _odds("More often than in random passages", against_random),
-    ]
-    if not any(lists):
-        return Html("")
-    about = (
-        "The surest first: log-odds with a Dirichlet prior (Monroe, Colaresi and Quinn, Fightin' Words, 2008), and how often the "
-        "selection has the word."
-    )
-    return joined([el("h3", "Words of the selection"), soft(about), el("div", *lists, class_="halves")])
-
-
-def _odds(title: str, entries: WordOdds) -> Html:
+def typical_words(entries: WordOdds) -> Html:
+    """Returns the words that the selection holds more often than random passages of the corpus, or nothing."""
     if not entries:
         return Html("")
+    about = (
+        "More often than in passages drawn at random from the corpus, the surest first: log-odds with a Dirichlet prior (Monroe, Colaresi "
+        "and Quinn, Fightin' Words, 2008), and how often the selection has the word."
+    )
     shown = [(clipped(one, 40), odds, f"{odds:.2f} · {count:,} times") for one, odds, count in entries[:MOST_WORDS]]
-    return el("div", el("h4", title), bars(shown), class_="panel")
+    return joined([el("h3", "Words of the selection"), soft(about), bars(shown)])
 
 
 def label_words(entries: Sequence[Mapping[str, Any]]) -> Html:
@@ -110,26 +99,10 @@ def highlighted(text: str, matched: Set[str]) -> Html:
     return joined([*made, text[end:]])
 
 
-def matched_words(passages: Sequence[Mapping[str, Any]]) -> list[set[str]]:
-    """Returns for each passage the words to mark: those given, else those shared with what asked for it.
-
-    Words that half of the shown passages hold are the language's, not the task's; they are left unmarked.
-    """
-    holding = Counter(one for entry in passages for one in set(words(str(entry.get("text", "")))))
-    usual = {one for one, count in holding.items() if len(passages) >= 4 and 2 * count >= len(passages)}
-    made = []
-    for entry in passages:
-        if entry.get("matched"):
-            made.append({str(one).lower() for one in entry["matched"]})
-            continue
-        asked = {one for query in entry.get("asked_by") or () for one in words(str(query))}
-        made.append((asked & set(words(str(entry.get("text", ""))))) - usual)
-    return made
-
-
 def _cards(passages: Sequence[Mapping[str, Any]]) -> list[Html]:
     made = []
-    for entry, matched in zip(passages, matched_words(passages), strict=True):
+    for entry in passages:
+        matched = {str(one).lower() for one in entry.get("matched") or ()}
         known = [name for name in ("id", "source", "score", "rank") if entry.get(name) not in (None, "")]
         facts = [f"{name} {_short(entry[name])}" for name in known]
         asked = [str(query) for query in entry.get("asked_by") or ()]

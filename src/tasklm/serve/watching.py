@@ -22,7 +22,8 @@ STEP_OF = {
     "decontaminated": "check", "plan": "check",
     "ranking": "select", "candidates": "select", "candidate-tokens": "select", "scoring-model": "select", "influence": "select",
     "selected": "select", "tokens": "tokenize", "stage1": "stage 1",
-    "predictions": "evaluate", "baselines": "evaluate", "ensemble-predictions": "report", "model": "report", "ensemble": "report",
+    "predictions": "evaluate", "baselines": "evaluate", "ensemble-predictions": "report",
+    "model": "report", "ensemble": "report", "insights": "report",
 }  # fmt: skip
 INSIDE_ANOTHER = {"ranking"}  # artefacts that are built while another one is, so that their time counts there
 
