@@ -145,8 +145,8 @@ def test_exact_flops_of_the_other_heads() -> None:
     config = library().ElectraConfig(hidden_size=64, num_hidden_layers=1)
     judge = library().models.electra.modeling_electra.ElectraDiscriminatorPredictions(config)
     assert counted(lambda: judge(torch.zeros(2, 5, 64))) == 10 * cost.forward_per_judgement()
-    head = TokenHead(64, 6, 0.0)
-    assert counted(lambda: head(torch.zeros(3, 64))) == 3 * cost.forward_per_answer(6)
+    for head in (TokenHead(64, 6, 0.0), TokenHead(64, 6, 0.0, normed=True)):
+        assert counted(lambda head=head: head(torch.zeros(3, 64))) == 3 * cost.forward_per_answer(6)
     whole = cost.training(30, 4, 10, judged=30, answers=3, outputs=6)
     assert whole == cost.training(30, 4, 10) + 3 * (30 * cost.forward_per_judgement() + 3 * cost.forward_per_answer(6))
 

@@ -55,7 +55,7 @@ def _seeds_key(seeds: list[Path]) -> str:
 
 def _model_of(parts: Ingredients, seed: Path) -> TaskModel:
     encoder = new_encoder(parts.encoder, parts.shape)
-    model = TaskModel(encoder, parts.task.head(parts.shape.width, 0.0))
+    model = TaskModel(encoder, parts.task.head(parts.shape.width, 0.0, encoder.normed_heads))
     model.load_state_dict(load_weights(seed / "best.safetensors"))
     return model.to(parts.machine.device)
 

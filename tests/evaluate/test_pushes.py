@@ -42,7 +42,8 @@ def model_of(kind: str, vocabulary: Vocabulary, task: Classify) -> TaskModel:
     torch.manual_seed(0)
     name, shape = KINDS[kind]
     shape = dataclasses.replace(shape, vocabulary=len(vocabulary), layers=2)
-    model = TaskModel(new_encoder(name, shape), task.head(shape.width, 0.0))
+    encoder = new_encoder(name, shape)
+    model = TaskModel(encoder, task.head(shape.width, 0.0, encoder.normed_heads))
     stir(model)
     return model.eval()
 

@@ -43,7 +43,8 @@ def joint(kind: str, vocabulary: Vocabulary, spread: float = 0.2) -> JointModel:
     name, shape = KINDS[kind]
     shape = dataclasses.replace(shape, vocabulary=len(vocabulary), layers=3)
     objective = MaskedLanguageModel(name, shape, vocabulary, Train())
-    model = JointModel(new_encoder(name, shape), objective, TASK.head(shape.width, 0.0), TASK)
+    encoder = new_encoder(name, shape)
+    model = JointModel(encoder, objective, TASK.head(shape.width, 0.0, encoder.normed_heads), TASK)
     stir(model, spread)
     return model.eval()
 

@@ -18,7 +18,7 @@ from tasklm.tokens.batches import TokenBatch
 class Albert(SummedEmbeddings):
     """Embeddings, their map onto the layers' width (always there, as published) and a layer that is run `shape.layers` times."""
 
-    epsilon, gelu = EPSILON, "tanh"  # the authors' code computes GELU by its tanh form
+    epsilon, gelu, normed_heads = EPSILON, "tanh", False  # the authors' code computes GELU by its tanh form
 
     def __init__(self, shape: Shape, tables: bool = True) -> None:
         super().__init__(shape, True, tables)

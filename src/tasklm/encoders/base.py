@@ -44,6 +44,7 @@ class Encoder(Protocol):
     token: nn.Embedding  # (vocabulary, token width): shared with the output layer of objectives that predict tokens
     epsilon: float  # of its LayerNorms, and of a prediction head's that is to be exported with it
     gelu: str  # which GELU it computes, "none" (exact) or "tanh", and a prediction head likewise
+    normed_heads: bool  # whether the heads of tasks have the LayerNorm that those of its family in transformers have
 
     def __call__(self, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
         """Returns hidden states (rows, length, width), or those of the tokens `wanted` alone: (wanted, width).

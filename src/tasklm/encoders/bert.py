@@ -63,7 +63,7 @@ class Bert(SummedEmbeddings):
     With embeddings of another width than the layers' it is the encoder of ELECTRA (arXiv 2003.10555).
     """
 
-    epsilon, gelu = EPSILON, "none"
+    epsilon, gelu, normed_heads = EPSILON, "none", False
 
     def __init__(self, shape: Shape, tables: bool = True) -> None:
         super().__init__(shape, shape.token_width != shape.width, tables)

@@ -82,7 +82,7 @@ class ModernLayer(nn.Module):
 class Modern(nn.Module):
     """Embeddings, layers and a last LayerNorm; pairs of texts have no segments, as published."""
 
-    epsilon, gelu = EPSILON, "none"
+    epsilon, gelu, normed_heads = EPSILON, "none", True
 
     def __init__(self, shape: Shape, tables: bool = True) -> None:
         super().__init__()

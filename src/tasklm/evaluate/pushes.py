@@ -99,8 +99,9 @@ class PassagePushes:
         self.length, self.device, self.task = language.length, device, task
         if isinstance(self.objective, TwoHalves):
             self.objective.second_half = True  # what the weights on disk were trained by at the end
-        self.head = task.head(self.encoder.shape.width, 0.0).to(device).eval()
-        self.head.load_state_dict(under("head.", load_weights(run / "stage1" / "model.safetensors")))
+        trained = under("head.", load_weights(run / "stage1" / "model.safetensors"))
+        self.head = task.head(self.encoder.shape.width, 0.0, "norm.weight" in trained).to(device).eval()
+        self.head.load_state_dict(trained)
         for module in (self.encoder, self.objective, self.head):
             module.requires_grad_(False)
         self.weights = [weight for layer in chosen_layers(self.encoder, "last") for weight in layer.parameters()]

@@ -56,6 +56,17 @@ class Unit:
     example: int = 0  # number of its example
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """What a task whose answers follow from the logits of single tokens is called, and what its logits mean, outside tasklm."""
+
+    pipeline: str  # as model cards name it
+    ending: str  # of the classes of transformers, after the family's name
+    meaning: str  # how logits become the answer
+    problem: str = ""  # transformers' problem_type; "": none says it right
+    of_words: bool = False  # logits are for each token; otherwise for the first one of a row
+
+
 class Metric(Protocol):
     """A score as a function of sums over examples, so that a resample of the examples costs one matrix product."""
 
@@ -81,6 +92,11 @@ class Task(Protocol):
     labels: list[str]  # names of classes; empty where the kind has none
     together: int  # units that are answered as one, next to one another: the options of a choice; else 1
     outputs: int  # numbers that the head gives for a place, for counting FLOPs
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """Returns what the task is in other programs; None where answers are searched for in many outputs by code of tasklm."""
+        ...
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
@@ -117,8 +133,12 @@ class Task(Protocol):
         """Returns the units of some examples in their order; those of labelled examples have targets."""
         ...
 
-    def head(self, width: int, dropout: float) -> nn.Module:
-        """Returns a fresh head: states (rows, places, width) → outputs (rows, places, …)."""
+    def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
+        """Returns a fresh head: states (rows, places, width) → outputs (rows, places, …).
+
+        `normed`: the encoder asks for the LayerNorm of ModernBERT's heads (`Encoder.normed_heads`); kinds that transformers has no
+        class for pass it by.
+        """
         ...
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch.nn import functional
 from tasklm.corpus.words import words
 from tasklm.errors import DataError
 from tasklm.recipe import Data, Kind
-from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Label, Metric, Tokeniser, Unit
+from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.choice_files import read_choices
 from tasklm.tasks.columns import needs_columns
 from tasklm.tasks.examples import Example, Finding, Splits
@@ -43,6 +43,13 @@ class Choice:
     def __init__(self, together: int) -> None:
         self.together, self.outputs = int(together), 1
         self.labels: list[str] = []
+
+    @property
+    def elsewhere(self) -> Elsewhere:
+        """Returns what it is in other programs: multiple choice."""
+        rows = f"An example is one row per option, at most {self.together}: the text, and as its second text question [SEP] option"
+        meaning = f"{rows}. The softmax over the logits of its rows gives the probabilities."
+        return Elsewhere("multiple-choice", "ForMultipleChoice", meaning)
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
@@ -109,9 +116,9 @@ class Choice:
             units += rows
         return units
 
-    def head(self, width: int, dropout: float) -> nn.Module:
+    def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
         """Returns a fresh head with one output: the score of an option."""
-        return TokenHead(width, 1, dropout)
+        return TokenHead(width, 1, dropout, normed)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Returns the cross-entropy over the options of each example, summed over examples."""

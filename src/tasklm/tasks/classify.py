@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from tasklm.errors import DataError
 from tasklm.recipe import Data, Kind
-from tasklm.tasks.base import NONE, TASKS, Answer, Label, Metric, Tokeniser, Unit
+from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads import TokenHead
 from tasklm.tasks.linear import majority, tfidf_linear
@@ -39,6 +39,11 @@ class Classify:
         self._number = {label: i for i, label in enumerate(self.labels)}
         if len(self.labels) == 2:
             self.metrics = (*self.metrics, "f1")  # of the second class
+
+    @property
+    def elsewhere(self) -> Elsewhere:
+        meaning = "The softmax of the logits gives the probabilities."
+        return Elsewhere("text-classification", "ForSequenceClassification", meaning, "single_label_classification")
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
@@ -93,8 +98,8 @@ class Classify:
             )
         return np.array([self._number[example.label]], np.int64)
 
-    def head(self, width: int, dropout: float) -> nn.Module:
-        return TokenHead(width, len(self.labels), dropout)
+    def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
+        return TokenHead(width, len(self.labels), dropout, normed)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return functional.cross_entropy(outputs.float().flatten(0, -2), targets.flatten(), reduction="sum", ignore_index=NONE)

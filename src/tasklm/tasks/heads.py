@@ -5,13 +5,19 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
+EPSILON = 1e-5  # of the LayerNorm, ModernBERT's
+
 
 class TokenHead(nn.Module):
-    """Reads each place by itself, mostly the first token of a row: Linear, GELU, Linear (TLM section 3)."""
+    """Reads each place by itself, mostly the first token of a row: Linear, GELU, Linear (TLM section 3).
 
-    def __init__(self, width: int, outputs: int, dropout: float) -> None:
+    `normed`: with a LayerNorm without bias before the last map, which is the head that ModernBERT's classes in transformers have.
+    """
+
+    def __init__(self, width: int, outputs: int, dropout: float, normed: bool = False) -> None:
         super().__init__()
         self.dense = nn.Linear(width, width)
+        self.norm = nn.LayerNorm(width, EPSILON, bias=False) if normed else nn.Identity()
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(width, outputs)
         for linear in (self.dense, self.out):
@@ -20,5 +26,5 @@ class TokenHead(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """Returns outputs (rows, places, outputs) from states (rows, places, width)."""
-        outputs: Tensor = self.out(self.dropout(functional.gelu(self.dense(self.dropout(states)))))
+        outputs: Tensor = self.out(self.dropout(self.norm(functional.gelu(self.dense(self.dropout(states))))))
         return outputs

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from tasklm.errors import DataError
 from tasklm.recipe import Data, Kind
-from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Label, Metric, Tokeniser, Unit
+from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads import TokenHead
 from tasklm.tasks.scoring import label_set_metric
@@ -42,6 +42,13 @@ class Multilabel:
         self.labels = list(labels)
         self.thresholds = [float(threshold) for threshold in thresholds] or [0.5] * len(self.labels)
         self.together, self.outputs = 1, len(self.labels)
+
+    @property
+    def elsewhere(self) -> Elsewhere:
+        """Returns what it is in other programs: text classification with several labels."""
+        listed = ", ".join(f"`{label}` {value:.3g}" for label, value in zip(self.labels, self.thresholds, strict=True))
+        meaning = f"The sigmoid of each logit is the probability of its label, which is given from its threshold on: {listed}."
+        return Elsewhere("text-classification", "ForSequenceClassification", meaning, "multi_label_classification")
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
@@ -126,9 +133,9 @@ class Multilabel:
         sets = [set(example.label) for example in examples]
         return np.array([[label in names for label in self.labels] for names in sets], np.int64).reshape(len(sets), -1)
 
-    def head(self, width: int, dropout: float) -> nn.Module:
+    def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
         """Returns a fresh head with one output per label."""
-        return TokenHead(width, len(self.labels), dropout)
+        return TokenHead(width, len(self.labels), dropout, normed)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Returns the negative log-likelihood of the label sets, the labels taken as independent, summed over examples."""

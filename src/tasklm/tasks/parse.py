@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tasklm.corpus.tables import kind_of
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe import Data, Kind
-from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Label, Metric, Tokeniser, Unit
+from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.biaffine import ARC, RELATION, UNKNOWN, BiaffineHead, arc_loss
 from tasklm.tasks.conll import CONLLU_FILES, FORM, HEAD, read_conllu
 from tasklm.tasks.conll import RELATION as RELATION_FIELD
@@ -59,6 +59,11 @@ class Parse:
     def __init__(self, labels: Sequence[str], usual: str, punctuation: bool = False, characters: bool = False) -> None:
         self.labels, self.usual, self.punctuation, self.characters = list(labels), usual, punctuation, characters
         self._number = {label: number for number, label in enumerate(self.labels)}
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """Returns nothing: answers are searched for."""
+        return None
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
@@ -141,7 +146,7 @@ class Parse:
             targets[place] = head if head < places else UNKNOWN, self._number.get(relation, UNKNOWN)
         return targets
 
-    def head(self, width: int, dropout: float) -> nn.Module:
+    def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
         """Returns a biaffine head: outputs (rows, places, places, 1 + relations)."""
         return BiaffineHead(width, len(self.labels), dropout)
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tasklm.errors import DataError
 from tasklm.recipe import Data, Kind
-from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Label, Metric, Tokeniser, Unit
+from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads import TokenHead
 from tasklm.tasks.scoring import number_metric
@@ -36,6 +36,12 @@ class Regress:
         self.low, self.high = float(low), float(high)
         self.labels: list[str] = []
         self.together, self.outputs = 1, 1
+
+    @property
+    def elsewhere(self) -> Elsewhere:
+        """Returns what it is in other programs; their "regression" would say that the logit is the score, which it is after a sigmoid."""
+        meaning = f"The score is {self.low:g} + {self.high - self.low:g} · sigmoid(logit)."
+        return Elsewhere("text-classification", "ForSequenceClassification", meaning)
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
@@ -94,9 +100,9 @@ class Regress:
                 unit.targets = np.array([min(max(scaled, 0.0), 1.0)], np.float32)
         return units
 
-    def head(self, width: int, dropout: float) -> nn.Module:
+    def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
         """Returns a fresh head with one output."""
-        return TokenHead(width, 1, dropout)
+        return TokenHead(width, 1, dropout, normed)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Returns the squared errors of the scaled scores, summed over examples."""

@@ -25,7 +25,7 @@ from tasklm.errors import RecipeError
 from tasklm.recipe import Data, Kind
 from tasklm.registry import nearest
 from tasklm.tasks.answer_search import RANK, Kept, best_answers, best_threshold
-from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Metric, Tokeniser, Unit
+from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Metric, Tokeniser, Unit
 from tasklm.tasks.columns import needs_columns
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads import TokenHead
@@ -82,6 +82,11 @@ class Span:
         self.stride, self.answer_tokens, self.unanswerable, self.threshold = stride, answer_tokens, unanswerable, threshold
         self.labels: list[str] = []
         self.together, self.outputs = 1, 2 + 2 * RANK
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """Returns nothing: answers are searched for."""
+        return None
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
@@ -148,7 +153,7 @@ class Span:
                 units.append(Window(row, places, targets, second, number, characters))
         return units
 
-    def head(self, width: int, dropout: float) -> nn.Module:
+    def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
         """Returns a fresh head; it gives for each place a start score, an end bias, and vectors of RANK numbers for start and end."""
         return TokenHead(width, 2 + 2 * RANK, dropout)
 

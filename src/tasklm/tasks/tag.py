@@ -15,10 +15,11 @@ from torch.nn import functional
 from tasklm.corpus.tables import kind_of
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe import Data, Kind
-from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Metric, Tokeniser, Unit
+from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Metric, Tokeniser, Unit
 from tasklm.tasks.conll import COLUMN_FILES, CONLLU_FILES, FORM, UPOS, read_columns, read_conllu
 from tasklm.tasks.crf import CrfHead, best_tags, negative_log_likelihood
 from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.heads import TokenHead
 from tasklm.tasks.scoring import tag_metric
 from tasklm.tasks.tag_schemes import PLAIN, faults, scheme_of, spans
 from tasklm.tasks.word_rows import (
@@ -76,6 +77,12 @@ class Tag:
         if scheme == PLAIN:
             self.metrics = ("accuracy",)
         self._number = {label: number for number, label in enumerate(self.labels)}
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """Returns what it is in other programs: token classification; nothing where a CRF searches for the tags."""
+        meaning = "Logits are for each token; the tag of a word is that of the first token of the word."
+        return None if self.crf else Elsewhere("token-classification", "ForTokenClassification", meaning, of_words=True)
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
@@ -183,8 +190,10 @@ class Tag:
         """Returns the numbers of the tags; a tag that train has not, which no head can give, is no target."""
         return np.array([self._number.get(tag, NONE) for tag in example.label] or [NONE], np.int64)
 
-    def head(self, width: int, dropout: float) -> nn.Module:
-        """Returns a linear head, or that of a CRF: outputs (rows, places, tags), or (rows, places, tags, tags)."""
+    def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
+        """Returns a linear head, `normed` one of two maps, with outputs (rows, places, tags); or a CRF's: (rows, places, tags, tags)."""
+        if normed and not self.crf:
+            return TokenHead(width, len(self.labels), dropout, normed)
         return (CrfHead if self.crf else TagHead)(width, len(self.labels), dropout)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -67,7 +67,8 @@ def tokens_at_once(machine: Machine) -> int:
 def scoring_model(folder: Path, parts: Ingredients, settings: Train) -> JointModel:
     """Returns the trained scoring model of a folder, on the CPU."""
     objective = OBJECTIVES.get("mlm")(parts.encoder, parts.shape, parts.vocabulary, settings)
-    model = JointModel(new_encoder(parts.encoder, parts.shape), objective, parts.task.head(parts.shape.width, 0.0), parts.task)
+    encoder = new_encoder(parts.encoder, parts.shape)
+    model = JointModel(encoder, objective, parts.task.head(parts.shape.width, 0.0, encoder.normed_heads), parts.task)
     model.load_state_dict(load_weights(folder / "model.safetensors"))
     return model
 

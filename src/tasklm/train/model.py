@@ -143,8 +143,10 @@ def load_models(folder: Path, device: torch.device) -> tuple[list[TaskModel], Ta
     with saved.damage_is_clear():
         task = TASKS.get(saved.kind).from_dict(saved.config["task"])
         for path in saved.weights:
-            model = TaskModel(new_encoder(saved.encoder, saved.shape), task.head(saved.shape.width, 0.0))
-            model.load_state_dict(load_weights(path))
+            weights = load_weights(path)
+            normed = "head.norm.weight" in weights  # folders of `modern` from before its heads had a norm stay readable
+            model = TaskModel(new_encoder(saved.encoder, saved.shape), task.head(saved.shape.width, 0.0, normed))
+            model.load_state_dict(weights)
             models.append(model.to(device).eval())
     return models, task, saved.vocabulary, saved.config
 

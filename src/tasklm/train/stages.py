@@ -71,7 +71,7 @@ def joint_stage(parts: Ingredients, settings: Train, rho1: int, batch: int) -> J
     shape = dataclasses.replace(parts.shape, dropout=settings.dropout)
     encoder = new_encoder(parts.encoder, shape)
     objective = OBJECTIVES.get(settings.objective)(parts.encoder, shape, parts.vocabulary, settings)
-    head = parts.task.head(parts.shape.width, settings.dropout)
+    head = parts.task.head(parts.shape.width, settings.dropout, encoder.normed_heads)
     module = JointModel(encoder, objective, head, parts.task).to(parts.machine.device)
     internal = ExampleStream(parts.train, batch, settings.seed, one_shape=parts.machine.compiles, packs=parts.task.packs)
     external = None
@@ -137,7 +137,7 @@ def finetune_stage(parts: Ingredients, settings: Finetune, seed: int, metric: st
     accumulate = accumulation(parts, settings, settings.batch)
     torch.manual_seed(step_seed(seed, 0))
     encoder = new_encoder(parts.encoder, dataclasses.replace(parts.shape, dropout=settings.dropout))
-    model = TaskModel(encoder, parts.task.head(parts.shape.width, settings.dropout)).to(parts.machine.device)
+    model = TaskModel(encoder, parts.task.head(parts.shape.width, settings.dropout, encoder.normed_heads)).to(parts.machine.device)
     gold = [example.label for example in parts.dev.examples]
 
     def evaluate() -> float:
