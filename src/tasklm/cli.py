@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tasklm.cli_explaining import check_labels, explain, show_influence
+from tasklm.cli_exporting import export
 from tasklm.cli_reporting import compare
 from tasklm.cli_scoring import rerank, score
 from tasklm.cli_watching import Watch, watch, watched
@@ -349,6 +350,7 @@ def predict(
 
 
 app.command()(explain)
+app.command()(export)
 app.command()(score)
 app.command()(rerank)
 app.command()(watch)

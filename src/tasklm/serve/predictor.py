@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from torch import nn
+
 from tasklm.errors import RunError
+from tasklm.export.onnx_model import is_export, open_onnx
 from tasklm.recipe import Data, Hardware
 from tasklm.serve.inputs import Input, example_from
 from tasklm.tasks.base import Answer
@@ -19,20 +23,35 @@ AT_ONCE = 1024  # texts held in memory at a time
 
 
 class Predictor:
-    """Holds a loaded model folder; `data` names the columns of rows, where they have not the usual names."""
+    """Holds a loaded model folder, or one that `tasklm export` wrote as ONNX, which runs on the CPU by onnxruntime.
+
+    `data` names the columns of rows, where they have not the usual names.
+    """
 
     def __init__(self, folder: Path, hardware: Hardware | None = None, data: Data | None = None) -> None:
         # fp32: the answer for a text must not depend on how the machine multiplies
-        self.machine = set_up(hardware or Hardware(precision="fp32"))
+        hardware = hardware or Hardware(precision="fp32")
         self.folder, self.data = folder, data or Data()
-        self.models, self.task, self.vocabulary, self.config = load_models(folder, self.machine.device)
+        self.models: Sequence[nn.Module]
+        if is_export(folder):
+            if hardware.device not in ("auto", "cpu"):
+                problem = f"hardware.device = {hardware.device!r}: ONNX files run on the CPU here"
+                raise RunError(f"{problem}. Give the folder 'model' of the run.")
+            self.machine = set_up(replace(hardware, device="cpu", precision="fp32", compile="off"))
+            model, self.task, self.vocabulary, self.config = open_onnx(folder, self.machine.threads)
+            self.models = [model]
+        else:
+            self.machine = set_up(hardware)
+            self.models, self.task, self.vocabulary, self.config = load_models(folder, self.machine.device)
 
     @property
     def model(self) -> TaskModel:
-        """Returns the one model; raises RunError where several answer together."""
+        """Returns the one model; raises RunError where several answer together, or it is an ONNX file."""
         if len(self.models) > 1:
             problem = f"{self.folder} holds {len(self.models)} models that answer together; this takes one"
             raise RunError(f"{problem}. Give the folder 'model' beside it.")
+        if not isinstance(self.models[0], TaskModel):
+            raise RunError(f"{self.folder} holds an ONNX file; this takes the model that was trained. Give the folder 'model' of the run.")
         return self.models[0]
 
     @property

@@ -1,0 +1,1 @@
+"""Trained models for other programs: Hugging Face's transformers, and ONNX."""

@@ -1,0 +1,168 @@
+"""The model card: README.md with what the model is, what it was trained on, its scores, its limits and how to load it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tasklm.evaluate.scores import Row, Scores, metric_name, spread_text
+from tasklm.export.record import Exported
+from tasklm.export.sizes import STEPS
+from tasklm.export.source import Source
+from tasklm.recipe import Recipe
+from tasklm.recipe_files import PATH_KEYS, dump
+from tasklm.runs import write_text
+from tasklm.tasks.base import Elsewhere
+
+LABELS_SHOWN = 50
+
+
+def write_card(source: Source, exported: Exported, folder: Path) -> None:
+    """Writes README.md; paths of the machine that trained the model are cut to file names."""
+    recipe, scores = source.recipe(), source.scores()
+    parts = [_front(source, exported), f"# {source.name}", _what(source, exported)]
+    parts += ["## How to load it", _loading(source, exported)]
+    parts += ["## Data", _data(source, recipe, scores), "## Scores", _scores(source, scores), _exported_scores(exported)]
+    parts += ["## Limits", _limits(source, exported)]
+    if recipe is not None:
+        parts += ["## Recipe", "Made by `tasklm run recipe.toml` with:", f"```toml\n{dump(without_paths(recipe)).rstrip()}\n```"]
+    write_text(folder / "README.md", "\n\n".join(part for part in parts if part) + "\n")
+
+
+def without_paths(recipe: Recipe) -> Recipe:
+    """Returns the recipe as others may see it: files by their names alone, and nothing of the servers that selected text."""
+    paths: dict[str, dict[str, Any]] = {
+        section: {key: Path(getattr(getattr(recipe, section), key)).name for key in keys} for section, keys in PATH_KEYS.items()
+    }
+    paths["data"]["corpus"] = [Path(item).name for item in recipe.data.corpus]
+    plain = Recipe()
+    paths["select"] = {"url": plain.select.url, "master": plain.select.master, "spark": []}  # addresses, and settings with keys in them
+    return recipe.changed(hardware={"cache": ""}, **paths)
+
+
+def _front(source: Source, exported: Exported) -> str:
+    library = "transformers" if exported.to == "hf" else "onnx"
+    lines = ["license:  # yours to choose: that of the training data may bind you", f"library_name: {library}"]
+    lines += [f"pipeline_tag: {_there(source).pipeline}", "tags:", "- tasklm"]
+    return "\n".join(["---", *lines, "---"])
+
+
+def _what(source: Source, exported: Exported) -> str:
+    """Returns what the model takes and gives."""
+    shape, kind = source.shape, source.task.kind
+    numbers = f"{shape.layers} layers, width {shape.width}, {shape.vocabulary:,} tokens, at most {source.length} tokens a text"
+    lines = [f"A small model for one task (`{kind}`), trained by tasklm {exported.tasklm}."]
+    lines.append(f"Encoder `{source.encoder}`: {numbers}. Weights: {exported.weights}, {exported.megabytes:.2f} MB.")
+    labels = source.task.labels
+    if labels:
+        shown = ", ".join(f"`{label}`" for label in labels[:LABELS_SHOWN])
+        lines.append(f"Labels, in the order of the logits: {shown}{' …' if len(labels) > LABELS_SHOWN else ''}.")
+    lines.append(_there(source).meaning)
+    return "\n".join(lines)
+
+
+def _there(source: Source) -> Elsewhere:
+    found = source.task.elsewhere
+    assert found is not None  # others are not exported
+    return found
+
+
+def _loading(source: Source, exported: Exported) -> str:
+    """Returns code that loads the model and asks it."""
+    of_options = source.task.together > 1
+    if exported.to == "hf":
+        name = "AutoModel" + exported.loads_with[exported.loads_with.index("For") :]
+        lines = [f"from transformers import AutoTokenizer, {name}", "", 'tokenizer = AutoTokenizer.from_pretrained("FOLDER")']
+        lines += [f'model = {name}.from_pretrained("FOLDER").eval()']
+        lines += ['logits = model(**tokenizer(["a text"], padding=True, truncation=True, return_tensors="pt")).logits']
+        if of_options:
+            lines[-1] = "# token numbers of shape (examples, options, length) in, logits of shape (examples, options) out"
+    else:
+        lines = ["import numpy as np", "import onnxruntime", "from tokenizers import Tokenizer", ""]
+        lines += ['tokenizer = Tokenizer.from_file("FOLDER/tokenizer.json")  # cuts and pads']
+        lines += ['session = onnxruntime.InferenceSession("FOLDER/model.onnx")']
+        lines += ['rows = tokenizer.encode_batch(["a text", "another"])']
+        fields = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
+        given = ", ".join(f'"{name}": np.array([row.{fields[name]} for row in rows])' for name in exported.inputs)
+        lines += [f'logits = session.run(["logits"], {{{given}}})[0]']
+    if source.task.pairs:
+        asked = (
+            'tokenizer(["one text"], ["the other"], …)' if exported.to == "hf" else 'tokenizer.encode_batch([("one text", "the other")])'
+        )
+        lines.append(f"# pairs of texts: {asked}")
+    code = "\n".join(["```python", *lines, "```"])
+    return code if exported.to == "hf" else f"{code}\n\nOr, from a text to its answer: `tasklm predict FOLDER \"a text\"`."
+
+
+def _data(source: Source, recipe: Recipe | None, scores: Scores | None) -> str:
+    """Returns what the model learnt from, and what was selected."""
+    if recipe is None:
+        return "Not known: the model was exported without its run folder. **Write here what it was trained on.**"
+    data = recipe.data
+    counts = scores.data if scores is not None else {}
+    lines = []
+    for split in ("train", "dev", "test"):
+        name, count = getattr(data, split), counts.get(split)
+        if name or count:
+            told = f"{count:,} examples" if count is not None else "examples"
+            lines.append(f"- {split}: {told}" + (f" of `{Path(name).name}`" if name else ", held out of train"))
+    ours = scores.ours if scores is not None else None
+    if data.corpus and ours is not None and ours.selected_passages:
+        names = ", ".join(f"`{Path(item).name}`" for item in data.corpus)
+        passages = counts.get("corpus", {}).get("passages")
+        of = f" of {passages:,}" if passages else ""
+        told = f"{ours.selected_passages:,}{of} passages of {names} ({ours.selected_tokens:,} tokens)"
+        lines.append(f"- raw text: {told}, selected by `{recipe.select.method}`")
+    else:
+        lines.append("- raw text: none but that of the training examples")
+    start = f"weights of `{Path(recipe.train.start).name}`" if recipe.train.start else "random weights"
+    return "\n".join([*lines, f"- trained from {start}, with the objective `{recipe.train.objective}`"])
+
+
+def _scores(source: Source, scores: Scores | None) -> str:
+    """Returns the table of the run, or what the model knows of itself."""
+    if scores is None:
+        about = source.config["about"]
+        return (
+            f"{metric_name(about['metric'])} on dev, which chose the model: {100 * about['dev']:.1f}. Test scores stand in the run folder."
+        )
+    title = f"{metric_name(scores.metric)} × 100, {_over(scores.seeds)}[{scores.confidence:.0%} interval on test]:"
+    rows = ["| model | dev | test |", "|---|---|---|", *(_row(row) for row in scores.rows)]
+    best = f"The exported weights are those of the seed that was best on dev ({100 * source.config['about']['dev']:.1f})."
+    return "\n\n".join([title, "\n".join(rows), scores.verdict, best])
+
+
+def _over(seeds: int) -> str:
+    return f"mean ± sd over {seeds} seeds, " if seeds > 1 else ""
+
+
+def _row(row: Row) -> str:
+    name = row.name.replace("|", "\\|")
+    return f"| {f'**{name}**' if row.kind == 'ours' else name} | {spread_text(row.dev)} | {spread_text(row.test)} |"
+
+
+def _exported_scores(exported: Exported) -> str:
+    """Returns what the export changed."""
+    if exported.max_difference is None:
+        return ""
+    lines = [f"Logits of random rows differ from PyTorch's by at most {exported.max_difference:.1e}."]
+    if exported.dev is not None:
+        dev = exported.dev
+        both = f"{100 * dev['model']:.2f} in fp32, {100 * dev['exported']:.2f} with these weights"
+        told = f"{both}, a loss of {100 * dev['loss']:.2f}"
+        lines.append(f"{metric_name(dev['metric'])} × 100 on the {dev['examples']:,} dev examples: {told}.")
+    elif exported.weights != "fp32":
+        lines.append("What weights of 8 bits cost in score was **not measured**: the model was exported without its run folder.")
+    return " ".join(lines)
+
+
+def _limits(source: Source, exported: Exported) -> str:
+    lines = [
+        "- It was trained for this task alone and knows no other.",
+        f"- It reads {source.length} tokens; the rest of a longer text is cut off.",
+        "- Scores hold for texts like those it was tested on. Of other sources, times or languages nothing is known.",
+        "- What is wrong or unfair in the labels is learnt as well.",
+    ]
+    if "MatMul" in STEPS[exported.weights]:
+        lines.append("- Numbers are rounded by the range that they have in a batch: logits depend a little on the rows beside them.")
+    return "\n".join(lines)

@@ -1,0 +1,91 @@
+"""From a run or a model to a folder for other programs."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import tasklm
+from tasklm.errors import RecipeError
+from tasklm.export.card import write_card
+from tasklm.export.hugging_face import write_transformers
+from tasklm.export.onnx_graph import check_onnx, inputs_of, require_same, write_graph
+from tasklm.export.onnx_model import GRAPH, RECORD
+from tasklm.export.record import Exported
+from tasklm.export.sizes import MEGABYTE, STEPS, fitting
+from tasklm.export.source import Source, new_folder, open_source
+from tasklm.export.tokenizer_files import write_tokenizer
+from tasklm.runs import write_json
+from tasklm.train.model import read_saved_model
+
+FORMATS = ("hf", "onnx", "onnx-int8")
+
+
+def default_folder(where: Path, to: str) -> Path:
+    """Returns where an export goes when nobody says: exports/NAME-FORMAT."""
+    folder = where.resolve()
+    return Path("exports") / f"{folder.parent.name if folder.name == 'model' else folder.name}-{to}"
+
+
+def export(where: Path, to: str, out: Path | None = None, max_mb: float | None = None) -> tuple[Exported, Path]:
+    """Writes the model of a run, or of a folder, for other programs; returns what was written, and where."""
+    if to not in FORMATS:
+        raise RecipeError([f"--to {to}: choose from {', '.join(FORMATS)}"])
+    source = open_source(where)
+    target = out or default_folder(where, to)
+    with new_folder(target) as folder:
+        found = _transformers(source, folder, max_mb) if to == "hf" else _onnx(source, folder, to, max_mb)
+        write_card(source, found, folder)
+        write_json(folder / RECORD, asdict(found))
+    return found, target
+
+
+def as_onnx(model_folder: Path, scratch: Path) -> Path:
+    """Writes the model of a folder as ONNX in fp32, compared with PyTorch, into a new folder below `scratch`; returns this folder.
+
+    `serve.predictor.Predictor` opens it. Raises RecipeError where the model cannot be exported, or the packages for it are not there.
+    """
+    count = len(read_saved_model(model_folder).weights)
+    if count > 1:
+        raise RecipeError([f"{model_folder} holds {count} models that answer together, and ONNX files hold one. Give the folder 'model'."])
+    target = scratch / f"{model_folder.resolve().name}-onnx"
+    with new_folder(target) as folder:
+        write_json(folder / RECORD, asdict(_onnx(open_source(model_folder), folder, "onnx", None)))
+    return target
+
+
+def _facts(source: Source, to: str) -> dict[str, Any]:
+    facts = {"to": to, "name": source.name, "tasklm": tasklm.__version__, "task": source.task.to_dict()}
+    return {**facts, "encoder": source.encoder, "length": source.length}
+
+
+def _transformers(source: Source, folder: Path, max_mb: float | None) -> Exported:
+    loads_with = write_transformers(source, folder)
+    size = (folder / "model.safetensors").stat().st_size / MEGABYTE
+    if max_mb is not None and size > max_mb:
+        raise RecipeError([f"--max-mb {max_mb:g}: model.safetensors has {size:.2f} MB; --to onnx with --max-mb chooses smaller weights"])
+    inputs = ["input_ids", "attention_mask", *(["token_type_ids"] if source.has_segments else [])]
+    return Exported(**_facts(source, "hf"), weights="fp32", megabytes=size, loads_with=loads_with, inputs=inputs)
+
+
+def _onnx(source: Source, folder: Path, to: str, max_mb: float | None) -> Exported:
+    check_onnx(source)
+    inputs, steps = inputs_of(source), steps_of(to, max_mb)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        exact = Path(scratch) / "exact.onnx"
+        write_graph(source, exact, inputs)
+        apart = require_same(source, exact, inputs)
+        path, sized = fitting(source, exact, apart, inputs, steps, max_mb)
+        path.replace(folder / GRAPH)
+    write_tokenizer(folder, source.vocabulary, source.length, segments="token_type_ids" in inputs, cuts=True)
+    about: dict[str, Any] = {"weights": sized.step, "megabytes": sized.megabytes, "max_difference": sized.apart, "dev": sized.dev}
+    return Exported(**_facts(source, to), **about, loads_with="onnxruntime", inputs=inputs)
+
+
+def steps_of(to: str, max_mb: float | None) -> list[str]:
+    """Returns which weights may be taken: all that a format has where a size is asked for, else the format's own."""
+    if max_mb is None:
+        return ["int8" if to == "onnx-int8" else "fp32"]
+    return [step for step in STEPS if step != "fp32" or to == "onnx"]

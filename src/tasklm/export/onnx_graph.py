@@ -1,0 +1,171 @@
+"""Trained models as ONNX graphs: our own encoder and head in fp32, with any number of rows of any length, compared with PyTorch."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tasklm.errors import RecipeError, RunError
+from tasklm.export.onnx_model import session_of
+from tasklm.export.source import Source
+from tasklm.runs import write_bytes
+from tasklm.tokens.batches import TokenBatch
+
+OPSET = 20  # the first with Gelu; onnxruntime reads it since 1.17
+TOLERANCE = 1e-4  # of logits against PyTorch's, times the largest where that is above 1
+SEED = 1
+
+
+def library(name: str) -> Any:
+    """Returns a module of the packages that the export needs, or raises an error that says how to install them."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        problem = f"--to onnx needs the packages onnx, onnxruntime and onnxscript ({error})"
+        raise RecipeError([f"{problem}; install them with: pip install 'tasklm[onnx]'"]) from None
+
+
+@contextmanager
+def without_chatter() -> Iterator[None]:
+    """Keeps warnings of the exporter and of the quantiser, which are written for their authors, off the terminal."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+class Graph(nn.Module):
+    """What is exported: token numbers (rows, length) → logits of the first token (rows, outputs), or of all (rows, length, tags)."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        self.encoder, self.head, self.length = source.model.encoder, source.model.head, source.length
+        there = source.task.elsewhere
+        self.of_all_tokens = there is not None and there.of_words
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """Returns the logits; the mask is 1 for tokens and 0 for padding."""
+        rows, length = input_ids.shape
+        positions = torch.arange(length).expand(rows, length)
+        # `longest` is the model's length: whether a local layer sees everything must not depend on the row that is traced
+        batch = TokenBatch(input_ids, attention_mask, positions, segments=token_type_ids, longest=self.length)
+        states: Tensor = self.encoder(batch) if self.of_all_tokens else self.encoder(batch, torch.arange(rows) * length)
+        logits: Tensor = self.head(states)
+        return logits
+
+
+def check_onnx(source: Source) -> None:
+    """Raises RecipeError where the kind's answers are not a function of logits of single tokens."""
+    if source.task.elsewhere is None:
+        ours = f"{source.task.kind} ({type(source.model.head).__name__})"
+        reason = "its answers are searched for in the outputs of all places by code of tasklm"
+        raise RecipeError([f"--to onnx: {ours} cannot be exported: {reason}. Use tasklm predict, or the model in Python."])
+
+
+def inputs_of(source: Source) -> list[str]:
+    """Returns the names of the inputs: token_type_ids where the encoder tells segments apart and a row may have two texts."""
+    names, two_texts = ["input_ids", "attention_mask"], source.task.pairs or source.task.together > 1
+    return [*names, "token_type_ids"] if source.has_segments and two_texts else names
+
+
+def write_graph(source: Source, path: Path, inputs: Sequence[str]) -> None:
+    """Writes the model as one ONNX file, whose rows and lengths are free."""
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        library(name)
+    given = tuple(torch.ones(3, 7, dtype=torch.int64) for _ in inputs)  # sizes of 0 and 1 would be taken for constants
+    sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=source.length)}
+    with without_chatter(), torch.no_grad():
+        program: Any = torch.onnx.export(
+            Graph(source).eval(),
+            given,
+            input_names=list(inputs),
+            output_names=["logits"],
+            dynamic_shapes=tuple(sizes for _ in inputs),
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+    model = program.model_proto
+    turn_weights(model)
+    facts = {"task": json.dumps(source.task.to_dict(), ensure_ascii=False), "length": str(source.length)}
+    library("onnx").helper.set_model_props(model, facts)
+    write_bytes(path, model.SerializeToString())
+
+
+def turn_weights(model: Any) -> None:
+    """Stores weights as they are multiplied, so that none is transposed when the model runs, and the quantiser finds all of them.
+
+    A weight that several layers share (ALBERT's) stays one. The shapes that the exporter noted inside the graph are left out: they
+    would be those of the weights before.
+    """
+    helper = library("onnx").numpy_helper
+    graph = model.graph
+    weights = {weight.name: weight for weight in graph.initializer}
+    turned: dict[str, str] = {}
+
+    def turn(name: str) -> str:
+        if name not in turned:
+            turned[name] = f"{name}.turned"
+            graph.initializer.append(helper.from_array(np.ascontiguousarray(helper.to_array(weights[name]).T), turned[name]))
+        return turned[name]
+
+    renamed: dict[str, str] = {}
+    for node in list(graph.node):
+        attributes = {attribute.name: attribute for attribute in node.attribute}
+        if node.op_type == "Transpose" and node.input[0] in weights and list(attributes["perm"].ints) == [1, 0]:
+            renamed[node.output[0]] = turn(node.input[0])
+            graph.node.remove(node)
+        elif node.op_type == "Gemm" and node.input[1] in weights and "transB" in attributes and attributes["transB"].i:
+            node.input[1] = turn(node.input[1])
+            attributes["transB"].i = 0
+    used = {graph_output.name for graph_output in graph.output}
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            node.input[place] = renamed.get(name, name)
+        used |= set(node.input)
+    for weight in [weight for weight in graph.initializer if weight.name not in used]:
+        graph.initializer.remove(weight)
+    del graph.value_info[:]
+
+
+def difference(source: Source, path: Path, inputs: Sequence[str]) -> tuple[float, float]:
+    """Returns the largest difference of logits to those of our model on random rows of several lengths, and its largest logit."""
+    session, draw = session_of(path, torch.get_num_threads()), torch.Generator().manual_seed(SEED)
+    worst, largest = 0.0, 0.0
+    for rows, length in ((1, 2), (2, 3), (3, source.length // 2 + 1), (5, source.length)):
+        ids = torch.randint(source.shape.vocabulary, (rows, length), generator=draw)
+        columns = torch.arange(length).expand(rows, length)
+        mask = (columns < (length - 2 * torch.arange(rows)[:, None]).clamp(min=1)).long()  # the further down, the more padding
+        segments = torch.randint(2, ids.shape, generator=draw) if "token_type_ids" in inputs else None
+        given = {"input_ids": ids, "attention_mask": mask, **({} if segments is None else {"token_type_ids": segments})}
+        theirs = torch.from_numpy(session.run(None, {name: tensor.numpy() for name, tensor in given.items()})[0])
+        of_all = theirs.dim() == 3  # a tag for each token
+        batch = TokenBatch(ids, mask, columns, segments=segments, places=columns if of_all else columns[:, :1])
+        with torch.inference_mode():
+            ours = source.model(batch)
+        apart = ours[mask == 1] - theirs[mask == 1] if of_all else ours[:, 0] - theirs
+        worst, largest = max(worst, float(apart.abs().max())), max(largest, float(ours.abs().max()))
+    return worst, largest
+
+
+def require_same(source: Source, path: Path, inputs: Sequence[str]) -> float:
+    """Returns the largest difference of logits to PyTorch's; raises where it is more than rounding."""
+    worst, largest = difference(source, path, inputs)
+    if not worst <= TOLERANCE * max(1.0, largest):
+        problem = f"the exported model does not compute what the model does: logits of up to {largest:.3g} differ by {worst:.3g}"
+        raise RunError(f"{problem}. Nothing was written; try other versions of torch and onnxruntime.")
+    return worst

@@ -1,0 +1,24 @@
+"""What an export says about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written; export.json holds the same."""
+
+    to: str
+    name: str
+    tasklm: str  # version
+    task: dict[str, Any]
+    encoder: str
+    length: int
+    weights: str  # which have 8 bits: a step of `sizes.STEPS`
+    megabytes: float  # of the file with the weights
+    loads_with: str  # class of transformers, or onnxruntime
+    inputs: list[str]
+    max_difference: float | None = None  # of logits to PyTorch's on random rows; None where nothing is computed on export
+    dev: dict[str, Any] | None = None  # scores of the model and of the exported one, where weights have 8 bits and a run is there

@@ -1,0 +1,111 @@
+"""Exported folders answer like the models they come from: `Predictor`, and `tasklm predict`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from tasklm.cli import app
+from tasklm.errors import RunError
+from tasklm.export import onnx_model
+from tasklm.export.exporting import as_onnx, export
+from tasklm.recipe import Hardware
+from tasklm.serve.predictor import Predictor
+from tasklm.tokens.tokenizer import Vocabulary
+from tests.export.samples import examples, saved
+
+ONE = Hardware(precision="fp32", threads=1)
+
+
+def numbers_of(answer: Any) -> list[float]:
+    """Returns the numbers in an answer, in order."""
+    if isinstance(answer, dict):
+        return [number for value in answer.values() for number in numbers_of(value)]
+    if isinstance(answer, list):
+        return [number for value in answer for number in numbers_of(value)]
+    return [float(answer)] if isinstance(answer, int | float) else []
+
+
+def without_numbers(answer: Any) -> Any:
+    """Returns an answer with all floats taken out."""
+    if isinstance(answer, dict):
+        return {key: without_numbers(value) for key, value in answer.items()}
+    return None if isinstance(answer, float) else answer
+
+
+@pytest.mark.parametrize(
+    ("kind", "encoder", "length"),
+    [("classify", "bert", 20), ("multilabel", "modern", 24), ("regress", "bert", 24), ("choice", "modern", 24), ("tag", "bert", 10)],
+)
+def test_answers_are_those_of_the_model(kind: str, encoder: str, length: int, vocabulary: Vocabulary, tmp_path: Path) -> None:
+    """Lengths that are no multiple of 8 too, and sentences that go on in further rows."""
+    saved(tmp_path / "model", vocabulary, kind, encoder, layers=1, length=length)
+    ours, theirs = Predictor(tmp_path / "model", ONE), Predictor(as_onnx(tmp_path / "model", tmp_path / "scratch"), ONE)
+    given = examples(kind)
+    one, other = ours.answers(given), theirs.answers(given)
+    assert [without_numbers(answer) for answer in one] == [without_numbers(answer) for answer in other]
+    assert numbers_of(other) == pytest.approx(numbers_of(one), abs=1e-4)
+    assert len({json.dumps(answer) for answer in one}) > 1  # there is something to compare
+    assert theirs.labels == ours.labels and theirs.task.to_dict() == ours.task.to_dict() and theirs.answers([]) == []
+    assert [answer for _, answer in theirs.stream(iter(given))] == other
+
+
+@pytest.fixture(scope="module")
+def folder(vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, and its export in 8 bits."""
+    place = tmp_path_factory.mktemp("predicting")
+    saved(place / "model", vocabulary, layers=1)
+    export(place / "model", "onnx-int8", place / "small")
+    return place
+
+
+def test_predict_takes_an_export(folder: Path) -> None:
+    said = [CliRunner().invoke(app, ["predict", str(folder / name), "a dog likes music"]) for name in ("model", "small")]
+    assert [result.exit_code for result in said] == [0, 0], said
+    ours, theirs = (json.loads(result.stdout) for result in said)
+    assert ours["text"] == theirs["text"] and ours["probabilities"].keys() == theirs["probabilities"].keys()
+    assert theirs["probabilities"] == pytest.approx(ours["probabilities"], abs=0.1)
+    assert theirs["probabilities"] != pytest.approx(ours["probabilities"], abs=1e-6)  # it is the one with 8 bits
+
+
+def test_the_number_of_threads_is_the_hardwares(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, asked = torch.get_num_threads(), []
+    opened = onnx_model.session_of
+    monkeypatch.setattr(onnx_model, "session_of", lambda path, threads: asked.append(threads) or opened(path, threads))
+    try:
+        predictor = Predictor(folder / "small", Hardware(threads=2))
+    finally:
+        torch.set_num_threads(before)
+    session: Any = predictor.models[0].session
+    assert asked == [2] and session.get_session_options().intra_op_num_threads == 2
+
+
+def test_without_onnxruntime_the_remedy_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(RunError, match=r"onnxruntime.*pip install 'tasklm\[onnx\]'"):
+        Predictor(folder / "small", ONE)
+    assert Predictor(folder / "model", ONE).answers(["a dog"])
+
+
+def test_other_folders_are_named(folder: Path, tmp_path: Path) -> None:
+    export(folder / "model", "hf", tmp_path / "hf")
+    with pytest.raises(RunError, match=r"exported for transformers.*--to onnx"):
+        Predictor(tmp_path / "hf", ONE)
+    with pytest.raises(RunError, match="ONNX files run on the CPU"):
+        Predictor(folder / "small", Hardware(device="cuda"))
+    with pytest.raises(RunError, match="holds an ONNX file"):
+        _ = Predictor(folder / "small", ONE).model
+    shutil.copytree(folder / "small", tmp_path / "broken")
+    (tmp_path / "broken" / "model.onnx").write_bytes(b"none")
+    with pytest.raises(RunError, match=r"cannot be read.*Export the model again"):
+        Predictor(tmp_path / "broken", ONE)
+    (tmp_path / "broken" / "export.json").write_text('{"to": "onnx"}', encoding="utf-8")
+    with pytest.raises(RunError, match=r"damaged.*Export the model again"):
+        Predictor(tmp_path / "broken", ONE)
