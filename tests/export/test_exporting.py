@@ -130,6 +130,8 @@ def test_where_models_are_found(run: Path, tmp_path: Path) -> None:
     assert default_folder(run, "hf") == default_folder(run / "model", "hf") == Path("exports/first-hf")
     with pytest.raises(RunError, match="there is no folder"):
         open_source(tmp_path / "nowhere")
+    with pytest.raises(RunError, match="exported already"):
+        open_source(export(run, "hf", tmp_path / "out")[1])
     (run / "model" / "config.json").unlink()
     with pytest.raises(RunError, match="tasklm evaluate"):
         open_source(run)

@@ -91,7 +91,7 @@ def _loading(source: Source, exported: Exported) -> str:
         )
         lines.append(f"# pairs of texts: {asked}")
     code = "\n".join(["```python", *lines, "```"])
-    return code if exported.to == "hf" else f"{code}\n\nOr, from a text to its answer: `tasklm predict FOLDER \"a text\"`."
+    return code if exported.to == "hf" else f'{code}\n\nOr, from a text to its answer: `tasklm predict FOLDER "a text"`.'
 
 
 def _data(source: Source, recipe: Recipe | None, scores: Scores | None) -> str:

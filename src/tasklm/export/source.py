@@ -15,6 +15,7 @@ import torch
 from tasklm.encoders.base import Shape
 from tasklm.errors import RunError
 from tasklm.evaluate.scores import Scores, from_dict
+from tasklm.export.onnx_model import RECORD
 from tasklm.recipe import Recipe
 from tasklm.recipe_files import load
 from tasklm.runs import full_disk_is_clear, make_folder, read_json
@@ -81,6 +82,8 @@ def open_source(where: Path) -> Source:
     """Returns the model of a run folder, of the folder `model` in it, or of a folder that was copied from there."""
     if not where.is_dir():
         raise RunError(f"there is no folder {where}. Give the folder of a finished run, such as runs/first, or of a model.")
+    if (where / RECORD).exists():
+        raise RunError(f"{where} was exported already. Give the folder of the run that it comes from, or of its model.")
     is_run = (where / "recipe.toml").exists()
     if is_run and not (where / "model" / "config.json").exists():
         raise RunError(f"{where} has no trained model yet. Finish the run: tasklm evaluate {where}")
