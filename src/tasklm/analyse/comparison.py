@@ -242,7 +242,7 @@ def _score(row: Row) -> float:
 
 
 def _shown(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return (", ".join(map(str, value)) if isinstance(value, list) else str(value)) or "none"
 
 
 def _listed(values: dict[str, str]) -> str:
