@@ -9,9 +9,6 @@ import pytest
 
 import tasklm.analyse.page as page
 from tasklm.analyse.inline_svg import SERIES, colour
-from tasklm.analyse.report import ReportParts
-from tasklm.reporting import _put_in
-from tests.analyse.parts import insights
 
 STYLE = Path(page.__file__).with_name("page.css").read_text(encoding="utf-8")
 
@@ -52,16 +49,3 @@ def test_sorting_keys_stand_beside_the_cells() -> None:
     made = page.table(["a", "b"], [["x", "1,000"], ["y", "–"]], keys=[["x", 1000], ["y", ""]])
     assert '<td class="n" data-sort="1000">1,000</td>' in made and '<td class="n" data-sort="">–</td>' in made
     assert "sortable" not in page.table(["a"], [["x"]])
-
-
-def test_the_analyses_come_into_a_report_by_the_names_of_its_parts() -> None:
-    found = insights("x")
-    parts = ReportParts(selected=[{"text": "a b"}, {"text": "c"}])
-    _put_in(parts, {**found, "matched": [["b"], []]})
-    assert {name: getattr(parts, name) for name in found} == found
-    assert parts.selected == [{"text": "a b", "matched": ["b"]}, {"text": "c", "matched": []}]
-    untouched = ReportParts()
-    _put_in(untouched, {"calibration": None, "label_words": None})
-    assert untouched == ReportParts()
-    with pytest.raises(ValueError, match="no place for colour"):
-        _put_in(parts, {"colour": 1})
