@@ -63,7 +63,10 @@ class Explainer:
 
     def explain(self, given: str, top: int = 5) -> Explanation:
         """Returns the prediction for a text, or a JSON object with the columns of train, with at most `top` texts on each side."""
-        example = example_of(given, self.examples.task, self.data)
+        return self.explain_example(example_of(given, self.examples.task, self.data), top)
+
+    def explain_example(self, example: Example, top: int = 5) -> Explanation:
+        """Returns the prediction for an example, as `explain`."""
         text = example.text
         asked, (answer,) = self.examples.predicted([example])
         (examples,) = self.examples.pushes([text], asked, top)

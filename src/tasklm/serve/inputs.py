@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
+from pathlib import Path, PosixPath
 from typing import Any, TextIO
 
 import numpy as np
@@ -55,11 +56,35 @@ def example_from(given: Input, task: Task, data: Data) -> Example:
     return Example((str(given[0]), str(given[1])), None)
 
 
+class _RowFile(PosixPath):
+    """A row in the place of a file: each kind knows how to read its rows from a table, and what it opens here is in memory."""
+
+    content: bytes
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> _RowFile:
+        """Returns a table of JSON lines that has one row."""
+        file = cls("row.jsonl")
+        file.content = json.dumps(dict(row), default=_plain).encode() + b"\n"
+        return file
+
+    def open(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the row as a binary file."""
+        return io.BytesIO(self.content)
+
+    def is_dir(self, **kwargs: Any) -> bool:
+        """Returns False, without a look at the disk."""
+        return False
+
+
 def _of_row(row: Mapping[str, Any], task: Task, data: Data) -> Example:
-    with tempfile.TemporaryDirectory() as scratch:  # each kind knows how to read its rows from a file
-        path = Path(scratch) / "row.jsonl"
-        path.write_text(json.dumps(dict(row), default=_plain) + "\n", encoding="utf-8")
-        return TASKS.get(task.kind).read(path, data, labelled=False)[0][0]
+    try:
+        examples, _ = TASKS.get(task.kind).read(_RowFile.of(row), data, labelled=False)
+    except DataError as error:  # without the name and the line of a file that does not exist
+        raise DataError(error.problem, remedy=error.remedy) from None
+    if len(examples) != 1:
+        raise DataError(f"the row asks {len(examples)} questions", remedy="Give a row for each question.")
+    return replace(examples[0], file="row")
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,109 @@
+"""The verb that answers over HTTP."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from tasklm.errors import DataError, RunError, TaskLMError
+
+if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
+    from tasklm.recipe import Data
+    from tasklm.serve.explainer import Explainer
+
+screen = Console(stderr=True)
+SHORTEST_TOKEN = 16  # characters
+
+
+def serve(
+    model: Annotated[Path, typer.Argument(help="Folder `model` of a run, the run itself, `ensemble`, or an ONNX export.")],
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65_535)] = 8000,
+    token_file: Annotated[Path | None, typer.Option(help="File with the token that requests must bring.")] = None,
+    engine: Annotated[str, typer.Option(help="auto, torch or onnx; auto: onnx where it is installed and the task can be exported.")] = "auto",
+    workers: Annotated[int | None, typer.Option(help="Threads that run the model; by default one per core.", min=1)] = None,
+    threads: Annotated[int, typer.Option(help="Threads that each of them uses for its matrices.", min=1)] = 1,
+    explains: Annotated[bool, typer.Option("--explain/--no-explain", help="Show training examples as reasons, where the run has them.")] = True,
+    most_inputs: Annotated[int, typer.Option(help="Inputs of a request.", min=1)] = 128,
+    most_characters: Annotated[int, typer.Option(help="Characters of an input.", min=1)] = 20_000,
+    most_waiting: Annotated[int, typer.Option(help="Inputs that may wait for the model; more are told to try again.", min=1)] = 1024,
+    collect_ms: Annotated[float, typer.Option(help="Milliseconds in which requests are collected into one batch.", min=0.0)] = 2.0,
+) -> None:
+    """Answer over HTTP: a page to try the model, POST /predict and /explain, /metrics, /openapi.json (docs/serving.md).
+
+    Example: tasklm serve runs/first/model --port 8000
+    """
+    _check_packages()
+    from tasklm.serve.engines import open_engine
+    from tasklm.serve.guard import Lifecycle
+    from tasklm.serve.limits import Limits
+    from tasklm.serve.server import address_of, is_local, listen, run
+    from tasklm.serve.service import Settings, create_app
+
+    token = None if token_file is None else _token(token_file)
+    folder = model / "model" if (model / "recipe.toml").exists() else model
+    count = workers or len(os.sched_getaffinity(0))
+    limits = Limits(inputs=most_inputs, characters=most_characters, waiting=most_waiting)
+    with listen(host, port) as listener, tempfile.TemporaryDirectory(prefix="tasklm-") as scratch:
+        explainer = _explainer(folder) if explains else None
+        found = open_engine(folder, engine, threads, _data(folder), Path(scratch))
+        _say(f"{found.predictor.task.kind} by {found.name} ({found.why}); {count} workers with {threads} threads each")
+        if token is None and not is_local(host):
+            _say("warning: everybody who reaches this machine may ask the model; --token-file FILE asks for a token", style="bold yellow")
+        lifecycle = Lifecycle()
+        app = create_app(found.predictor, explainer, Settings(limits, count, collect_ms / 1000, token), lifecycle)
+        run(app, listener, lifecycle, lambda: _say(f"listening on {address_of(listener)} (Ctrl-C ends it when all is answered)"))
+    _say("ended; everything that was taken is answered")
+
+
+def _check_packages() -> None:
+    try:
+        import fastapi
+        import httptools
+        import prometheus_client
+        import uvicorn
+    except ModuleNotFoundError as error:
+        raise RunError(f"tasklm serve needs the package {error.name}. Install what it needs: pip install 'tasklm[serve]'") from None
+    _ = fastapi, httptools, prometheus_client, uvicorn
+
+
+def _token(file: Path) -> str:
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"the token cannot be read ({error})", file=file, remedy="Give a text file with the token in it.") from None
+    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        problem = f"the token must have {SHORTEST_TOKEN} or more letters, digits and signs, and no spaces"
+        raise DataError(problem, file=file, remedy="Make one with: openssl rand -hex 32")
+    return token
+
+
+def _data(folder: Path) -> Data:
+    """Returns how the columns of the training data are called, where the run is there."""
+    from tasklm.recipe import Data
+    from tasklm.recipe_files import load
+
+    recipe = folder.resolve().parent / "recipe.toml"
+    return load(recipe).data if recipe.exists() else Data()
+
+
+def _explainer(folder: Path) -> Explainer | None:
+    """Returns what explains predictions; None, and the reason on the terminal, where there is nothing to explain with."""
+    from tasklm.serve.explainer import Explainer, run_of
+
+    try:
+        if (run_of(folder) / "model").resolve() != folder.resolve():
+            raise RunError(f"{folder} is not the folder 'model' of its run, which alone can be explained")
+        return Explainer(folder)
+    except TaskLMError as error:
+        _say(f"no explanations: {error}")
+        return None
+
+
+def _say(text: str, style: str | None = None) -> None:
+    screen.print(text, style=style, markup=False, highlight=False, soft_wrap=True)

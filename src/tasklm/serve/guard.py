@@ -1,0 +1,88 @@
+"""What stands before every endpoint: the token, headers that browsers obey, and the count of requests."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+from tasklm.serve.metrics import Metrics
+
+Message = MutableMapping[str, Any]
+Receive, Send = Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]
+Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+HEADERS = (
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
+        b"form-action 'none'; frame-ancestors 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+
+
+@dataclass
+class Lifecycle:
+    """Whether the service has been asked to stop."""
+
+    stopping: bool = False
+
+
+class Guard:
+    """An application around another: asks for the token on all but the `open` paths, and counts requests to the `known` ones."""
+
+    def __init__(
+        self,
+        app: Application,
+        metrics: Metrics,
+        lifecycle: Lifecycle,
+        token: str | None,
+        known: Collection[str],
+        open_paths: Collection[str],
+    ) -> None:
+        self._app, self._metrics, self._lifecycle = app, metrics, lifecycle
+        self._token = None if token is None else token.encode()
+        self._known, self._open = frozenset(known), frozenset(open_paths)
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answers a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begin, status = time.perf_counter(), 500
+
+        async def guarded(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                # a client that is told so does not send another request on a connection that is about to be closed
+                closing = [(b"connection", b"close")] if self._lifecycle.stopping else []
+                message = {**message, "headers": [*message.get("headers", ()), *HEADERS, *closing]}
+            await send(message)
+
+        try:
+            if scope["path"] in self._open or self._may(scope["headers"]):
+                await self._app(scope, receive, guarded)
+            else:
+                problem = {"detail": "A token is needed: send the header Authorization: Bearer TOKEN."}
+                await JSONResponse(problem, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, guarded)
+        finally:
+            path = scope["path"] if scope["path"] in self._known else "other"
+            self._metrics.request(path, status, time.perf_counter() - begin)
+
+    def _may(self, headers: Collection[tuple[bytes, bytes]]) -> bool:
+        if self._token is None:
+            return True
+        given = next((value for name, value in headers if name == b"authorization"), b"")
+        scheme, _, token = given.partition(b" ")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)

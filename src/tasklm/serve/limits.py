@@ -1,0 +1,60 @@
+"""What a request may ask of the service, and the answers to those that ask for more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from starlette.requests import ClientDisconnect, Request
+
+BODY_SECONDS = 10.0  # from the headers of a request to the end of its body
+DRAINED = 16 << 20  # bytes of a body that is too large which are read and thrown away, so that the client gets to read why
+MOST_TOP = 50  # texts on each side of an explanation
+CLOSE = {"Connection": "close"}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that is taken; more is refused with a message."""
+
+    size: int = 1 << 20  # bytes of a request's body
+    inputs: int = 128  # of a request
+    characters: int = 20_000  # of an input, all its texts together
+    waiting: int = 1024  # inputs that wait for the model, of all requests
+    explanations: int = 8  # that wait to be computed
+
+
+class Refused(Exception):
+    """A request that is not answered, with the status and the reason."""
+
+    def __init__(self, status: int, reason: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.headers = status, reason, dict(headers or {})
+
+
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """Returns the body of a request that is JSON, not too large, and comes in time; raises Refused for others."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Refused(415, "Send JSON, with the header Content-Type: application/json.")
+    too_large = Refused(413, f"The body has more than {limits.size:,} bytes. Send less at a time.", CLOSE)
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > (limits.size if "expect" in request.headers else DRAINED):
+        raise too_large
+    body = bytearray()
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size <= limits.size:
+                    body += chunk
+                elif size > DRAINED:
+                    raise too_large
+    except TimeoutError:
+        raise Refused(408, f"The body did not come within {BODY_SECONDS:g} seconds.", CLOSE) from None
+    except ClientDisconnect:
+        raise Refused(400, "The connection was closed before the end of the body.", CLOSE) from None
+    if size > limits.size:
+        raise too_large
+    return bytes(body)

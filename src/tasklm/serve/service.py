@@ -1,0 +1,180 @@
+"""The HTTP service of a trained model: what is answered under which path."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from importlib.resources import files
+from typing import Any
+
+import torch
+from fastapi import Request
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+import tasklm
+from tasklm.errors import DataError
+from tasklm.serve.batching import Batcher, QueueFull
+from tasklm.serve.bodies import explain_input, predict_inputs
+from tasklm.serve.descriptions import (
+    PROBLEMS,
+    DescribedApp,
+    explain_operation,
+    health_operation,
+    metrics_operation,
+    predict_operation,
+    task_operation,
+    what_it_takes,
+)
+from tasklm.serve.explainer import Explainer
+from tasklm.serve.guard import Guard, Lifecycle
+from tasklm.serve.inputs import Input, example_from
+from tasklm.serve.limits import Limits, Refused, read_body
+from tasklm.serve.metrics import Metrics
+from tasklm.serve.predictor import Predictor
+from tasklm.tasks.base import Answer
+
+MOST_TOGETHER = 64  # inputs of a model batch
+RETRY_SECONDS = 1
+PAGE = {"/": ("page.html", "text/html"), "/page.js": ("page.js", "text/javascript"), "/page.css": ("page.css", "text/css")}
+PATHS = ("/predict", "/explain", "/task", "/health", "/metrics", "/openapi.json")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the service works; `window`: seconds in which inputs are collected into a batch."""
+
+    limits: Limits = field(default_factory=Limits)
+    workers: int = 1
+    window: float = 0.002
+    token: str | None = None
+
+
+class Endpoints:
+    """The model behind its queue, and the functions that answer requests."""
+
+    def __init__(self, predictor: Predictor, explainer: Explainer | None, settings: Settings, lifecycle: Lifecycle) -> None:
+        self.predictor, self.explainer, self.settings, self.lifecycle = predictor, explainer, settings, lifecycle
+        self.limits, self.metrics = settings.limits, Metrics()
+        self.metrics.watch(lambda: 0 if self._queue is None else self._queue.waiting)
+        self._queue: Batcher[Input, Answer] | None = None
+        self._reasons: Batcher[tuple[Input, int], dict[str, Any]] | None = None
+
+    @asynccontextmanager
+    async def lifespan(self, app: Any) -> AsyncIterator[None]:
+        """Holds the worker threads while the application runs, and lets them finish what was taken."""
+        self._queue = Batcher(
+            self.predictor.answers,
+            workers=self.settings.workers,
+            most=MOST_TOGETHER,
+            window=self.settings.window,
+            waiting=self.limits.waiting,
+            counted=self.metrics.batch,
+            started=_prepare_thread,
+        )
+        self._reasons = Batcher(self._explained, workers=1, most=1, window=0, waiting=self.limits.explanations, started=_prepare_thread)
+        try:
+            yield
+        finally:
+            await self._queue.close()
+            await self._reasons.close()
+
+    async def predict(self, request: Request) -> Response:
+        """Answers POST /predict."""
+        assert self._queue is not None  # the application runs
+        inputs = predict_inputs(await read_body(request, self.limits), self.limits)
+        return JSONResponse({"answers": await self._queue.answers(inputs)})
+
+    async def explain(self, request: Request) -> Response:
+        """Answers POST /explain."""
+        assert self._reasons is not None
+        asked = explain_input(await read_body(request, self.limits), self.limits)
+        if self.explainer is None:
+            raise Refused(404, PROBLEMS[404])
+        (found,) = await self._reasons.answers([asked])
+        return JSONResponse(found)
+
+    async def task(self) -> Response:
+        """Answers GET /task."""
+        texts = None if self.explainer is None else len(self.explainer.examples.train[0].texts)
+        return JSONResponse(what_it_takes(self.predictor.task, texts, self.explainer is not None, self.limits))
+
+    async def health(self) -> Response:
+        """Answers GET /health; while the service stops the status is 503, so that balancers send nothing more."""
+        stopping = self.lifecycle.stopping
+        return JSONResponse({"status": "stopping" if stopping else "ok"}, 503 if stopping else 200)
+
+    async def counts(self) -> Response:
+        """Answers GET /metrics."""
+        return Response(self.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    def _explained(self, asked: Sequence[tuple[Input, int]]) -> list[dict[str, Any]]:
+        """Returns the explanations of some inputs; of files only the names are told."""
+        assert self.explainer is not None
+        task, data, found = self.explainer.examples.task, self.explainer.data, []
+        for given, top in asked:
+            one = asdict(self.explainer.explain_example(example_from(given, task, data), top))
+            for side in (one["examples"], one["passages"]):
+                for push in [*side["pushed_for"], *side["pushed_against"]] if side else []:
+                    push["where"] = push["where"].rsplit("/", 1)[-1]
+            found.append(one)
+        return found
+
+
+def create_app(
+    predictor: Predictor, explainer: Explainer | None = None, settings: Settings | None = None, lifecycle: Lifecycle | None = None
+) -> Guard:
+    """Returns the application: the endpoints behind the guard."""
+    settings, lifecycle = settings or Settings(), lifecycle or Lifecycle()
+    ends = Endpoints(predictor, explainer, settings, lifecycle)
+    app = DescribedApp(
+        title=f"tasklm: {predictor.task.kind}",
+        version=tasklm.__version__,
+        lifespan=ends.lifespan,
+        docs_url=None,  # FastAPI's pages load scripts from another server
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.asks_for_token = settings.token is not None
+    app.add_api_route("/predict", ends.predict, methods=["POST"], response_model=None, **predict_operation(settings.limits))
+    app.add_api_route("/explain", ends.explain, methods=["POST"], response_model=None, **explain_operation(settings.limits))
+    app.add_api_route("/task", ends.task, methods=["GET"], response_model=None, **task_operation())
+    app.add_api_route("/health", ends.health, methods=["GET"], response_model=None, **health_operation())
+    app.add_api_route("/metrics", ends.counts, methods=["GET"], response_model=None, **metrics_operation())
+    for path, (name, kind) in PAGE.items():
+        app.add_api_route(path, _file(name, kind), methods=["GET"], response_model=None, include_in_schema=False)
+    for error, answer in ((Refused, _refused), (DataError, _not_data), (QueueFull, _queue_full), (Exception, _failed)):
+        app.add_exception_handler(error, answer)
+    return Guard(app, ends.metrics, lifecycle, settings.token, (*PATHS, *PAGE), ("/health", *PAGE))
+
+
+def _prepare_thread() -> None:
+    torch.set_flush_denormal(True)  # holds for one thread only; see train/hardware.py
+
+
+def _file(name: str, kind: str) -> Any:
+    content = files("tasklm.serve").joinpath(name).read_bytes()
+
+    async def answer() -> Response:
+        return Response(content, media_type=kind)
+
+    return answer
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return JSONResponse({"detail": error.reason}, error.status, error.headers)
+
+
+async def _not_data(request: Request, error: Exception) -> Response:
+    assert isinstance(error, DataError)  # told without its file
+    return JSONResponse({"detail": f"{error.problem}. {error.remedy}"}, 422)
+
+
+async def _queue_full(request: Request, error: Exception) -> Response:
+    return JSONResponse({"detail": "Too many inputs wait. Try again soon."}, 503, {"Retry-After": str(RETRY_SECONDS)})
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return JSONResponse({"detail": "The service failed; its terminal says how."}, 500)
