@@ -16,6 +16,7 @@ from tasklm.cli_explaining import check_labels, explain, show_influence
 from tasklm.cli_exporting import export
 from tasklm.cli_reporting import compare
 from tasklm.cli_scoring import rerank, score
+from tasklm.cli_serving import serve
 from tasklm.cli_watching import Watch, watch, watched
 from tasklm.errors import RecipeError, TaskLMError
 from tasklm.tracking import Tracker
@@ -353,6 +354,7 @@ app.command()(explain)
 app.command()(export)
 app.command()(score)
 app.command()(rerank)
+app.command()(serve)
 app.command()(watch)
 
 

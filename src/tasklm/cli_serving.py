@@ -25,10 +25,15 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65_535)] = 8000,
     token_file: Annotated[Path | None, typer.Option(help="File with the token that requests must bring.")] = None,
-    engine: Annotated[str, typer.Option(help="auto, torch or onnx; auto: onnx where it is installed and the task can be exported.")] = "auto",
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Name by which a proxy asks this machine, where there is no token. May be repeated.")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="auto, torch or onnx; auto: onnx where it is there and the task can be exported.")] = "auto",
     workers: Annotated[int | None, typer.Option(help="Threads that run the model; by default one per core.", min=1)] = None,
     threads: Annotated[int, typer.Option(help="Threads that each of them uses for its matrices.", min=1)] = 1,
-    explains: Annotated[bool, typer.Option("--explain/--no-explain", help="Show training examples as reasons, where the run has them.")] = True,
+    explains: Annotated[
+        bool, typer.Option("--explain/--no-explain", help="Show training examples as reasons, where they are there.")
+    ] = True,
     most_inputs: Annotated[int, typer.Option(help="Inputs of a request.", min=1)] = 128,
     most_characters: Annotated[int, typer.Option(help="Characters of an input.", min=1)] = 20_000,
     most_waiting: Annotated[int, typer.Option(help="Inputs that may wait for the model; more are told to try again.", min=1)] = 1024,
@@ -42,7 +47,7 @@ def serve(
     from tasklm.serve.engines import open_engine
     from tasklm.serve.guard import Lifecycle
     from tasklm.serve.limits import Limits
-    from tasklm.serve.server import address_of, is_local, listen, run
+    from tasklm.serve.server import LOCAL_NAMES, address_of, is_local, listen, run
     from tasklm.serve.service import Settings, create_app
 
     token = None if token_file is None else _token(token_file)
@@ -52,13 +57,15 @@ def serve(
     with listen(host, port) as listener, tempfile.TemporaryDirectory(prefix="tasklm-") as scratch:
         explainer = _explainer(folder) if explains else None
         found = open_engine(folder, engine, threads, _data(folder), Path(scratch))
-        _say(f"{found.predictor.task.kind} by {found.name} ({found.why}); {count} workers with {threads} threads each")
+        _say(f"{found.predictor.task.kind} by {found.name} ({found.why}); workers × threads: {count} × {threads}")
         if token is None and not is_local(host):
             _say("warning: everybody who reaches this machine may ask the model; --token-file FILE asks for a token", style="bold yellow")
-        lifecycle = Lifecycle()
-        app = create_app(found.predictor, explainer, Settings(limits, count, collect_ms / 1000, token), lifecycle)
-        run(app, listener, lifecycle, lambda: _say(f"listening on {address_of(listener)} (Ctrl-C ends it when all is answered)"))
-    _say("ended; everything that was taken is answered")
+        hosts = (host, *LOCAL_NAMES, *(allow_host or ())) if token is None and is_local(host) else ()
+        settings, lifecycle = Settings(limits, count, collect_ms / 1000, token, hosts), Lifecycle()
+        app = create_app(found.predictor, explainer, settings, lifecycle)
+        listening = f"listening on {address_of(listener)} (Ctrl-C ends it when all is answered)"
+        answered = run(app, listener, lifecycle, lambda: _say(listening))
+    _say("ended; everything that was taken is answered" if answered else "ended at once; not everything was answered")
 
 
 def _check_packages() -> None:

@@ -12,9 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-Given, Found = TypeVar("Given"), TypeVar("Found")
+Given = TypeVar("Given")
+Found = TypeVar("Found")
 
 
 class QueueFull(Exception):
@@ -75,7 +76,8 @@ class Batcher(Generic[Given, Found]):
     async def close(self) -> None:
         """Returns when all that was taken is answered and the threads have ended."""
         while self._jobs or self._running:
-            await asyncio.wait([*self._running, *(job.answers for job in self._jobs)], return_when=asyncio.FIRST_COMPLETED)
+            pending: list[asyncio.Future[Any]] = [*self._running, *(job.answers for job in self._jobs)]
+            await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
         self._pool.shutdown()
 
     def _hand_over(self) -> None:
@@ -99,7 +101,8 @@ class Batcher(Generic[Given, Found]):
 
     def _batch(self, size: int) -> list[_Job[Given, Found]]:
         """Returns the first jobs, with about `size` inputs and never more than `most`."""
-        jobs, count = [], 0
+        jobs: list[_Job[Given, Found]] = []
+        count = 0
         while self._jobs and (not jobs or (count < size and count + len(self._jobs[0].inputs) <= self._most)):
             jobs.append(self._jobs.popleft())
             count += len(jobs[-1].inputs)

@@ -20,10 +20,11 @@ PROBLEMS = {
     408: "The body did not come in time.",
     413: "The body is too large.",
     415: "The body is not sent as application/json.",
+    421: "The service is asked for by a name that is not allowed.",
     422: "The body is JSON, but not what is asked for; the message says why.",
     503: "Too many inputs wait; try again after the seconds in Retry-After.",
 }
-OF_BODIES = (400, 401, 408, 413, 415, 422, 503)
+OF_BODIES = (400, 401, 408, 413, 415, 421, 422, 503)
 Schema = dict[str, Any]
 
 
@@ -68,20 +69,21 @@ def explain_operation(limits: Limits) -> Schema:
 def task_operation() -> Schema:
     """Returns the arguments of FastAPI's route for what the task takes."""
     told = "The kind of task, its labels, whether a text or a pair of texts is enough to ask, and the limits of a request."
-    return {"summary": "What the task takes", "responses": {200: _json(told, {"type": "object"}), **_problems(401)}}
+    return {"summary": "What the task takes", "responses": {200: _json(told, {"type": "object"}), **_problems(401, 421)}}
 
 
 def health_operation() -> Schema:
     """Returns the arguments of FastAPI's route for the state of the service."""
     state = {"type": "object", "properties": {"status": {"enum": ["ok", "stopping"]}}, "required": ["status"]}
     stopping = "The service finishes what it has taken and ends."
-    return {"summary": "Whether the service takes requests", "responses": {200: _json("It does.", state), 503: _json(stopping, state)}}
+    found = {200: _json("It does.", state), 503: _json(stopping, state), **_problems(421)}
+    return {"summary": "Whether the service takes requests", "responses": found}
 
 
 def metrics_operation() -> Schema:
     """Returns the arguments of FastAPI's route for the counts."""
     text = {"description": "Counts in Prometheus' text format.", "content": {"text/plain": {"schema": {"type": "string"}}}}
-    return {"summary": "Counts for Prometheus", "responses": {200: text, **_problems(401)}}
+    return {"summary": "Counts for Prometheus", "responses": {200: text, **_problems(401, 421)}}
 
 
 def what_it_takes(task: Task, texts: int | None, explains: bool, limits: Limits) -> Schema:

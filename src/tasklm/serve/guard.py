@@ -1,4 +1,4 @@
-"""What stands before every endpoint: the token, headers that browsers obey, and the count of requests."""
+"""What stands before every endpoint: names and token, headers that browsers obey, and the count of requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from starlette.responses import JSONResponse
 from tasklm.serve.metrics import Metrics
 
 Message = MutableMapping[str, Any]
-Receive, Send = Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 HEADERS = (
@@ -39,20 +40,26 @@ class Lifecycle:
 
 
 class Guard:
-    """An application around another: asks for the token on all but the `open` paths, and counts requests to the `known` ones."""
+    """An application around another: asks for the token on all but the `open_paths`, and counts requests to the `known` ones.
+
+    `hosts`: names under which the service may be asked; none: under all. Without this check a page from elsewhere whose name is made to
+    point to this machine (DNS rebinding) could ask a service that has no token.
+    """
 
     def __init__(
         self,
         app: Application,
         metrics: Metrics,
         lifecycle: Lifecycle,
+        *,
         token: str | None,
+        hosts: Collection[str],
         known: Collection[str],
         open_paths: Collection[str],
     ) -> None:
         self._app, self._metrics, self._lifecycle = app, metrics, lifecycle
         self._token = None if token is None else token.encode()
-        self._known, self._open = frozenset(known), frozenset(open_paths)
+        self._hosts, self._known, self._open = frozenset(hosts), frozenset(known), frozenset(open_paths)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answers a request."""
@@ -70,8 +77,12 @@ class Guard:
                 message = {**message, "headers": [*message.get("headers", ()), *HEADERS, *closing]}
             await send(message)
 
+        headers = dict(scope["headers"])
         try:
-            if scope["path"] in self._open or self._may(scope["headers"]):
+            if self._hosts and _name(headers.get(b"host", b"")) not in self._hosts:
+                problem = {"detail": "The service is not asked for by this name; tasklm serve --allow-host NAME allows it."}
+                await JSONResponse(problem, 421)(scope, receive, guarded)
+            elif scope["path"] in self._open or self._may(headers.get(b"authorization", b"")):
                 await self._app(scope, receive, guarded)
             else:
                 problem = {"detail": "A token is needed: send the header Authorization: Bearer TOKEN."}
@@ -80,9 +91,14 @@ class Guard:
             path = scope["path"] if scope["path"] in self._known else "other"
             self._metrics.request(path, status, time.perf_counter() - begin)
 
-    def _may(self, headers: Collection[tuple[bytes, bytes]]) -> bool:
+    def _may(self, given: bytes) -> bool:
         if self._token is None:
             return True
-        given = next((value for name, value in headers if name == b"authorization"), b"")
         scheme, _, token = given.partition(b" ")
         return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
+
+
+def _name(host: bytes) -> str:
+    """Returns the name in a Host header, without the port."""
+    text = host.decode("latin-1").lower()
+    return text.partition("]")[0] + "]" if text.startswith("[") else text.partition(":")[0]

@@ -20,6 +20,7 @@ MOST_HEADERS = 64 << 10  # bytes
 CONNECTIONS = 1000  # at a time; more are told 503
 LAST_READ = 0.4  # seconds after the signal in which what clients have sent is still read …
 SETTLED = 0.2  # … and, with no new connections, once more
+LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 END_SECONDS = 60  # for the answers to what was taken; then the rest is given up
 
 
@@ -113,8 +114,8 @@ def is_local(host: str) -> bool:
         return host == "localhost"
 
 
-def run(app: Guard, listener: socket.socket, lifecycle: Lifecycle, ready: Callable[[], None] = lambda: None) -> None:
-    """Serves until SIGTERM or SIGINT, and returns when all that was taken is answered."""
+def run(app: Guard, listener: socket.socket, lifecycle: Lifecycle, ready: Callable[[], None] = lambda: None) -> bool:
+    """Serves until SIGTERM or SIGINT and until all that was taken is answered; returns False where a second SIGINT ended it before."""
     config = uvicorn.Config(
         app,
         http=PatientProtocol,
@@ -128,7 +129,12 @@ def run(app: Guard, listener: socket.socket, lifecycle: Lifecycle, ready: Callab
         timeout_graceful_shutdown=END_SECONDS,
     )
     server = GracefulServer(config, lifecycle)
-    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises the signal again at its end: that must not kill the process
-        signal.signal(number, server.handle_exit)
+
+    def end(number: int, frame: object) -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):  # before uvicorn's handlers, and after: it raises the signal again at its end
+        signal.signal(number, end)
     ready()
     server.run(sockets=[listener])
+    return not server.force_exit

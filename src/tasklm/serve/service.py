@@ -43,12 +43,13 @@ PATHS = ("/predict", "/explain", "/task", "/health", "/metrics", "/openapi.json"
 
 @dataclass(frozen=True)
 class Settings:
-    """How the service works; `window`: seconds in which inputs are collected into a batch."""
+    """How the service works; `window`: seconds in which inputs are collected into a batch, `hosts`: names it is asked by (none: any)."""
 
     limits: Limits = field(default_factory=Limits)
     workers: int = 1
     window: float = 0.002
     token: str | None = None
+    hosts: tuple[str, ...] = ()
 
 
 class Endpoints:
@@ -82,16 +83,16 @@ class Endpoints:
 
     async def predict(self, request: Request) -> Response:
         """Answers POST /predict."""
-        assert self._queue is not None  # the application runs
         inputs = predict_inputs(await read_body(request, self.limits), self.limits)
+        assert self._queue is not None  # the application runs
         return JSONResponse({"answers": await self._queue.answers(inputs)})
 
     async def explain(self, request: Request) -> Response:
         """Answers POST /explain."""
-        assert self._reasons is not None
         asked = explain_input(await read_body(request, self.limits), self.limits)
         if self.explainer is None:
             raise Refused(404, PROBLEMS[404])
+        assert self._reasons is not None
         (found,) = await self._reasons.answers([asked])
         return JSONResponse(found)
 
@@ -146,7 +147,8 @@ def create_app(
         app.add_api_route(path, _file(name, kind), methods=["GET"], response_model=None, include_in_schema=False)
     for error, answer in ((Refused, _refused), (DataError, _not_data), (QueueFull, _queue_full), (Exception, _failed)):
         app.add_exception_handler(error, answer)
-    return Guard(app, ends.metrics, lifecycle, settings.token, (*PATHS, *PAGE), ("/health", *PAGE))
+    paths = {"known": (*PATHS, *PAGE), "open_paths": ("/health", *PAGE)}
+    return Guard(app, ends.metrics, lifecycle, token=settings.token, hosts=settings.hosts, **paths)
 
 
 def _prepare_thread() -> None:

@@ -1,0 +1,32 @@
+"""Models of every kind with random weights, made in a moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from tasklm.encoders.base import Shape
+from tasklm.recipe import Data, Kind
+from tasklm.tasks.base import TASKS
+from tasklm.tokens.tokenizer import Vocabulary
+from tasklm.train.model import TaskModel, new_encoder, save_models
+from tests.end_to_end.kind_data import CASES
+
+BY_KIND = {case.kind: case for case in CASES}
+LENGTH = 32
+
+
+def random_model(folder: Path, kind: str, vocabulary: Vocabulary) -> Path:
+    """Writes a model of a kind, for the labels of a small data set, and returns its folder."""
+    case = BY_KIND[kind]
+    folder.mkdir(parents=True)
+    examples, _ = TASKS.get(kind).read(case.write(folder / f"train{case.suffix}", case.rows(24, 1)), Data())
+    task = TASKS.get(kind).from_examples(examples, Kind())
+    shape = Shape(len(vocabulary), 1, 32, 2, 64, LENGTH)
+    torch.manual_seed(1)
+    model = TaskModel(new_encoder("bert", shape), task.head(shape.width, 0.0))
+    for weight in model.parameters():  # larger than they begin: answers that do not depend on the text would hide mistakes
+        torch.nn.init.normal_(weight, std=0.3)
+    save_models(folder / "model", "bert", shape, [model], task, vocabulary, LENGTH, {"metric": task.metrics[0]})
+    return folder / "model"

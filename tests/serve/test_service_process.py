@@ -1,0 +1,219 @@
+"""The service as a process: its start, slow clients, and an end that loses nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from typer.testing import CliRunner
+
+from tasklm.cli import app
+from tasklm.errors import DataError, RecipeError, RunError, TaskLMError
+from tasklm.recipe import Hardware
+from tasklm.serve import server as serving
+from tasklm.serve.guard import Lifecycle
+from tasklm.serve.predictor import Predictor
+from tasklm.serve.service import create_app
+from tests.conftest import sentences
+
+TEXTS = sentences(64, 3)
+
+
+def request_of(inputs: list[str], close: bool = False) -> bytes:
+    body = json.dumps({"inputs": inputs}).encode()
+    head = f"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    return head.encode() + (b"Connection: close\r\n\r\n" if close else b"\r\n") + body
+
+
+def read_response(file: Any) -> tuple[int, dict[str, str], bytes]:
+    """Returns status, headers and the whole body; raises ConnectionError where the connection ends before."""
+    line = file.readline()
+    if not line.endswith(b"\r\n"):
+        raise ConnectionError("no answer")
+    headers = {}
+    while (field_line := file.readline()) != b"\r\n":
+        name, _, value = field_line.decode("latin-1").partition(":")
+        if not value:
+            raise ConnectionError("half an answer")
+        headers[name.lower()] = value.strip()
+    body = file.read(int(headers["content-length"]))
+    if len(body) != int(headers["content-length"]):
+        raise ConnectionError("half an answer")
+    return int(line.split()[1]), headers, body
+
+
+@contextmanager
+def served(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], tuple[str, int], list[str]]]:
+    """Runs `tasklm serve` and gives the process, its address and the lines on its terminal."""
+    command = [sys.executable, "-m", "tasklm", "serve", str(folder), "--port", "0", "--engine", "torch", *words]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    lines: list[str] = []
+    try:
+        for line in process.stderr:
+            lines.append(line)
+            if found := re.search(r"listening on http://([\d.]+):(\d+)", line):
+                break
+        else:
+            raise AssertionError("".join(lines))
+        yield process, (found[1], int(found[2])), lines
+    finally:
+        process.kill()
+        process.wait()
+
+
+@dataclass
+class Client(threading.Thread):
+    """Sends requests one after the other until the service is gone, and keeps when each was sent and what came back."""
+
+    address: tuple[str, int]
+    inputs: list[str]
+    keeps: bool  # its connection
+    done: list[tuple[float, int]] = field(default_factory=list)  # (seconds when the request was sent, answers in the response; -1: none)
+
+    def __post_init__(self) -> None:
+        super().__init__(daemon=True)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def run(self) -> None:
+        while True:
+            try:
+                connection = socket.create_connection(self.address, 30)
+            except OSError:
+                return  # nobody listens any more
+            with connection, connection.makefile("rb") as file:
+                going = True
+                while going:
+                    try:
+                        connection.sendall(request_of(self.inputs, not self.keeps))
+                    except OSError:
+                        return
+                    sent = time.monotonic()
+                    try:
+                        status, headers, body = read_response(file)
+                    except OSError:
+                        self.done.append((sent, -1))
+                        return
+                    self.done.append((sent, len(json.loads(body)["answers"]) if status == 200 else -1))
+                    going = headers.get("connection") != "close"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_a_stop_under_load_loses_no_request(classifier: Path, number: signal.Signals) -> None:
+    with served(classifier, "--workers", "2") as (process, address, lines):
+        # large requests, so that there is always a queue; half of the clients make a connection for each
+        clients = [Client(address, TEXTS[: 20 + place], place % 2 == 0) for place in range(16)]
+        for client in clients:
+            client.start()
+        while sum(len(client.done) for client in clients) < 48:
+            assert process.poll() is None
+            time.sleep(0.01)
+        stopped = time.monotonic()
+        process.send_signal(number)
+        for client in clients:
+            client.join(60)
+            assert not client.is_alive()
+        assert process.wait(60) == 0
+        assert process.stderr is not None
+        told = "".join(lines) + process.stderr.read()
+    for client in clients:
+        taken = [answers for sent, answers in client.done if sent < stopped]
+        assert taken and all(answers == len(client.inputs) for answers in taken), client.done
+    assert "classify by torch (asked for); workers × threads: 2 × 1" in told and "everything that was taken is answered" in told
+
+
+@pytest.fixture
+def inside(classifier: Path) -> Iterator[tuple[str, int]]:
+    """The service in a thread of this process, so that its patience can be shortened; gives its address."""
+    import asyncio
+
+    import uvicorn
+
+    predictor, lifecycle = Predictor(classifier, Hardware(device="cpu", precision="fp32", threads=1)), Lifecycle()
+    config = uvicorn.Config(create_app(predictor, lifecycle=lifecycle), http=serving.PatientProtocol, ws="none", log_level="critical")
+    server = serving.GracefulServer(config, lifecycle)
+    listener = serving.listen("127.0.0.1", 0)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
+    thread.start()
+    yield listener.getsockname()[:2]
+    server.should_exit = True
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_slow_and_endless_headers_are_cut_off(inside: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "HEADER_SECONDS", 0.3)
+    for begin in (b"", b"POST /predict HTTP/1.1\r\nHost: te"):
+        with socket.create_connection(inside, 20) as connection:
+            connection.sendall(begin)
+            assert connection.recv(100) == b""  # closed by the service
+    with socket.create_connection(inside, 20) as connection, connection.makefile("rb") as file:
+        connection.sendall(request_of(["a"]))
+        assert read_response(file)[0] == 200
+        connection.sendall(b"GET /hea")  # the second request of a connection is not waited for either
+        assert file.read(100) == b""
+    monkeypatch.setattr(serving, "HEADER_SECONDS", 20)
+    with socket.create_connection(inside, 20) as connection, connection.makefile("rb") as file:
+        connection.sendall(b"GET /health HTTP/1.1\r\nX: " + b"x" * (serving.MOST_HEADERS + 1))
+        assert file.readline().startswith(b"HTTP/1.1 400")
+    with socket.create_connection(inside, 20) as connection, connection.makefile("rb") as file:
+        connection.sendall(b"\x16\x03\x01 this is not HTTP\r\n\r\n")
+        assert file.readline().startswith(b"HTTP/1.1 400")
+
+
+def test_a_body_may_be_longer_than_headers(inside: tuple[str, int]) -> None:
+    with socket.create_connection(inside, 20) as connection, connection.makefile("rb") as file:
+        for _ in range(2):  # on one connection
+            connection.sendall(request_of(["word " * 1000] * 30))
+            status, _, body = read_response(file)
+            assert status == 200 and len(json.loads(body)["answers"]) == 30
+        connection.sendall(request_of(["a" * (1 << 21)]))
+        status, headers, body = read_response(file)
+        assert status == 413 and headers["connection"] == "close" and b"bytes" in body
+
+
+def refused(*words: str) -> TaskLMError:
+    result = CliRunner().invoke(app, ["serve", *words])
+    assert isinstance(result.exception, TaskLMError), (result.output, result.exception)
+    return result.exception
+
+
+def test_what_cannot_be_served_is_told(classifier: Path, tmp_path: Path) -> None:
+    port = ["--port", "0", "--no-explain"]
+    assert isinstance(refused(str(tmp_path), *port), RunError)
+    error = refused(str(classifier), "--engine", "cloud", *port)
+    assert isinstance(error, RecipeError) and "auto, torch, onnx" in str(error)
+    (tmp_path / "token").write_text("short\n", encoding="utf-8")
+    error = refused(str(classifier), "--token-file", str(tmp_path / "token"), *port)
+    assert isinstance(error, DataError) and "16 or more" in str(error) and "short" not in str(error)
+    assert isinstance(refused(str(classifier), "--token-file", str(tmp_path / "none"), *port), DataError)
+    with serving.listen("127.0.0.1", 0) as listener:
+        error = refused(str(classifier), "--port", str(listener.getsockname()[1]))
+    assert isinstance(error, RunError) and "--port" in str(error)
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, classifier: Path) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert "pip install 'tasklm[serve]'" in str(refused(str(classifier)))
+
+
+def test_addresses() -> None:
+    assert all(map(serving.is_local, ("127.0.0.1", "127.1.2.3", "::1", "localhost")))
+    assert not any(map(serving.is_local, ("0.0.0.0", "::", "10.0.0.1", "example.org")))

@@ -1,0 +1,66 @@
+"""Requests made up from the OpenAPI document: nothing makes the service fail, or answer what the document does not name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("schemathesis")
+
+import schemathesis
+import torch
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tasklm.recipe import Hardware
+from tasklm.serve.explainer import Explainer
+from tasklm.serve.limits import Limits
+from tasklm.serve.predictor import Predictor
+from tasklm.serve.service import Settings, create_app
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+]
+
+
+@pytest.fixture(scope="module")
+def document(run_folder: Path) -> Any:
+    predictor = Predictor(run_folder / "model", Hardware(device="cpu", precision="fp32", threads=1))
+    app = create_app(predictor, Explainer(run_folder), Settings(Limits(inputs=4, characters=200), window=0.0))
+    torch.set_flush_denormal(False)  # in this thread: hypothesis makes such numbers
+    return schemathesis.openapi.from_asgi("/openapi.json", app)
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=str)
+@pytest.mark.parametrize("path", ["/predict", "/explain"])
+def test_no_body_is_answered_otherwise_than_the_document_says(document: Any, path: str, mode: GenerationMode) -> None:
+    statuses = set()
+    examples = 12 if mode.is_positive and path == "/explain" else 60  # reasons take a while to compute
+
+    @given(case=document[path]["POST"].as_strategy(generation_mode=mode))
+    @settings(max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    def ask(case: Any) -> None:
+        statuses.add(case.call_and_validate(checks=CHECKS).status_code)
+
+    ask()
+    # what follows the schema is answered, but for rows that have other columns than the task
+    assert statuses <= {200, 422} and 200 in statuses if mode.is_positive else statuses <= {400, 415, 422}
+
+
+@pytest.mark.parametrize("path", ["/task", "/health", "/metrics"])
+def test_what_is_only_read_is_as_the_document_says(document: Any, path: str) -> None:
+    assert document[path]["GET"].Case().call_and_validate(checks=CHECKS[:-1]).status_code == 200
