@@ -1,0 +1,208 @@
+"""Requests per second of `tasklm serve`, beside transformers' pipeline behind the same kind of application.
+
+python benchmarks/service.py --work scratch --seconds 60 --write          # docs/benchmarks/service.md
+python benchmarks/service.py --work scratch --layouts 2x1,1x2,1x1 --engines onnx,torch
+
+All services have the same model, with random weights, and run one after the other; another process puts the load on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from arguments import some_of
+from service_peers.load import Load, put_load
+from service_peers.model import LENGTH, LONGEST, SHORTEST, made_up_texts, make_model
+from tasklm.errors import TaskLMError
+from tasklm.export.exporting import export
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "benchmarks" / "service.md"
+SEED, TEXTS, CHECKED = 1, 512, 16
+WARM_UP = 3.0  # seconds of load that are not counted
+PACKAGES = ("torch", "onnxruntime", "transformers", "fastapi", "uvicorn", "uvloop")
+ALIKE = 1e-3  # probabilities of two services that compute the same
+
+
+@dataclass(frozen=True)
+class Row:
+    """A service and what it did."""
+
+    name: str
+    load: Load
+    batch: float | None  # inputs of a model batch, on average
+    megabytes: float
+
+
+@contextmanager
+def running(command: list[str]) -> Iterator[tuple[subprocess.Popen[str], tuple[str, int]]]:
+    """Starts a service and gives its process and address; ends it as a person would."""
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    said = []
+    try:
+        for line in process.stderr:
+            said.append(line)
+            if found := re.search(r"listening on http://([\d.]+):(\d+)", line):
+                address = found[1], int(found[2])
+                break
+        else:
+            raise SystemExit(f"a service did not start: {' '.join(command)}\n{''.join(said)}")
+        _wait_for(address)
+        yield process, address
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def _wait_for(address: tuple[str, int]) -> None:
+    for _ in range(600):
+        try:
+            probabilities(address, ["a text"])
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise SystemExit("a service does not answer")
+
+
+def probabilities(address: tuple[str, int], texts: list[str]) -> list[dict[str, float]]:
+    """Returns the probabilities that a service gives, asked one text at a time."""
+    found = []
+    for text in texts:
+        body = json.dumps({"inputs": [text]}).encode()
+        request = urllib.request.Request(f"http://{address[0]}:{address[1]}/predict", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as response:
+            found.append(json.load(response)["answers"][0]["probabilities"])
+    return found
+
+
+def batch_size(address: tuple[str, int]) -> float:
+    """Returns the inputs of a model batch of ours, on average."""
+    with urllib.request.urlopen(f"http://{address[0]}:{address[1]}/metrics", timeout=60) as response:
+        counts = dict(line.rsplit(" ", 1) for line in response.read().decode().splitlines() if not line.startswith("#"))
+    return float(counts["tasklm_batch_inputs_sum"]) / float(counts["tasklm_batch_inputs_count"])
+
+
+def peak_megabytes(process: subprocess.Popen[str]) -> float:
+    """Returns the most resident memory that a process has had (on Linux)."""
+    status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+    return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
+
+
+def measured(name: str, command: list[str], options: argparse.Namespace, ours: bool) -> tuple[Row, list[dict[str, float]]]:
+    """Returns what a service did under load, and its probabilities for some texts."""
+    texts = made_up_texts(TEXTS, SEED + 1)
+    with running(command) as (process, address):
+        given = probabilities(address, texts[:CHECKED])
+        put_load(address, texts, options.connections, min(WARM_UP, options.seconds), options.work)
+        load = put_load(address, texts, options.connections, options.seconds, options.work)
+        row = Row(name, load, batch_size(address) if ours else None, peak_megabytes(process))
+    told = f"{load.per_second:,.0f} requests/s, {load.failed} failed, p50 {load.p50:.1f} ms, p99 {load.p99:.1f} ms"
+    print(f"{name}: {told}", file=sys.stderr, flush=True)
+    return row, given
+
+
+def all_rows(options: argparse.Namespace) -> tuple[list[Row], float]:
+    """Returns the rows of ours and of the pipeline, which is the last, and the largest difference of their probabilities."""
+    model, plain = options.work / "model", options.work / "hf"
+    if not model.exists():
+        make_model(model, options.layers, options.width, SEED)
+        export(model, "hf", plain)
+    rows, given = [], []
+    for engine in options.engines:
+        for workers, threads in options.layouts:
+            how = ["--engine", engine, "--workers", str(workers), "--threads", str(threads), "--collect-ms", str(options.collect_ms)]
+            command = [sys.executable, "-m", "tasklm", "serve", str(model), "--port", "0", "--no-explain", *how]
+            row, found = measured(f"tasklm serve, {engine}, {workers} × {threads}", command, options, True)
+            rows.append(row)
+            given.append(found)
+    row, naive = measured("transformers pipeline", [sys.executable, str(HERE / "service_peers" / "naive.py"), str(plain)], options, False)
+    worst = max(abs(mine[label] - theirs[label]) for found in given for mine, theirs in zip(found, naive, strict=True) for label in theirs)
+    if worst > ALIKE:
+        raise SystemExit(f"the services do not compute the same: probabilities differ by {worst:.2g}")
+    return [*rows, row], worst
+
+
+def page(rows: list[Row], worst: float, options: argparse.Namespace) -> str:
+    """Returns the page with the table."""
+    *_, naive = rows
+    cpu = next((line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
+    packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES if find_spec(name))
+    lines = [
+        "# The service beside a plain one",
+        "",
+        "Written by `benchmarks/service.py`. One text a request; every connection sends its next request when it has its answer.",
+        "`tasklm serve` collects requests into batches for its workers (workers × threads of each). The plain service is transformers'",
+        "text-classification pipeline in the same kind of FastAPI application, called one request at a time, with all cores for its",
+        "matrices. Both have the same weights and run one after the other; the load comes from another process on the same cores.",
+        "",
+        f"- **Model**: {options.layers} layers of width {options.width}, random weights, rows of up to {LENGTH} tokens; made-up texts of",
+        f"  {SHORTEST} to {LONGEST} words, half of them with 20 or fewer",
+        f"- **Load**: {options.connections} connections, {options.seconds:g} seconds after {min(WARM_UP, options.seconds):g} that do not",
+        f"  count, by {naive.load.by}; failed: errors, timeouts and statuses above 399",
+        f"- **Same answers**: the probabilities of {CHECKED} texts differ by at most {worst:.1e}",
+        f"- **Where**: {cpu or platform.machine()}, {len(os.sched_getaffinity(0))} cores; Python {platform.python_version()}, {packages}",
+        "",
+        "| service | requests/s | of the pipeline | failed | p50, ms | p99, ms | inputs a batch | memory, MB |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        load = row.load
+        cells: list[Any] = [row.name, f"{load.per_second:,.0f}", f"{load.per_second / naive.load.per_second:.1f}×", load.failed]
+        cells += [f"{load.p50:.1f}", f"{load.p99:.1f}", "1" if row.batch is None else f"{row.batch:.1f}", f"{row.megabytes:,.0f}"]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def layouts(text: str) -> list[tuple[int, int]]:
+    """Returns (workers, threads) from words such as 2x1, joined by commas."""
+    found = [re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", word) for word in text.split(",")]
+    if not all(found):
+        raise argparse.ArgumentTypeError("write WORKERSxTHREADS, joined by commas")
+    return [(int(one[1]), int(one[2])) for one in found if one]
+
+
+def main() -> None:
+    """Measures, and prints or writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, required=True, help="folder for the model; one that is there is used again")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of load for each service")
+    parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--width", type=int, default=192)
+    parser.add_argument("--engines", type=some_of(("onnx", "torch")), default=["onnx", "torch"], help="of ours, joined by commas")
+    parser.add_argument("--layouts", type=layouts, default=[(2, 1)], help="WORKERSxTHREADS of ours, joined by commas")
+    parser.add_argument("--collect-ms", type=float, default=2.0, help="milliseconds in which ours collects a batch")
+    parser.add_argument("--write", action="store_true", help="write docs/benchmarks/service.md")
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    text = page(*all_rows(options), options)
+    if options.write:
+        PAGE.write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except TaskLMError as error:
+        sys.exit(str(error))
