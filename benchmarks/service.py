@@ -46,6 +46,7 @@ class Row:
 
     name: str
     load: Load
+    cpu: float  # milliseconds of all its threads, for one request
     batch: float | None  # inputs of a model batch, on average
     megabytes: float
 
@@ -102,6 +103,12 @@ def batch_size(address: tuple[str, int]) -> float:
     return float(counts["tasklm_batch_inputs_sum"]) / float(counts["tasklm_batch_inputs_count"])
 
 
+def cpu_seconds(process: subprocess.Popen[str]) -> float:
+    """Returns the CPU time that a process has used (on Linux)."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # in user mode and in the system's
+
+
 def peak_megabytes(process: subprocess.Popen[str]) -> float:
     """Returns the most resident memory that a process has had (on Linux)."""
     status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
@@ -114,10 +121,12 @@ def measured(name: str, command: list[str], options: argparse.Namespace, ours: b
     with running(command) as (process, address):
         given = probabilities(address, texts[:CHECKED])
         put_load(address, texts, options.connections, min(WARM_UP, options.seconds), options.work)
+        used = cpu_seconds(process)
         load = put_load(address, texts, options.connections, options.seconds, options.work)
-        row = Row(name, load, batch_size(address) if ours else None, peak_megabytes(process))
+        cpu = 1000 * (cpu_seconds(process) - used) / load.requests
+        row = Row(name, load, cpu, batch_size(address) if ours else None, peak_megabytes(process))
     told = f"{load.per_second:,.0f} requests/s, {load.failed} failed, p50 {load.p50:.1f} ms, p99 {load.p99:.1f} ms"
-    print(f"{name}: {told}", file=sys.stderr, flush=True)
+    print(f"{name}: {told}, CPU {row.cpu:.2f} ms a request", file=sys.stderr, flush=True)
     return row, given
 
 
@@ -162,13 +171,14 @@ def page(rows: list[Row], worst: float, options: argparse.Namespace) -> str:
         f"- **Same answers**: the probabilities of {CHECKED} texts differ by at most {worst:.1e}",
         f"- **Where**: {cpu or platform.machine()}, {len(os.sched_getaffinity(0))} cores; Python {platform.python_version()}, {packages}",
         "",
-        "| service | requests/s | of the pipeline | failed | p50, ms | p99, ms | inputs a batch | memory, MB |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| service | requests/s | of the pipeline | failed | p50, ms | p99, ms | CPU, ms a request | inputs a batch | memory, MB |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
         load = row.load
         cells: list[Any] = [row.name, f"{load.per_second:,.0f}", f"{load.per_second / naive.load.per_second:.1f}×", load.failed]
-        cells += [f"{load.p50:.1f}", f"{load.p99:.1f}", "1" if row.batch is None else f"{row.batch:.1f}", f"{row.megabytes:,.0f}"]
+        cells += [f"{load.p50:.1f}", f"{load.p99:.1f}", f"{row.cpu:.2f}"]
+        cells += ["1" if row.batch is None else f"{row.batch:.1f}", f"{row.megabytes:,.0f}"]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines) + "\n"
 

@@ -29,8 +29,8 @@ def test_a_small_run_makes_the_table(
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in written.splitlines() if line.startswith("| t")]
     assert [row[0] for row in rows] == ["tasklm serve, torch, 2 × 1", "transformers pipeline"]
     for row in rows:
-        assert float(row[1].replace(",", "")) > 1 and row[3] == "0" and 0 < float(row[4]) <= float(row[5])
-    assert rows[1][2] == "1.0×" and float(rows[0][6]) >= 1
+        assert float(row[1].replace(",", "")) > 1 and row[3] == "0" and 0 < float(row[4]) <= float(row[5]) and float(row[6]) > 0
+    assert rows[1][2] == "1.0×" and float(rows[0][7]) >= 1
 
 
 class Answering(socketserver.StreamRequestHandler):

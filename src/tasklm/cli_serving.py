@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,7 +49,7 @@ def serve(
     from tasklm.serve.guard import Lifecycle
     from tasklm.serve.limits import Limits
     from tasklm.serve.server import LOCAL_NAMES, address_of, is_local, listen, run
-    from tasklm.serve.service import Settings, create_app
+    from tasklm.serve.service import MOST_TOGETHER, Settings, create_app
 
     token = None if token_file is None else _token(token_file)
     folder = model / "model" if (model / "recipe.toml").exists() else model
@@ -62,6 +63,8 @@ def serve(
             _say("warning: everybody who reaches this machine may ask the model; --token-file FILE asks for a token", style="bold yellow")
         hosts = (host, *LOCAL_NAMES, *(allow_host or ())) if token is None and is_local(host) else ()
         settings, lifecycle = Settings(limits, count, collect_ms / 1000, token, hosts), Lifecycle()
+        if found.predictor.machine.device.type == "cuda":
+            settings = replace(settings, alike=MOST_TOGETHER)
         app = create_app(found.predictor, explainer, settings, lifecycle)
         listening = f"listening on {address_of(listener)} (Ctrl-C ends it when all is answered)"
         answered = run(app, listener, lifecycle, lambda: _say(listening))

@@ -65,7 +65,7 @@ def test_the_answers_of_every_kind_are_those_of_the_predictor(case: Case, tmp_pa
         if task["pair"]:
             inputs.append([ASKED, "which number ?"])
         wrong = client.post("/predict", json={"inputs": [*inputs, {"nothing": 1}]})
-        assert answers(client, inputs) == json.loads(json.dumps(predictor.answers(inputs)))
+        assert rounded(answers(client, inputs)) == json.loads(json.dumps(predictor.answers(inputs)))
     assert wrong.status_code == 422 and "row.jsonl" not in wrong.text and str(tmp_path) not in wrong.text
     assert task["kind"] == case.kind and task["labels"] == predictor.labels and bool(task["needs"]) != task["text"]
 
@@ -83,9 +83,18 @@ def test_many_requests_at_once_get_each_their_own_answer(classifier: Path) -> No
     assert counted["tasklm_batch_inputs_sum"] == 40 and counted["tasklm_batch_inputs_count"] < 40
 
 
+def test_inputs_of_like_length_are_computed_together(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor, calls = predictor_of(classifier), list[list[int]]()
+    texts = ["word " * count for count in (9, 2, 30, 1, 8, 31, 3, 10, 29, 4)]
+    monkeypatch.setattr(predictor, "answers", lambda given: [calls.append(list(map(len, given))), [{"label": text} for text in given]][1])
+    with TestClient(create_app(predictor, settings=Settings(window=0.0))) as client:
+        assert [answer["label"] for answer in answers(client, texts)] == texts
+    assert calls == [[5, 10, 15, 20], [40, 45, 50, 145], [150, 155]]
+
+
 def test_a_text_is_never_read_as_json_and_a_pair_is_a_pair(client: TestClient, classifier: Path) -> None:
     texts: list[Any] = ['{"text": "the cat"}', ["the cat", "a dog"], {"text": "the cat"}, "", "日本 \U0001f600 \x00"]
-    assert answers(client, texts) == json.loads(json.dumps(predictor_of(classifier).answers(texts)))
+    assert rounded(answers(client, texts)) == json.loads(json.dumps(predictor_of(classifier).answers(texts)))
 
 
 def test_explanations_are_those_of_the_explainer_without_paths(explaining: TestClient, run_folder: Path) -> None:
@@ -135,6 +144,15 @@ def test_metrics_count_what_was_asked(classifier: Path) -> None:
     assert (samples["tasklm_batch_inputs_count",], samples["tasklm_batch_inputs_sum",]) == (3, 6)
     assert samples["tasklm_batch_inputs_bucket", "1.0"] == 1 and samples["tasklm_batch_inputs_bucket", "2.0"] == 2
     assert samples["tasklm_request_seconds_count", "/predict"] == 4 == samples["tasklm_request_seconds_bucket", "+Inf", "/predict"]
+
+
+def rounded(value: Any) -> Any:
+    """Returns a value with its numbers to be compared up to rounding, which depends on the texts that are computed together."""
+    if isinstance(value, dict):
+        return {name: rounded(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [rounded(one) for one in value]
+    return pytest.approx(value, abs=1e-5) if isinstance(value, float) else value
 
 
 def test_the_page_needs_nothing_from_elsewhere(client: TestClient) -> None:

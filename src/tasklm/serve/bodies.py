@@ -79,19 +79,19 @@ def _input(given: Any, where: str, limits: Limits) -> Input:
         raise Refused(422, f"{where} is a list, but not of two texts. Give {WHAT}.")
     if not isinstance(given, str | list | dict):
         raise Refused(422, f"{where} is {_name(given)}. Give {WHAT}.")
-    count = _characters(given)
+    count = characters(given)
     if count > limits.characters:
         raise Refused(422, f"{where} has {count:,} characters; {limits.characters:,} are allowed.")
     return given
 
 
-def _characters(value: Any) -> int:
+def characters(value: Any) -> int:
     """Returns the characters of all texts in a value, names of columns included; other values count as one."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, Mapping):
-        return sum(len(name) + _characters(one) for name, one in value.items())
-    return sum(map(_characters, value)) if isinstance(value, list) else 1
+        return sum(len(name) + characters(one) for name, one in value.items())
+    return sum(map(characters, value)) if isinstance(value, list) else 1
 
 
 def _name(value: Any) -> str:
