@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tasklm.errors import TaskLMError
+from tasklm.errors import DataError, RecipeError, RunError, TaskLMError, TrainingError
 
 if TYPE_CHECKING:
     from tasklm.api import TaskLM
 
-__all__ = ["TaskLM", "TaskLMError"]
+__all__ = ["DataError", "RecipeError", "RunError", "TaskLM", "TaskLMError", "TrainingError"]
 __version__ = "0.1.0"
 
 

@@ -7,24 +7,47 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from tasklm.errors import DataError, RunError
-from tasklm.evaluate.explaining import Explanation
 from tasklm.evaluate.scores import Scores
+from tasklm.evaluate.scores import from_dict as scores_from
+from tasklm.notebook import Report, ShownExplanation, model_html, settings_html
 from tasklm.pipeline import fit as run_pipeline
 from tasklm.recipe import Data
 from tasklm.recipe_files import load as load_recipe
-from tasklm.runs import write_text
+from tasklm.runs import read_json, write_bytes, write_text
 from tasklm.serve.explainer import Explainer
 from tasklm.serve.inputs import Input, example_from
 from tasklm.serve.predictor import Predictor
 from tasklm.tasks.base import Answer, score
 from tasklm.tracking import Tracker
+
+Texts = str | Path | Sequence[str | Path]  # files, folders or globs of raw text
+Labels = Sequence[Any] | NDArray[Any]
+
+if TYPE_CHECKING:  # scikit-learn is not typed: without this, mypy would believe any method of a TaskLM
+
+    class Estimator:
+        """What scikit-learn adds to a model."""
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]:
+            """Returns the settings given to the constructor."""
+            ...
+
+        def set_params(self, **settings: Any) -> Self:
+            """Changes settings; returns itself."""
+            ...
+
+else:
+
+    class Estimator(ClassifierMixin, BaseEstimator):
+        """What scikit-learn adds to a model."""
 
 
 def _row(text: Any, label: Any) -> dict[str, Any]:
@@ -41,7 +64,7 @@ def _row(text: Any, label: Any) -> dict[str, Any]:
     return {**texts, "label": sorted(map(str, label)) if several else str(label)}
 
 
-class TaskLM(ClassifierMixin, BaseEstimator):
+class TaskLM(Estimator):
     """A model of a task on texts, trained from scratch on a labelled set and the part of a corpus that matters for it.
 
     The task may be of any kind; for classes it is a classifier as scikit-learn knows them. Inputs to predict are texts, pairs of texts
@@ -52,15 +75,25 @@ class TaskLM(ClassifierMixin, BaseEstimator):
     recipe: path of a recipe, under the other settings.
     settings: recipe keys by dotted name, such as {"select.k": 500}.
     out: run folder; by default a temporary one that goes with the model.
+    verbose: show messages and progress on standard error.
+
+    After `fit` or `load` there are `classes_` (the labels), `scores_` (the score table and its verdict; None where a saved model has
+    left its run), `model_folder_` and, after `fit`, `folder_` (the run).
     """
+
+    classes_: NDArray[Any]
+    scores_: Scores | None
+    folder_: Path
+    model_folder_: Path
+    predictor_: Predictor
 
     def __init__(
         self,
-        corpus: str | Sequence[str] | None = None,
+        corpus: Texts | None = None,
         minutes: float | None = None,
-        recipe: str | None = None,
+        recipe: str | Path | None = None,
         settings: Mapping[str, Any] | None = None,
-        out: str | None = None,
+        out: str | Path | None = None,
         verbose: bool = False,
     ) -> None:
         self.corpus, self.minutes, self.recipe, self.settings = corpus, minutes, recipe, settings
@@ -68,13 +101,13 @@ class TaskLM(ClassifierMixin, BaseEstimator):
 
     def fit(
         self,
-        train: Any,
-        labels: Sequence[Any] | None = None,
+        train: str | Path | Iterable[str] | Iterable[Sequence[str]],
+        labels: Labels | None = None,
         *,
-        corpus: str | Sequence[str] | None = None,
-        dev: str | None = None,
-        test: str | None = None,
-    ) -> TaskLM:
+        corpus: Texts | None = None,
+        dev: str | Path | None = None,
+        test: str | Path | None = None,
+    ) -> Self:
         """Trains on a labelled file of any kind, or on texts (or pairs of texts) and their labels; returns itself.
 
         Where settings do not name data.kind, lists are of several labels, numbers that are not whole are scores, all else are classes.
@@ -84,17 +117,19 @@ class TaskLM(ClassifierMixin, BaseEstimator):
         overrides["data.train"] = self._train_file(train, labels, folder)
         given = corpus if corpus is not None else self.corpus
         if given is not None:
-            overrides["data.corpus"] = [given] if isinstance(given, str) else list(given)
-        overrides |= {key: value for key, value in (("data.dev", dev), ("data.test", test), ("budget.minutes", self.minutes)) if value}
+            overrides["data.corpus"] = [str(given)] if isinstance(given, str | Path) else [str(one) for one in given]
+        overrides |= {key: str(value) for key, value in (("data.dev", dev), ("data.test", test)) if value}
+        if self.minutes is not None:
+            overrides["budget.minutes"] = self.minutes
         recipe = load_recipe(Path(self.recipe) if self.recipe else None, overrides)
-        self.scores_: Scores | None = run_pipeline(recipe, folder, Tracker(Console(stderr=True) if self.verbose else None))
+        self.scores_ = run_pipeline(recipe, folder, Tracker(Console(stderr=True) if self.verbose else None))
         self.folder_ = folder
         self._use(folder / "model", recipe.data)
         original = {str(label): label for label in labels} if labels is not None else {}
         self.classes_ = np.array([original.get(label, label) for label in self.predictor_.labels])
         return self
 
-    def predict(self, inputs: Iterable[Input]) -> Any:
+    def predict(self, inputs: Iterable[Input]) -> NDArray[Any] | list[Any]:
         """Returns the label of each input: an array of classes; for other kinds a list.
 
         It has a float for each score, the names of several labels, the number of an option (from 0 on), the tags of the words, the text
@@ -112,7 +147,7 @@ class TaskLM(ClassifierMixin, BaseEstimator):
         examples = (example_from(one, predictor.task, predictor.data) for one in inputs)
         return [{"text": example.text, **answer} for example, answer in predictor.stream(examples)]
 
-    def predict_proba(self, inputs: Iterable[Input]) -> np.ndarray:
+    def predict_proba(self, inputs: Iterable[Input]) -> NDArray[np.float64]:
         """Returns the probability of each class (columns in the order of `classes_`) for each input."""
         predictor = self._trained()
         if not predictor.task.classifies:
@@ -120,29 +155,49 @@ class TaskLM(ClassifierMixin, BaseEstimator):
             raise RunError(f"{problem}. Call predict for labels, or answers for all that it says about an input.")
         answers = predictor.answers(list(inputs))
         rows = [[answer["probabilities"][label] for label in predictor.labels] for answer in answers]
-        return np.array(rows).reshape(len(rows), len(predictor.labels))
+        return np.array(rows, np.float64).reshape(len(rows), len(predictor.labels))
 
-    def score(self, inputs: Iterable[Input], labels: Sequence[Any], metric: str | None = None) -> float:
+    def score(self, inputs: Iterable[Input], labels: Labels, metric: str | None = None) -> float:
         """Returns a metric of the predictions, by default accuracy for classes, else the first of the kind.
 
         Labels are in the form that `predict` gives; a question may have several right answers, as a list.
         """
-        task = self._trained().task
+        task, given = self._trained().task, list(inputs)
+        if len(given) != len(labels):
+            raise DataError(f"there are {len(given)} inputs but {len(labels)} labels", remedy="Give one label per input.")
         if not task.classifies:
-            return score(task.metric(metric or task.metrics[0]), list(labels), self.predict(inputs))
+            try:
+                return score(task.metric(metric or task.metrics[0]), list(labels), list(self.predict(given)))
+            except ValueError as error:  # such as tags for more words than the sentence has
+                raise DataError(f"the labels do not fit the inputs: {error}", remedy="Give them in the form that predict gives.") from None
         number = {label: i for i, label in enumerate(self.classes_.tolist())}
         strange = [label for label in labels if label not in number]
         if strange:
             raise DataError(f"the label {strange[0]!r} was not in train", remedy="Leave such rows out.")
-        best = self.predict_proba(inputs).argmax(axis=1)
+        best = self.predict_proba(given).argmax(axis=1)
         return score(task.metric(metric or "accuracy"), [task.labels[number[label]] for label in labels], [task.labels[i] for i in best])
 
-    def explain(self, text: str, top: int = 5) -> Explanation:
-        """Returns the prediction for a text with the training examples and selected passages that pushed for and against it."""
+    def explain(self, text: str, top: int = 5) -> ShownExplanation:
+        """Returns the prediction for a text with the training examples and selected passages that pushed for and against it.
+
+        A notebook shows it as tables, `print` as lines.
+        """
         _ = self._trained().model  # an ensemble is refused
         if not hasattr(self, "explainer_"):
             self.explainer_ = Explainer(self.model_folder_)
-        return self.explainer_.explain(str(text), top)
+        return ShownExplanation.of(self.explainer_.explain(str(text), top))
+
+    def report(self, to: str | Path | None = None) -> Report:
+        """Returns the report of the run, or of the copy that is written to `to`: a path, which a notebook shows as a page."""
+        self._trained()
+        path = self.model_folder_.parent / "report.html"
+        if not path.is_file():
+            problem = f"there is no report beside {self.model_folder_}: a saved model does not take it along"
+            raise RunError(f"{problem}. Load the run itself, such as TaskLM.load('runs/first'), or write one: tasklm report runs/first")
+        if to is None:
+            return Report(path)
+        write_bytes(Path(to), path.read_bytes())
+        return Report(Path(to))
 
     def save(self, folder: str | Path) -> None:
         """Copies the trained model to a new folder, from which `load` and `tasklm predict` read it."""
@@ -153,14 +208,25 @@ class TaskLM(ClassifierMixin, BaseEstimator):
         shutil.copytree(self.model_folder_, folder)
 
     @classmethod
-    def load(cls, folder: str | Path) -> TaskLM:
+    def load(cls, folder: str | Path) -> Self:
         """Returns a trained model from a run folder, from the folder `model` or `ensemble` in it, or from what `save` wrote."""
         model, where = cls(), Path(folder)
         inside = where if (where / "config.json").exists() or not (where / "model").is_dir() else where / "model"
         recipe = inside.parent / "recipe.toml"
         model._use(inside, load_recipe(recipe).data if recipe.exists() else None)
         model.classes_ = np.array(model.predictor_.labels)
+        scores = inside.parent / "scores.json"
+        model.scores_ = scores_from(read_json(scores)) if recipe.exists() and scores.exists() else None
         return model
+
+    def _repr_html_(self) -> str:
+        name = type(self).__name__
+        if not hasattr(self, "predictor_"):
+            return settings_html(name, self.get_params(deep=False))
+        return model_html(name, self.predictor_.task.kind, self.predictor_.labels, self.scores_, self.model_folder_)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}  # scikit-learn has its own, which notebooks would prefer
 
     def _trained(self) -> Predictor:
         if not hasattr(self, "predictor_"):
@@ -175,7 +241,7 @@ class TaskLM(ClassifierMixin, BaseEstimator):
         self._keeps_folder = tempfile.TemporaryDirectory(prefix="tasklm-")  # deleted with this object
         return Path(self._keeps_folder.name) / "run"
 
-    def _train_file(self, train: Any, labels: Sequence[Any] | None, folder: Path) -> str:
+    def _train_file(self, train: Any, labels: Labels | None, folder: Path) -> str:
         if isinstance(train, (str, Path)) and labels is None:
             return str(train)
         if labels is None:

@@ -99,6 +99,8 @@ def test_tags_are_lists_and_answers_are_as_printed(tags: TaskLM, tmp_path: Path)
     right = [["O"] * len(split) for split in words]
     flat = [(tag, guess) for line, guesses in zip(right, found, strict=True) for tag, guess in zip(line, guesses, strict=True)]
     assert tags.score(texts, right, metric="accuracy") == pytest.approx(np.mean([tag == guess for tag, guess in flat]))
+    with pytest.raises(DataError, match="the labels do not fit the inputs"):
+        tags.score(texts, [["O"]] * len(texts), metric="accuracy")
     asked = write_jsonl(tmp_path / "asked.jsonl", [{"text": text} for text in texts])
     printed = CliRunner().invoke(app, ["predict", str(tags.model_folder_), str(asked)]).stdout.splitlines()
     assert [json.loads(line) for line in printed] == json.loads(json.dumps(tags.answers(texts)))

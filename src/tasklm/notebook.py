@@ -1,0 +1,126 @@
+"""What a notebook shows of a model, of its report and of an explanation; plain text elsewhere. All texts of the data are escaped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from tasklm.analyse.page import Html, el, escaped
+from tasklm.analyse.words import spans
+from tasklm.evaluate.explaining import Explanation, Push
+from tasklm.evaluate.scores import Scores, flops_text, metric_name, spread_text, time_text
+
+MOST_LABELS = 30  # named; the others are counted
+MOST_TEXT = 300  # characters of a text that are shown
+HEIGHT = "40rem"  # of a report in a notebook
+
+
+@dataclass(frozen=True)
+class Report(os.PathLike[str]):
+    """The report of a run: a path, which a notebook shows as the page itself."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def _repr_html_(self) -> str:
+        # srcdoc, since a notebook cannot open files of the disk; the sandbox keeps the page's scripts away from the notebook
+        page = self.path.read_text(encoding="utf-8")
+        return el("iframe", srcdoc=page, sandbox="allow-scripts", title="report", style=f"width:100%;height:{HEIGHT};border:0")
+
+
+@dataclass(frozen=True)
+class ShownExplanation(Explanation):
+    """An explanation that a notebook shows as tables, and `print` as lines."""
+
+    @classmethod
+    def of(cls, found: Explanation) -> ShownExplanation:
+        """Returns the same explanation, to be shown."""
+        return cls(**{field.name: getattr(found, field.name) for field in fields(Explanation)})
+
+    def _sides(self) -> list[tuple[str, list[Push]]]:
+        found = []
+        for what, pushes in (("training examples", self.examples), ("selected passages", self.passages)):
+            if pushes is not None:
+                read = f"({pushes.compared:,} of {pushes.in_all:,} compared)"
+                found.append((f"{what} that pushed for it {read}", pushes.pushed_for))
+                found.append((f"{what} that pushed against it {read}", pushes.pushed_against))
+        return found
+
+    def __str__(self) -> str:
+        lines = [self._headline()]
+        for title, side in self._sides():
+            lines.append(f"{title}:" + ("" if side else " none"))
+            lines += [f"  {push.score:+.3f}  {_labelled(push)}{_cut(push.text)}  ({push.where})" for push in side]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        parts = [el("p", el("strong", self._headline())), el("blockquote", _cut(self.text), dir="auto")]
+        for title, side in self._sides():
+            parts.append(el("p", title if side else f"{title}: none"))
+            if side:
+                rows = [(f"{push.score:+.3f}", push.label or "", _marked(push), push.where) for push in side]
+                parts.append(_table(("score", "label", "text", "where"), rows))
+        return el("div", *parts)
+
+    def _headline(self) -> str:
+        return self.label + ("" if self.probability is None else f" (probability {self.probability:.2f})")
+
+
+def settings_html(name: str, settings: Mapping[str, Any]) -> str:
+    """Returns the settings of a model that has not been trained."""
+    given = [(key, repr(value)) for key, value in settings.items() if value is not None and value is not False]
+    said = "not trained yet: call fit" + ("" if given else "; all settings are automatic")
+    return el("div", el("p", el("strong", name), f" ({said})"), *([_table(("setting", "value"), given)] if given else []))
+
+
+def model_html(name: str, kind: str, labels: Sequence[str], scores: Scores | None, folder: Path) -> str:
+    """Returns what is known of a trained model: verdict, score table, labels, and where it is."""
+    parts = [el("p", el("strong", name), f", kind {kind}, trained: {folder}")]
+    if scores is not None:
+        on_test = any(row.test is not None for row in scores.rows)
+        rows = [
+            (row.name, spread_text(row.dev), *([spread_text(row.test)] if on_test else []),
+             flops_text(row.flops_exact or row.flops_6nd), time_text(row.seconds))
+            for row in scores.rows
+        ]  # fmt: skip
+        strong = {at for at, row in enumerate(scores.rows) if row.kind == "ours"}
+        head = ("model", "dev", *(["test"] if on_test else []), "FLOPs", "time")
+        parts += [el("p", scores.verdict), el("p", f"{metric_name(scores.metric)} × 100, mean ± sd over seeds"), _table(head, rows, strong)]
+    if labels:
+        more = f" and {len(labels) - MOST_LABELS:,} more" if len(labels) > MOST_LABELS else ""
+        parts.append(el("p", f"{len(labels):,} labels: ", ", ".join(map(str, labels[:MOST_LABELS])), more))
+    return el("div", *parts)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], strong: set[int] | None = None) -> Html:
+    lines = [
+        el("tr", *(el("td", el("strong", cell) if strong and at in strong else cell, dir="auto", style="text-align:left") for cell in row))
+        for at, row in enumerate(rows)
+    ]
+    return el("table", el("thead", el("tr", *(el("th", cell, style="text-align:left") for cell in head))), el("tbody", *lines))
+
+
+def _marked(push: Push) -> Html:
+    """Returns the text, cut, with the words in common marked."""
+    shown, parts, at = _cut(push.text), [], 0
+    for start, end in spans(shown, set(push.shared)):
+        parts += [escaped(shown[at:start]), el("mark", shown[start:end])]
+        at = end
+    return Html("".join([*parts, escaped(shown[at:])]))
+
+
+def _labelled(push: Push) -> str:
+    return "" if push.label is None else f"[{push.label}] "
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text[: 2 * MOST_TEXT].split())
+    return line if len(line) <= MOST_TEXT and len(text) <= 2 * MOST_TEXT else line[: MOST_TEXT - 1].rstrip() + "…"
