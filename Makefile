@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint spark browser clean
+.PHONY: demo test lint spark browser docs clean
 
 demo: $(INSTALLED)
 	$(BIN)/tasklm demo --out runs/demo --data runs/demo-data
@@ -34,5 +34,9 @@ browser:
 	command -v chromium && command -v chromedriver || { timeout 120 apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive timeout 600 apt-get install -qq --yes --no-install-recommends chromium chromium-driver; }
 
+# The documentation as a site in site/, with nothing loaded from elsewhere.
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 clean:
-	rm -rf $(VENV) runs build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) runs build site src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
