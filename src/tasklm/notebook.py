@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -58,7 +59,7 @@ class ShownExplanation(Explanation):
         lines = [self._headline()]
         for title, side in self._sides():
             lines.append(f"{title}:" + ("" if side else " none"))
-            lines += [f"  {push.score:+.3f}  {_labelled(push)}{_cut(push.text)}  ({push.where})" for push in side]
+            lines += [f"  {push.score:+.3f}  {_labelled(push)}{_cut(push.text)}  ({_place(push)})" for push in side]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -66,8 +67,10 @@ class ShownExplanation(Explanation):
         for title, side in self._sides():
             parts.append(el("p", title if side else f"{title}: none"))
             if side:
-                rows = [(f"{push.score:+.3f}", push.label or "", _marked(push), push.where) for push in side]
-                parts.append(_table(("score", "label", "text", "where"), rows))
+                labelled = side[0].label is not None
+                head = ("score", *(["label"] if labelled else []), "text", "where")
+                rows = [(f"{push.score:+.3f}", *([push.label] if labelled else []), _marked(push), _place(push)) for push in side]
+                parts.append(_table(head, rows))
         return el("div", *parts)
 
     def _headline(self) -> str:
@@ -76,7 +79,8 @@ class ShownExplanation(Explanation):
 
 def settings_html(name: str, settings: Mapping[str, Any]) -> str:
     """Returns the settings of a model that has not been trained."""
-    given = [(key, repr(value)) for key, value in settings.items() if value is not None and value is not False]
+    shown = {key: re.sub(r"//[^/@]*@", "//", repr(value)) for key, value in settings.items()}  # without the password of a server
+    given = [(key, shown[key]) for key, value in settings.items() if value is not None and value is not False]
     said = "not trained yet: call fit" + ("" if given else "; all settings are automatic")
     return el("div", el("p", el("strong", name), f" ({said})"), *([_table(("setting", "value"), given)] if given else []))
 
@@ -115,6 +119,11 @@ def _marked(push: Push) -> Html:
         parts += [escaped(shown[at:start]), el("mark", shown[start:end])]
         at = end
     return Html("".join([*parts, escaped(shown[at:])]))
+
+
+def _place(push: Push) -> str:
+    """Returns where the text stands; of a training file its name is enough."""
+    return push.where if push.label is None else push.where.rsplit("/", 1)[-1]
 
 
 def _labelled(push: Push) -> str:

@@ -57,6 +57,8 @@ def test_a_model_that_is_not_trained_shows_its_settings() -> None:
     assert EVIL in shown.text and "select.k" in shown.text and "not trained yet" in shown.text and "script" not in shown.tags
     assert "all settings are automatic" in Tags(TaskLM()._repr_html_()).text
     assert TaskLM()._repr_mimebundle_()["text/html"] == TaskLM()._repr_html_()
+    secret = Tags(TaskLM(settings={"select.url": "https://me:word@host:9200"})._repr_html_())
+    assert "https://host:9200" in secret.text and "word" not in secret.text
 
 
 def test_a_trained_model_shows_verdict_scores_and_labels_escaped(run: TaskLM) -> None:
@@ -93,7 +95,7 @@ def test_an_explanation_shows_its_pushes(run: TaskLM) -> None:
     pushes = [push for side in sides for push in [*side.pushed_for, *side.pushed_against]]
     assert pushes and "script" not in shown.tags and "b" not in shown.tags and "mark" in shown.tags
     for push in pushes:
-        assert f"{push.score:+.3f}" in shown.text and push.where in shown.text and f"{push.score:+.3f}" in str(found)
+        assert f"{push.score:+.3f}" in shown.text and push.where.rsplit("/", 1)[-1] in shown.text and f"{push.score:+.3f}" in str(found)
     assert str(found).startswith(f"{found.label} (probability {found.probability:.2f})")
 
 
