@@ -120,7 +120,8 @@ def measured(name: str, command: list[str], options: argparse.Namespace, ours: b
     texts = made_up_texts(TEXTS, SEED + 1)
     with running(command) as (process, address):
         given = probabilities(address, texts[:CHECKED])
-        put_load(address, texts, options.connections, min(WARM_UP, options.seconds), options.work)
+        if options.seconds > WARM_UP:
+            put_load(address, texts, options.connections, WARM_UP, options.work)
         used = cpu_seconds(process)
         load = put_load(address, texts, options.connections, options.seconds, options.work)
         cpu = 1000 * (cpu_seconds(process) - used) / load.requests
@@ -154,6 +155,7 @@ def all_rows(options: argparse.Namespace) -> tuple[list[Row], float]:
 def page(rows: list[Row], worst: float, options: argparse.Namespace) -> str:
     """Returns the page with the table."""
     *_, naive = rows
+    warm = f" after {WARM_UP:g} that do not count" if options.seconds > WARM_UP else ""
     cpu = next((line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
     packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES if find_spec(name))
     lines = [
@@ -166,8 +168,7 @@ def page(rows: list[Row], worst: float, options: argparse.Namespace) -> str:
         "",
         f"- **Model**: {options.layers} layers of width {options.width}, random weights, rows of up to {LENGTH} tokens; made-up texts of",
         f"  {SHORTEST} to {LONGEST} words, half of them with 20 or fewer",
-        f"- **Load**: {options.connections} connections, {options.seconds:g} seconds after {min(WARM_UP, options.seconds):g} that do not",
-        f"  count, by {naive.load.by}; failed: errors, timeouts and statuses above 399",
+        f"- **Load**: {options.connections} connections, {options.seconds:g} seconds{warm}, by {naive.load.by}; failed: errors, timeouts and statuses above 399",
         f"- **Same answers**: the probabilities of {CHECKED} texts differ by at most {worst:.1e}",
         f"- **Where**: {cpu or platform.machine()}, {len(os.sched_getaffinity(0))} cores; Python {platform.python_version()}, {packages}",
         "",

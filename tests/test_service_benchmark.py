@@ -19,7 +19,6 @@ def test_a_small_run_makes_the_table(
 ) -> None:
     pytest.importorskip("transformers")
     program = module("service")
-    monkeypatch.setattr(program, "WARM_UP", 1.0)
     monkeypatch.setattr(program, "PAGE", tmp_path / "service.md")
     small = ["--layers", "1", "--width", "64", "--seconds", "1", "--connections", "4", "--engines", "torch"]
     monkeypatch.setattr(sys, "argv", ["service.py", "--work", str(tmp_path / "work"), *small, "--write"])

@@ -209,6 +209,28 @@ def test_what_cannot_be_served_is_told(classifier: Path, tmp_path: Path) -> None
     assert isinstance(error, RunError) and "--port" in str(error)
 
 
+@pytest.mark.parametrize(("words", "warned", "hosts"), [
+    (["--host", "0.0.0.0"], True, set()),
+    (["--host", "0.0.0.0", "--token-file", "TOKEN"], False, set()),
+    (["--allow-host", "model.example"], False, {"127.0.0.1", "localhost", "[::1]", "model.example"}),
+])  # fmt: skip
+def test_who_may_ask(
+    classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], warned: bool, hosts: set[str]
+) -> None:
+    (tmp_path / "token").write_text("0123456789abcdef\n", encoding="utf-8")
+    asked: list[Any] = []
+    local = serving.listen
+    monkeypatch.setattr(serving, "listen", lambda host, port: (asked.append((host, port)), local("127.0.0.1", 0))[1])
+    monkeypatch.setattr(serving, "run", lambda app, listener, lifecycle, ready: (asked.append(app), True)[1])
+    words = [str(tmp_path / "token") if word == "TOKEN" else word for word in words]
+    result = CliRunner().invoke(app, ["serve", str(classifier), "--engine", "torch", "--no-explain", "--port", "8123", *words])
+    assert result.exit_code == 0, (result.output, result.exception)
+    address, guard = asked
+    assert address == ("0.0.0.0" if "0.0.0.0" in words else "127.0.0.1", 8123)
+    assert ("warning: everybody" in result.stderr) == warned and guard._hosts == hosts
+    assert guard._token == (b"0123456789abcdef" if "--token-file" in words else None)
+
+
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, classifier: Path) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert "pip install 'tasklm[serve]'" in str(refused(str(classifier)))
