@@ -25,7 +25,7 @@ from tasklm.evaluate.scores import Kind, Row, Scores, to_dict, with_verdict
 from tasklm.insights import insights
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.planning import make_plan
-from tasklm.recipe import Recipe
+from tasklm.recipe import FEWEST_TYPES, Recipe
 from tasklm.recipe_files import absolute, dump
 from tasklm.registry import Registry, nearest
 from tasklm.runs import Artefacts, locked, read_json, write_json, write_text
@@ -234,7 +234,7 @@ def _comparison(ours: Trained, name: str) -> Run:
     passages = len(ours.parts.external) if ours.parts.external is not None else None
     recipe = run.recipe.changed(
         select={"method": "random" if name == "random" else run.recipe.select.method, "passages": passages},
-        tokens={"vocabulary": len(ours.parts.vocabulary) if run.recipe.tokens.kind != "file" else None},
+        tokens={"vocabulary": max(FEWEST_TYPES, len(ours.parts.vocabulary)) if run.recipe.tokens.kind != "file" else None},
         model={"size": "tiny", "layers": shape.layers, "width": shape.width, "heads": shape.heads, "feedforward": shape.feedforward},
         train={"steps": done["steps"], "batch": done["batch"], "rho1": 0 if name == "task-only" else done["rho1"]},
         finetune={"epochs": run.recipe.finetune.epochs or decided["epochs"]},

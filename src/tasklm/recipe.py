@@ -26,6 +26,7 @@ def key(default: Any, help: str, *, choices: Sequence[str] = (), low: float | No
 
 OPTIMISERS = ("adamw", "lamb", "muon")
 SCHEDULES = ("linear", "cosine", "constant")
+FEWEST_TYPES = 300  # of a vocabulary
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class Select:
 class Tokens:
     kind: str = key("wordpiece", "subword model", choices=("wordpiece", "bpe", "unigram", "file"))
     file: str = key("", "existing tokenizer.json, when kind = file")
-    vocabulary: int | None = key(None, "subword types; auto: by the amount of text", low=300, high=500_000)
+    vocabulary: int | None = key(None, "subword types; auto: by the amount of text", low=FEWEST_TYPES, high=500_000)
     lowercase: bool = key(True, "fold case before splitting")
     length: int = key(128, "longest sequence, in tokens", low=8, high=8192)
 

@@ -13,7 +13,7 @@ from tasklm.pipeline import check, fit
 from tasklm.recipe_files import load
 from tasklm.serve.predictor import Predictor
 from tasklm.tracking import SILENT, Tracker
-from tests.conftest import labelled
+from tests.conftest import labelled, write_jsonl
 from tests.end_to_end.conftest import options
 
 
@@ -143,3 +143,15 @@ def test_check_finds_what_fit_refuses(files: Path, tmp_path: Path) -> None:
     assert len(errors) == 1 and "1 of the 81 test examples" in errors[0]
     with pytest.raises(Exception, match="1 of the 81 test examples"):
         fit(recipe, tmp_path / "run", Tracker())
+
+
+def test_a_comparison_takes_a_vocabulary_smaller_than_a_recipe_may_ask_for(tmp_path: Path) -> None:
+    """What little text there is has fewer types."""
+    rows: list[dict[str, object]] = [{"text": f"{a} {b}", "label": a} for a in ("ab", "ba") for b in ("aa", "bb", "aab", "bba", "abab")]
+    for name in ("train", "dev", "test"):
+        write_jsonl(tmp_path / f"{name}.jsonl", [{**row, "text": f"{row['text']} {name}"} for row in rows])
+    write_jsonl(tmp_path / "corpus.jsonl", [{"text": f"aa bb ab {'b' * number}"} for number in range(1, 9)])
+    few = options(tmp_path, evaluate__compare="task-only", train__steps="2", finetune__epochs="1")
+    scores = fit(load(None, {**few, "select.passages": "4"}), tmp_path / "run", SILENT)
+    assert scores is not None and "task data only" in [row.name for row in scores.rows]
+    assert len(json.loads((tmp_path / "run" / "model" / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]) < 300
