@@ -25,7 +25,7 @@ def watch(
 
     Example: tasklm watch runs/first
     """
-    from tasklm.serve.watch_server import WatchServer
+    from tasklm.watch.server import WatchServer
 
     if not (folder / "recipe.toml").exists():
         remedy = f"Start one, followed from its start: tasklm fit … --out {folder} --watch"
@@ -44,7 +44,7 @@ def watched(folder: Path, wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    from tasklm.serve.watch_server import WatchServer
+    from tasklm.watch.server import WatchServer
 
     with WatchServer(folder) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tasklm.runs import Artefacts, locked
-from tasklm.serve.watch_server import WatchServer
+from tasklm.watch.server import WatchServer
 from tests.browser.conftest import SCHEMES, WIDTHS, Browser
-from tests.serve.growing_run import GrowingRun
+from tests.watch.growing_run import GrowingRun
 
 
 @pytest.fixture

@@ -221,6 +221,8 @@ def _follow(
                 losses = "  ".join(f"{name} {value:.3f}" for name, value in point.items() if name not in ("step", "rate"))
                 bar.total(record.steps)
                 bar.at(record.step, f"{losses}  rate {point['rate']:.1e}  {speed_text(rates)}")
+            else:
+                bar.at(record.step)
     if record is None:  # no step was asked for: the last one is always done again after an interruption
         curve.write()
         return {"steps": 0, "tokens": 0, "flops": 0.0, "seconds": 0.0, "steps_planned": asked}

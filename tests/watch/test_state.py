@@ -15,8 +15,8 @@ import pytest
 from tasklm.evaluate.scores import Spread, spread_text
 from tasklm.runs import Artefacts, locked
 from tasklm.serve import watched_curves, watching
-from tasklm.serve.watching import Lock, Watched
-from tests.serve.growing_run import SINGLE, SPREAD, GrowingRun
+from tasklm.watch.state import Lock, Watched
+from tests.watch.growing_run import SINGLE, SPREAD, GrowingRun
 
 DIES = """
 import os, signal, sys

@@ -22,14 +22,14 @@ from string import Template
 from typing import Any
 
 from tasklm.errors import RunError
-from tasklm.serve.watch_plain import plain_page
-from tasklm.serve.watching import Watched
+from tasklm.watch.plain import plain_page
+from tasklm.watch.state import Watched
 
 HERE = "127.0.0.1"
 HOSTS = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)  # any port: it may be forwarded from another
 LOOKING = 3.0  # seconds after its last question for which somebody counts as looking
-PAGE = Path(__file__).with_name("watch_page.html").read_text(encoding="utf-8")
-SCRIPT = Path(__file__).with_name("watch_page.js").read_bytes()
+PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+SCRIPT = Path(__file__).with_name("page.js").read_bytes()
 ALWAYS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",

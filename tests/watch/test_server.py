@@ -26,14 +26,14 @@ from tasklm import cli
 from tasklm.errors import RunError
 from tasklm.runs import locked
 from tasklm.serve import watch_server
-from tasklm.serve.watch_plain import bar_text, duration
-from tasklm.serve.watch_server import WatchServer
+from tasklm.watch.plain import bar_text, duration
+from tasklm.watch.server import WatchServer
 from tests.conftest import labelled, sentences, write_jsonl
 from tests.end_to_end.conftest import QUICK
-from tests.serve.growing_run import GrowingRun
+from tests.watch.growing_run import GrowingRun
 
 ELSEWHERE = ["/recipe.toml", "/events.jsonl", "/../recipe.toml", "/%2e%2e/first/recipe.toml", "//etc/passwd", "/report.html/",
-             "/watch_page.html", "/state.json/../recipe.toml", "http://127.0.0.1/", "*", "/.lock"]  # fmt: skip
+             "/page.html", "/state.json/../recipe.toml", "http://127.0.0.1/", "*", "/.lock"]  # fmt: skip
 EVIL = "<script>alert('x')</script> & \x00 \ud800"
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasklm.serve.watched_curves import MESSAGE_LENGTH, MESSAGES, History, charts_of
+from tasklm.watch.curves import MESSAGE_LENGTH, MESSAGES, History, charts_of
 
 ROWS = 50  # of the score table
 STEPS = ("check", "select", "tokenize", "stage 1", "stage 2", "evaluate", "compare", "report")
