@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 from tasklm import cli
 from tasklm.errors import RunError
 from tasklm.runs import locked
-from tasklm.serve import watch_server
+from tasklm.watch import server as watch_server
 from tasklm.watch.plain import bar_text, duration
 from tasklm.watch.server import WatchServer
 from tests.conftest import labelled, sentences, write_jsonl

@@ -14,7 +14,7 @@ import pytest
 
 from tasklm.evaluate.scores import Spread, spread_text
 from tasklm.runs import Artefacts, locked
-from tasklm.serve import watched_curves, watching
+from tasklm.watch import curves, state
 from tasklm.watch.state import Lock, Watched
 from tests.watch.growing_run import SINGLE, SPREAD, GrowingRun
 
@@ -133,8 +133,8 @@ def test_a_report_of_an_earlier_run_is_not_taken_for_this_ones(run: GrowingRun) 
 
 def test_a_free_lock_is_asked_once_and_a_new_process_is_seen(run: GrowingRun, monkeypatch: pytest.MonkeyPatch) -> None:
     lock, asked = Lock(run.folder), []
-    plain = watching.fcntl.flock
-    monkeypatch.setattr(watching.fcntl, "flock", lambda file, how: (asked.append(how), plain(file, how))[1])
+    plain = state.fcntl.flock
+    monkeypatch.setattr(state.fcntl, "flock", lambda file, how: (asked.append(how), plain(file, how))[1])
     assert not lock.held() and lock.taken_at() is None
     (run.folder / ".lock").touch()  # a process that is about to take it
     assert not lock.held() and lock.taken_at() is None and asked == []
@@ -159,11 +159,11 @@ def test_time_left_counts_from_when_progress_was_written(run: GrowingRun, monkey
         (run.folder / "progress.json").write_text(json.dumps({"time": written, "bars": bars}), encoding="utf-8")
         (run.folder / "clock.json").write_text('{"seconds": 100.0}', encoding="utf-8")
         os.utime(run.folder / "clock.json", (written - 60, written - 60))  # of an earlier process
-        monkeypatch.setattr(watching.time, "time", lambda: written + 10)
-        state = Watched(run.folder).state()
+        monkeypatch.setattr(state.time, "time", lambda: written + 10)
+        found = Watched(run.folder).state()
     # 60 steps at 2 a second, 10 seconds ago; no total; 1 more step, which takes longer than it should
-    assert [bar["left"] for bar in state["bars"]] == [20.0, None, 0.0]
-    assert state["seconds"] == 115.0 and state["minutes"] == 20.0
+    assert [bar["left"] for bar in found["bars"]] == [20.0, None, 0.0]
+    assert found["seconds"] == 115.0 and state["minutes"] == 20.0
 
 
 def test_curves_follow_and_what_is_trained_again_is_forgotten(run: GrowingRun) -> None:
@@ -227,7 +227,7 @@ def test_scores_are_written_as_the_score_table_writes_them(run: GrowingRun) -> N
 
 
 def test_the_state_of_a_very_long_run_stays_small(run: GrowingRun) -> None:
-    points = 3 * watched_curves.KEPT
+    points = 3 * curves.KEPT
     with (run.folder / "events.jsonl").open("w", encoding="utf-8") as file:
         for seed in range(1, 31):
             for step in range(1, (points if seed == 1 else 300) + 1):
@@ -238,8 +238,8 @@ def test_the_state_of_a_very_long_run_stays_small(run: GrowingRun) -> None:
     watched = Watched(run.folder)
     state = watched.state()
     lines = [line["points"] for group in state["curves"] for chart in group["charts"] for line in chart["lines"]]
-    assert sum(map(len, lines)) <= watched_curves.MOST_POINTS
+    assert sum(map(len, lines)) <= curves.MOST_POINTS
     assert len(json.dumps(state)) < 250_000
     kept = watched._histories[""].curves["stage 2, seed 1"]["task"]
-    assert len(kept) <= watched_curves.KEPT and (kept[0][0], kept[-1][0]) == (1, points)
+    assert len(kept) <= curves.KEPT and (kept[0][0], kept[-1][0]) == (1, points)
     assert [x for x, _ in kept] == sorted({x for x, _ in kept})
