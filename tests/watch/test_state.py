@@ -163,7 +163,7 @@ def test_time_left_counts_from_when_progress_was_written(run: GrowingRun, monkey
         found = Watched(run.folder).state()
     # 60 steps at 2 a second, 10 seconds ago; no total; 1 more step, which takes longer than it should
     assert [bar["left"] for bar in found["bars"]] == [20.0, None, 0.0]
-    assert found["seconds"] == 115.0 and state["minutes"] == 20.0
+    assert found["seconds"] == 115.0 and found["minutes"] == 20.0
 
 
 def test_curves_follow_and_what_is_trained_again_is_forgotten(run: GrowingRun) -> None:
