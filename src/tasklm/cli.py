@@ -331,7 +331,7 @@ def report(
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="Folder `model` of a run, or `ensemble`.")],
+    model: Annotated[Path, typer.Argument(help="Folder `model` of a run, `ensemble`, or an ONNX export.")],
     what: Annotated[
         str, typer.Argument(help="A text, a file (CSV, TSV, JSONL, Parquet, or plain text by the line), or - for stdin.")
     ] = "-",
