@@ -139,3 +139,57 @@ def test_closing_answers_what_was_taken() -> None:
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("model")]
 
     run(test())
+
+
+def test_a_request_by_itself_keeps_all_workers_busy() -> None:
+    async def test() -> None:
+        meeting = threading.Barrier(3)
+
+        def answer(numbers: Sequence[int]) -> list[int]:
+            meeting.wait(10)  # passes only when three threads are here
+            return [2 * number for number in numbers]
+
+        queue = Batcher(answer, workers=3, most=7, window=1000.0, waiting=100)  # seconds that nobody waits
+        assert await queue.answers(range(7)) == [2 * n for n in range(7)]
+        await queue.close()
+
+    run(test())
+
+
+def test_nothing_is_computed_for_requests_that_were_given_up() -> None:
+    async def test() -> None:
+        double = Doubler()
+        queue = Batcher(double, workers=1, most=2, window=0.0, waiting=100)
+        taken = [asyncio.ensure_future(queue.answers([n, n])) for n in range(4)]
+        await asyncio.sleep(0)
+        for one in taken[:3]:
+            one.cancel()
+        closing = asyncio.ensure_future(queue.close())
+        await asyncio.wait(taken[:3])
+        assert queue.waiting == 2 and not closing.done()
+        double.go.set()
+        await closing
+        assert double.batches == [[0, 0], [3, 3]] and await taken[3] == [6, 6]
+
+    run(test())
+
+
+class Panic(BaseException):
+    """Such as libraries in Rust raise it."""
+
+
+def test_whatever_goes_wrong_is_told() -> None:
+    async def test() -> None:
+        def answer(numbers: Sequence[int]) -> list[int]:
+            if -1 in numbers:
+                raise Panic("at the disco")
+            return [number for number in numbers if number != -2]
+
+        queue = Batcher(answer, workers=1, most=64, window=0.02, waiting=100)
+        found = await asyncio.gather(*(queue.answers([n, 5]) for n in (1, -1, -2, 3)), return_exceptions=True)
+        assert found[0] == [1, 5] and found[3] == [3, 5]
+        assert isinstance(found[1], RuntimeError) and "at the disco" in str(found[1])
+        assert isinstance(found[2], ValueError)  # one answer for two inputs
+        await queue.close()
+
+    run(test())

@@ -49,7 +49,7 @@ class Batcher(Generic[Given, Found]):
     ) -> None:
         self._answer, self._most, self._window, self._limit, self._counted = answer, most, window, waiting, counted
         self._pool = ThreadPoolExecutor(workers, "model", initializer=started)
-        self._free = workers
+        self._workers = self._free = workers
         self._jobs: deque[_Job[Given, Found]] = deque()
         self._running: set[asyncio.Future[list[list[Found] | Exception]]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -61,13 +61,19 @@ class Batcher(Generic[Given, Found]):
             raise QueueFull
         loop = asyncio.get_running_loop()
         parts: list[asyncio.Future[list[Found]]] = []
-        for start in range(0, len(inputs), self._most):
-            job = _Job[Given, Found](inputs[start : start + self._most], loop.create_future(), loop.time())
+        now = loop.time()
+        size = max(1, min(self._most, -(-len(inputs) // self._workers)))  # so that a request by itself keeps all workers busy
+        for start in range(0, len(inputs), size):
+            job = _Job[Given, Found](inputs[start : start + size], loop.create_future(), now)
             self._jobs.append(job)
             self.waiting += len(job.inputs)
             parts.append(job.answers)
         self._hand_over()
-        found = await asyncio.gather(*parts, return_exceptions=True)
+        try:
+            found = await asyncio.gather(*parts, return_exceptions=True)
+        except asyncio.CancelledError:
+            self._forget_given_up()
+            raise
         for part in found:
             if isinstance(part, BaseException):
                 raise part
@@ -75,22 +81,31 @@ class Batcher(Generic[Given, Found]):
 
     async def close(self) -> None:
         """Returns when all that was taken is answered and the threads have ended."""
+        self._forget_given_up()
         while self._jobs or self._running:
             pending: list[asyncio.Future[Any]] = [*self._running, *(job.answers for job in self._jobs)]
             await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
         self._pool.shutdown()
 
+    def _forget_given_up(self) -> None:
+        """Drops jobs for whose answers nobody waits any more."""
+        self._jobs = deque(job for job in self._jobs if not job.answers.done())
+        self.waiting = sum(len(job.inputs) for job in self._jobs)
+
     def _hand_over(self) -> None:
         """Gives the free workers their batches, as soon as these are full or have waited long enough."""
         loop = asyncio.get_running_loop()
+        handed = -1.0  # when the last that was handed over had arrived: the parts of a request go together
         while self._free and self._jobs:
-            left = self._jobs[0].arrived + self._window - loop.time()
-            if self.waiting < self._most and left > 0:
+            arrived = self._jobs[0].arrived
+            left = arrived + self._window - loop.time()
+            if self.waiting < self._most and left > 0 and arrived != handed:
                 if self._timer is None:
                     self._timer = loop.call_later(left, self._time_is_up)
                 return
             self._free -= 1
             jobs = self._batch(min(self._most, -(-self.waiting // (self._free + 1))))
+            handed = jobs[-1].arrived
             running = loop.run_in_executor(self._pool, self._answered, jobs)
             self._running.add(running)
             running.add_done_callback(partial(self._deliver, jobs))
@@ -111,10 +126,13 @@ class Batcher(Generic[Given, Found]):
 
     def _answered(self, jobs: Sequence[_Job[Given, Found]]) -> list[list[Found] | Exception]:
         """Returns the answers of each job, or what went wrong with it; what is wrong with one must not fail the others."""
+        given = [one for job in jobs for one in job.inputs]
         try:
-            found = iter(self._answer([one for job in jobs for one in job.inputs]))
-        except Exception as error:
-            return [error] if len(jobs) == 1 else [one for job in jobs for one in self._answered([job])]
+            found = iter([answer for _, answer in zip(given, self._answer(given), strict=True)])
+        except BaseException as error:  # panics of libraries in Rust are no Exception; whatever comes, requests must not wait for ever
+            if len(jobs) > 1:
+                return [one for job in jobs for one in self._answered([job])]
+            return [error if isinstance(error, Exception) else RuntimeError(repr(error))]
         return [list(islice(found, len(job.inputs))) for job in jobs]
 
     def _deliver(self, jobs: Sequence[_Job[Given, Found]], done: asyncio.Future[list[list[Found] | Exception]]) -> None:
