@@ -1,10 +1,13 @@
-"""The page of `tasklm serve`: type a text, press the button, see the label and the probabilities."""
+"""The page of `tasklm serve`: type a text, press the button, see the label and the probabilities, and what pushed for them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,3 +53,87 @@ def test_an_empty_row_is_told_in_words(browser: Browser, url: str) -> None:
     browser.find("#predict")[0].click()
     browser.wait_for(lambda: "not valid JSON" in browser.text("#problem"), "the problem")
     assert not browser.find("#answer")[0].is_displayed()
+
+
+HOSTILE = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>&amp;"
+TOKEN = "a-token-that-is-long-enough"
+
+
+@contextmanager
+def inside(run: Path, token: str | None = None, hostile: bool = False) -> Iterator[str]:
+    """The service in a thread of this process; gives its address. A hostile one has tags in its labels and training texts."""
+    import uvicorn
+
+    from tasklm.evaluate.explaining import Explanation, Push, Pushes
+    from tasklm.recipe import Hardware
+    from tasklm.serve import server as serving
+    from tasklm.serve.explainer import Explainer
+    from tasklm.serve.guard import Lifecycle
+    from tasklm.serve.predictor import Predictor
+    from tasklm.serve.service import Settings, create_app
+
+    class HostilePredictor(Predictor):
+        def answers(self, given: Sequence[Any]) -> list[dict[str, Any]]:
+            return [{"label": HOSTILE, "probabilities": {HOSTILE: 0.75, "<b>no</b>": 0.25}} for _ in given]
+
+    class HostileExplainer(Explainer):
+        def explain_example(self, example: Any, top: int = 5) -> Explanation:
+            push = Push(0.5, 0.1, HOSTILE, f"a text {HOSTILE}", ["text", "<b>"], f"{HOSTILE}, line 7")
+            passage = Push(-0.5, -0.1, None, f"a passage {HOSTILE}", [], HOSTILE, HOSTILE)
+            return Explanation(example.text, HOSTILE, 0.75, Pushes([push], [], 1, 1), Pushes([], [passage], 1, 1))
+
+    hardware = Hardware(device="cpu", precision="fp32", threads=1)
+    predictor = (HostilePredictor if hostile else Predictor)(run / "model", hardware)
+    lifecycle, listener = Lifecycle(), serving.bind("127.0.0.1", 0)
+    listener.listen()
+    guard = create_app(predictor, HostileExplainer(run) if hostile else None, Settings(token=token), lifecycle)
+    config = uvicorn.Config(guard, http=serving.PatientProtocol, ws="none", log_level="critical")
+    server = serving.GracefulServer(config, lifecycle)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
+    thread.start()
+    try:
+        yield serving.address_of(listener) + "/"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+
+
+def test_why_shows_training_examples_and_passages(browser: Browser, url: str) -> None:
+    browser.open(url)
+    browser.wait_for(lambda: browser.find("#why")[0].is_displayed(), "the button")
+    browser.find("#first")[0].send_keys("the cat likes music number 7 .")
+    browser.find("#why")[0].click()
+    browser.wait_for(lambda: browser.find("#reasons")[0].is_displayed(), "the reasons")
+    label, said = browser.text("#answer h2"), browser.text("#reasons")
+    assert f"Training examples that pushed for {label}" in said and f"Selected passages that pushed against {label}" in said
+    assert "train.jsonl, line " in browser.text("#reasons .pushes") and browser.find("#reasons mark")
+    assert browser.overflow() == []
+
+
+def test_hostile_labels_and_texts_are_shown_as_text(browser: Browser, tiny_run: Path) -> None:
+    with inside(tiny_run, hostile=True) as address:
+        browser.open(address)
+        browser.wait_for(lambda: browser.find("#why")[0].is_displayed(), "the button")
+        browser.find("#first")[0].send_keys(HOSTILE)
+        browser.find("#why")[0].click()
+        browser.wait_for(lambda: browser.find("#reasons")[0].is_displayed(), "the reasons")
+        assert browser.text("#answer h2") == HOSTILE and browser.text("#answer dt.best") == HOSTILE
+        texts = [one.text for one in browser.find("#reasons .pushes li")]
+        assert len(texts) == 2 and all(text.count(HOSTILE) >= 2 for text in texts)
+        assert f"a text {HOSTILE}" in texts[0] and f"a passage {HOSTILE}" in texts[1]
+        assert not browser.find("main img, main script, main b") and browser.run("return document.title") == "tasklm"
+        assert all(one.startswith((address, "data:")) for one in browser.requests())
+
+
+def test_links_that_need_the_token_are_not_shown_where_one_is_needed(browser: Browser, tiny_run: Path, url: str) -> None:
+    browser.open(url)
+    browser.wait_for(lambda: browser.find("#ask")[0].is_displayed(), "the form")
+    assert browser.text("footer") == "openapi.json · metrics · health"
+    with inside(tiny_run, token=TOKEN) as address:
+        browser.open(address)
+        browser.wait_for(lambda: browser.find("#token")[0].is_displayed(), "the question for the token")
+        browser.find("#token")[0].send_keys(TOKEN)
+        browser.find("#token-form button")[0].click()
+        browser.wait_for(lambda: browser.find("#ask")[0].is_displayed(), "the form")
+        assert browser.text("footer") == "health"
+    assert all("401" in problem for problem in browser.errors())

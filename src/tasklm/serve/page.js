@@ -27,7 +27,10 @@ async function ask(path, body) {
     throw new Error("The service does not answer.");
   }
   const found = await response.json().catch(() => ({}));
-  if (response.status === 401) at("token-form").hidden = false;
+  if (response.status === 401) {
+    at("token-form").hidden = false;
+    at("of-all").hidden = true; // a link does not bring the token
+  }
   if (!response.ok) throw new Error(found.detail || `The service answered with status ${response.status}.`);
   return found;
 }
