@@ -27,7 +27,7 @@ def serve(
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65_535)] = 8000,
     token_file: Annotated[Path | None, typer.Option(help="File with the token that requests must bring.")] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="Name by which a proxy asks this machine, where there is no token. May be repeated.")
+        list[str] | None, typer.Option(help="Name by which this machine is asked, by a proxy for example. May be repeated.")
     ] = None,
     engine: Annotated[str, typer.Option(help="auto, torch or onnx; auto: onnx where it is there and the task can be exported.")] = "auto",
     workers: Annotated[int | None, typer.Option(help="Threads that run the model; by default one per core.", min=1)] = None,
@@ -48,27 +48,27 @@ def serve(
     from tasklm.serve.engines import open_engine
     from tasklm.serve.guard import Lifecycle
     from tasklm.serve.limits import Limits
-    from tasklm.serve.server import LOCAL_NAMES, address_of, is_local, listen, run
+    from tasklm.serve.server import LOCAL_NAMES, address_of, bind, is_local, run
     from tasklm.serve.service import MOST_TOGETHER, Settings, create_app
 
     token = None if token_file is None else _token(token_file)
     folder = model / "model" if (model / "recipe.toml").exists() else model
     count = workers or len(os.sched_getaffinity(0))
     limits = Limits(inputs=most_inputs, characters=most_characters, waiting=most_waiting)
-    with listen(host, port) as listener, tempfile.TemporaryDirectory(prefix="tasklm-") as scratch:
+    with bind(host, port) as listener, tempfile.TemporaryDirectory(prefix="tasklm-") as scratch:
         explainer = _explainer(folder) if explains else None
         found = open_engine(folder, engine, threads, _data(folder), Path(scratch))
         _say(f"{found.predictor.task.kind} by {found.name} ({found.why}); workers × threads: {count} × {threads}")
         if token is None and not is_local(host):
             _say("warning: everybody who reaches this machine may ask the model; --token-file FILE asks for a token", style="bold yellow")
-        hosts = (host, *LOCAL_NAMES, *(allow_host or ())) if token is None and is_local(host) else ()
+        hosts = (host, *LOCAL_NAMES, *(allow_host or ())) if allow_host or (token is None and is_local(host)) else ()
         settings, lifecycle = Settings(limits, count, collect_ms / 1000, token, hosts), Lifecycle()
         if found.predictor.machine.device.type == "cuda":
             settings = replace(settings, alike=MOST_TOGETHER)
         app = create_app(found.predictor, explainer, settings, lifecycle)
         listening = f"listening on {address_of(listener)} (Ctrl-C ends it when all is answered)"
         answered = run(app, listener, lifecycle, lambda: _say(listening))
-    _say("ended; everything that was taken is answered" if answered else "ended at once; not everything was answered")
+    _say("ended; everything that was taken is answered" if answered else "ended; not everything that was taken was answered")
 
 
 def _check_packages() -> None:
@@ -103,13 +103,16 @@ def _data(folder: Path) -> Data:
 
 
 def _explainer(folder: Path) -> Explainer | None:
-    """Returns what explains predictions; None, and the reason on the terminal, where there is nothing to explain with."""
+    """Returns what explains predictions; None, and the reason on the terminal, where it cannot be explained."""
     from tasklm.serve.explainer import Explainer, run_of
 
     try:
         if (run_of(folder) / "model").resolve() != folder.resolve():
             raise RunError(f"{folder} is not the folder 'model' of its run, which alone can be explained")
-        return Explainer(folder)
+        explainer = Explainer(folder)
+        if explainer.examples.task.together > 1:
+            raise RunError(f"examples of kind {explainer.examples.task.kind} are several rows each, which are not compared")
+        return explainer
     except TaskLMError as error:
         _say(f"no explanations: {error}")
         return None

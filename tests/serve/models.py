@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import torch
@@ -30,3 +31,11 @@ def random_model(folder: Path, kind: str, vocabulary: Vocabulary) -> Path:
         torch.nn.init.normal_(weight, std=0.3)
     save_models(folder / "model", "bert", shape, [model], task, vocabulary, LENGTH, {"metric": task.metrics[0]})
     return folder / "model"
+
+
+def random_run(folder: Path, kind: str, vocabulary: Vocabulary) -> Path:
+    """Writes a model as `random_model`, with a recipe beside it that names its training file; returns the folder of both."""
+    random_model(folder, kind, vocabulary)
+    train = json.dumps(str(folder / f"train{BY_KIND[kind].suffix}"))
+    (folder / "recipe.toml").write_text(f"[data]\ntrain = {train}\ndev = {train}\n", encoding="utf-8")
+    return folder

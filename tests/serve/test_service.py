@@ -23,8 +23,8 @@ from tasklm.serve.predictor import Predictor
 from tasklm.serve.service import Settings, create_app
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.conftest import sentences
-from tests.end_to_end.kind_data import ASKED, CASES, Case
-from tests.serve.models import random_model
+from tests.end_to_end.kind_data import ASKED, CASES, LONG, Case
+from tests.serve.models import random_model, random_run
 
 TOKEN = "a token that is long enough"
 
@@ -86,7 +86,9 @@ def test_many_requests_at_once_get_each_their_own_answer(classifier: Path) -> No
 def test_inputs_of_like_length_are_computed_together(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predictor, calls = predictor_of(classifier), list[list[int]]()
     texts = ["word " * count for count in (9, 2, 30, 1, 8, 31, 3, 10, 29, 4)]
-    monkeypatch.setattr(predictor, "answers", lambda given: [calls.append(list(map(len, given))), [{"label": text} for text in given]][1])
+    monkeypatch.setattr(
+        predictor, "answers", lambda given: [calls.append([len(one.text) for one in given]), [{"label": one.text} for one in given]][1]
+    )
     with TestClient(create_app(predictor, settings=Settings(window=0.0))) as client:
         assert [answer["label"] for answer in answers(client, texts)] == texts
     assert calls == [[5, 10, 15, 20], [40, 45, 50, 145], [150, 155]]
@@ -108,13 +110,29 @@ def test_explanations_are_those_of_the_explainer_without_paths(explaining: TestC
             pushes = getattr(theirs, side)
             assert [push["text"] for push in ours] == [push.text for push in pushes]
             assert [push["score"] for push in ours] == pytest.approx([push.score for push in pushes], abs=1e-5)
-            assert all("/" not in push["where"] for push in ours)
-            assert all(push["where"] == one.where.rsplit("/", 1)[-1] for push, one in zip(ours, pushes, strict=True))
+            cut = [push.where if push.label is None else push.where.rsplit("/", 1)[-1] for push in pushes]  # of training files
+            assert [push["where"] for push in ours] == cut
     assert values["examples"]["pushed_for"][0]["where"].startswith("train.jsonl, line ")
+    assert all(push["where"].startswith("place/s") for push in values["passages"]["pushed_for"] + values["passages"]["pushed_against"])
     assert explaining.post("/explain", json={"input": {"text": ASKED}, "top": 3}).json() == values
     assert explaining.get("/task").json()["explains"] is True and explaining.get("/task").json()["texts"] == 1
     wrong = explaining.post("/explain", json={"input": {"none": 1}})
     assert wrong.status_code == 422 and "none" in wrong.json()["detail"] and str(run_folder.parent) not in wrong.text
+
+
+def test_what_is_of_several_rows_is_refused_with_the_reason(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    for kind, fitting, other in (
+        ("tag", "the cat sees", LONG),
+        ("span", {"question": "which number ?", "context": "it is 5"}, {"question": "which number ?", "context": LONG}),
+        ("choice", None, {"article": "a cat", "question": "what ?", "options": ["music", "road", "cat"]}),
+    ):
+        run = random_run(tmp_path / kind, kind, vocabulary)
+        with TestClient(create_app(predictor_of(run / "model"), Explainer(run))) as client:
+            if fitting is not None:
+                assert client.post("/explain", json={"input": fitting}).status_code == 200
+            refused = client.post("/explain", json={"input": other})
+            assert refused.status_code == 422 and "one row each" in refused.json()["detail"], refused.text
+            assert answers(client, [other])
 
 
 def test_without_training_data_there_are_no_explanations(client: TestClient) -> None:
@@ -212,6 +230,14 @@ def test_columns_of_the_recipe_are_used(classifier: Path) -> None:
     predictor = Predictor(classifier, Hardware(device="cpu", precision="fp32", threads=1), Data(text_column="said"))
     with TestClient(create_app(predictor)) as client:
         assert answers(client, [{"said": "the cat", "text": "no"}]) == answers(client, ["the cat"])
+
+
+def test_allowed_names_are_compared_as_browsers_write_them(classifier: Path) -> None:
+    with TestClient(create_app(predictor_of(classifier), settings=Settings(hosts=("Model.Example:8080", "::1")))) as client:
+        for host in ("model.example", "MODEL.example:80", "[::1]:8000"):
+            assert client.get("/health", headers={"Host": host}).status_code == 200, host
+        for host in ("", ":8080", "example", "8080"):
+            assert client.get("/health", headers={"Host": host}).status_code == 421, host
 
 
 def test_names_that_point_to_this_machine_from_elsewhere_are_refused(classifier: Path) -> None:

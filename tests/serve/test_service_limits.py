@@ -60,7 +60,7 @@ def client(predictor: Predictor) -> Iterator[TestClient]:
         (json.dumps({"inputs": ["x" * 101]}).encode(), 422, "inputs[0] has 101 characters; 100 are allowed"),
         (json.dumps({"inputs": [["x" * 60, "y" * 60]]}).encode(), 422, "120 characters"),
         (json.dumps({"inputs": [{"text": "x", "more": {"deep": ["y" * 99]}}]}).encode(), 422, "characters"),
-        (b'{"inputs": [{"text": [1]}]}', 422, "text"),
+        (b'{"inputs": ["a", {"text": [1]}]}', 422, "inputs[1]: "),
         (b'{"inputs": [{}]}', 422, "column"),
         (b'{"inputs": [' + b'"a",' * 1000 + b'"a"]}', 413, "more than 2,000 bytes"),
     ],
@@ -123,12 +123,13 @@ class Held:
     """A predictor that answers when it is told to."""
 
     def __init__(self, predictor: Predictor) -> None:
-        self.task, self.labels, self.go, self.begun = predictor.task, predictor.labels, threading.Event(), threading.Semaphore(0)
+        self.task, self.data, self.labels = predictor.task, predictor.data, predictor.labels
+        self.go, self.begun = threading.Event(), threading.Semaphore(0)
 
     def answers(self, given: Sequence[Any]) -> list[dict[str, Any]]:
         self.begun.release()
         assert self.go.wait(20)
-        return [{"label": str(one)} for one in given]
+        return [{"label": one.text} for one in given]
 
 
 def test_a_full_queue_says_when_to_come_again(predictor: Predictor) -> None:
@@ -155,3 +156,10 @@ def test_a_failure_of_the_service_tells_nothing_of_the_machine(predictor: Predic
         response = client.post("/predict", json={"inputs": ["a"]})
         assert response.status_code == 500 and "secret" not in response.text
         assert client.get("/health").status_code == 200
+
+
+def test_a_wrong_row_is_refused_before_it_waits_with_others(predictor: Predictor) -> None:
+    held: Any = Held(predictor)
+    with TestClient(create_app(held, settings=Settings(window=0.0))) as client:
+        assert "inputs[0]: " in client.post("/predict", json={"inputs": [{"nothing": 1}]}).json()["detail"]
+        assert not held.begun.acquire(blocking=False)  # no worker has seen it

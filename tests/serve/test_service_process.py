@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -10,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,9 +28,10 @@ from tasklm.cli import app
 from tasklm.errors import DataError, RecipeError, RunError, TaskLMError
 from tasklm.recipe import Hardware
 from tasklm.serve import server as serving
+from tasklm.serve.engines import NEEDED
 from tasklm.serve.guard import Lifecycle
 from tasklm.serve.predictor import Predictor
-from tasklm.serve.service import create_app
+from tasklm.serve.service import Settings, create_app
 from tests.conftest import sentences
 
 TEXTS = sentences(64, 3)
@@ -60,7 +63,7 @@ def read_response(file: Any) -> tuple[int, dict[str, str], bytes]:
 @contextmanager
 def served(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], tuple[str, int], list[str]]]:
     """Runs `tasklm serve` and gives the process, its address and the lines on its terminal."""
-    command = [sys.executable, "-m", "tasklm", "serve", str(folder), "--port", "0", "--engine", "torch", *words]
+    command = [sys.executable, "-m", "tasklm", "serve", str(folder), "--port", "0", *words]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     lines: list[str] = []
@@ -101,9 +104,11 @@ class Client(threading.Thread):
             with connection, connection.makefile("rb") as file:
                 going = True
                 while going:
+                    begun = time.monotonic()
                     try:
                         connection.sendall(request_of(self.inputs, not self.keeps))
                     except OSError:
+                        self.done.append((begun, -1))
                         return
                     sent = time.monotonic()
                     try:
@@ -115,9 +120,12 @@ class Client(threading.Thread):
                     going = headers.get("connection") != "close"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_a_stop_under_load_loses_no_request(classifier: Path, number: signal.Signals) -> None:
-    with served(classifier, "--workers", "2") as (process, address, lines):
+@pytest.mark.parametrize(("number", "engine"), [(signal.SIGTERM, "torch"), (signal.SIGINT, "onnx")], ids=["SIGTERM", "SIGINT"])
+def test_a_stop_under_load_loses_no_request(classifier: Path, number: signal.Signals, engine: str) -> None:
+    if engine == "onnx":
+        for name in NEEDED:
+            pytest.importorskip(name)
+    with served(classifier, "--workers", "2", "--engine", engine) as (process, address, lines):
         # large requests, so that there is always a queue; half of the clients make a connection for each
         clients = [Client(address, TEXTS[: 20 + place], place % 2 == 0) for place in range(16)]
         for client in clients:
@@ -136,20 +144,41 @@ def test_a_stop_under_load_loses_no_request(classifier: Path, number: signal.Sig
     for client in clients:
         taken = [answers for sent, answers in client.done if sent < stopped]
         assert taken and all(answers == len(client.inputs) for answers in taken), client.done
-    assert "classify by torch (asked for); workers × threads: 2 × 1" in told and "everything that was taken is answered" in told
+    assert f"classify by {engine} (asked for); workers × threads: 2 × 1" in told and "everything that was taken is answered" in told
+
+
+class Holding(Predictor):
+    """Answers when it may, and counts how often it began to."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, Hardware(device="cpu", precision="fp32", threads=1))
+        self.go, self.begun = threading.Event(), 0
+
+    def answers(self, given: Sequence[Any]) -> list[dict[str, Any]]:
+        self.begun += 1
+        assert self.go.wait(20)
+        return super().answers(given)
 
 
 @pytest.fixture
-def inside(classifier: Path) -> Iterator[tuple[str, int]]:
+def predictor(classifier: Path) -> Holding:
+    found = Holding(classifier)
+    found.go.set()
+    return found
+
+
+@pytest.fixture
+def inside(predictor: Holding) -> Iterator[tuple[str, int]]:
     """The service in a thread of this process, so that its patience can be shortened; gives its address."""
     import asyncio
 
     import uvicorn
 
-    predictor, lifecycle = Predictor(classifier, Hardware(device="cpu", precision="fp32", threads=1)), Lifecycle()
+    lifecycle = Lifecycle()
     config = uvicorn.Config(create_app(predictor, lifecycle=lifecycle), http=serving.PatientProtocol, ws="none", log_level="critical")
     server = serving.GracefulServer(config, lifecycle)
-    listener = serving.listen("127.0.0.1", 0)
+    listener = serving.bind("127.0.0.1", 0)
+    listener.listen()
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
     thread.start()
     yield listener.getsockname()[:2]
@@ -189,6 +218,86 @@ def test_a_body_may_be_longer_than_headers(inside: tuple[str, int]) -> None:
         assert status == 413 and headers["connection"] == "close" and b"bytes" in body
 
 
+HEAD = "Host: localhost\r\nContent-Length: 9\r\n"
+
+
+@pytest.mark.parametrize(("request_head", "status", "more"), [
+    (f"POST /predict HTTP/1.1\r\n{HEAD}\r\n", 415, b"x"),  # refused before its body comes
+    (f"POST /nothing HTTP/1.1\r\n{HEAD}\r\n", 404, b"x"),
+    (f"DELETE /health HTTP/1.1\r\n{HEAD}\r\n", 405, b"x"),
+    ("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 200, b"\r\n"),
+])  # fmt: skip
+def test_what_comes_between_requests_does_not_keep_a_connection_open(
+    inside: tuple[str, int], monkeypatch: pytest.MonkeyPatch, request_head: str, status: int, more: bytes
+) -> None:
+    with socket.create_connection(inside, 4) as connection, connection.makefile("rb") as file:  # uvicorn waits for 5 seconds
+        connection.sendall(request_head.encode())
+        assert read_response(file)[0] == status
+        monkeypatch.setattr(serving, "HEADER_SECONDS", 0.3)
+        connection.sendall(more)
+        assert file.read(100) == b""  # closed by the service
+
+
+def test_the_rest_of_a_refused_body_is_no_header_and_the_connection_goes_on(inside: tuple[str, int]) -> None:
+    size = 2 * serving.MOST_HEADERS
+    with socket.create_connection(inside, 20) as connection, connection.makefile("rb") as file:
+        connection.sendall(f"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n".encode())
+        assert read_response(file)[0] == 415
+        connection.sendall(b"x" * size + request_of(["a"]))
+        assert read_response(file)[0] == 200
+
+
+def test_a_half_request_behind_one_that_is_computed_does_not_end_it(
+    inside: tuple[str, int], predictor: Holding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "HEADER_SECONDS", 0.1)
+    predictor.go.clear()
+    with socket.create_connection(inside, 20) as connection, connection.makefile("rb") as file:
+        connection.sendall(request_of(["a"]) + b"GET /hea")
+        time.sleep(0.5)
+        predictor.go.set()
+        assert read_response(file)[0] == 200
+        assert file.read(100) == b""  # the half one is still not waited for
+
+
+def test_requests_that_take_too_long_after_the_signal_are_given_up_and_this_is_told(
+    predictor: Holding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "END_SECONDS", 0.2)
+    predictor.go.clear()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    lifecycle, listener = Lifecycle(), serving.bind("127.0.0.1", 0)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(listener.getsockname(), 5)  # while models are loaded nobody listens
+
+    def asks(place: int) -> int:
+        with socket.create_connection(listener.getsockname(), 20) as connection, connection.makefile("rb") as file:
+            connection.sendall(request_of([f"text {place}"]))
+            return read_response(file)[0]
+
+    def stops() -> list[int]:
+        first = pool.submit(asks, 0)
+        while not predictor.begun:
+            time.sleep(0.01)
+        second = pool.submit(asks, 1)  # waits for the worker
+        os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            return [first.result(20), second.result(20)]
+        finally:
+            predictor.go.set()
+
+    told: list[Any] = []
+    with ThreadPoolExecutor(3) as pool:
+        ready = lambda: told.append(pool.submit(stops))  # noqa: E731
+        try:
+            answered = serving.run(create_app(predictor, settings=Settings(window=0.0), lifecycle=lifecycle), listener, lifecycle, ready)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        assert told[0].result(20) == [500, 500]
+    assert answered is False and lifecycle.gave_up and predictor.begun == 1
+
+
 def refused(*words: str) -> TaskLMError:
     result = CliRunner().invoke(app, ["serve", *words])
     assert isinstance(result.exception, TaskLMError), (result.output, result.exception)
@@ -204,8 +313,11 @@ def test_what_cannot_be_served_is_told(classifier: Path, tmp_path: Path) -> None
     error = refused(str(classifier), "--token-file", str(tmp_path / "token"), *port)
     assert isinstance(error, DataError) and "16 or more" in str(error) and "short" not in str(error)
     assert isinstance(refused(str(classifier), "--token-file", str(tmp_path / "none"), *port), DataError)
-    with serving.listen("127.0.0.1", 0) as listener:
+    with serving.bind("127.0.0.1", 0) as listener, serving.bind(*listener.getsockname()) as late:
+        listener.listen()
         error = refused(str(classifier), "--port", str(listener.getsockname()[1]))
+        with pytest.raises(RunError, match="--port"):
+            serving._listen(late)
     assert isinstance(error, RunError) and "--port" in str(error)
 
 
@@ -213,14 +325,15 @@ def test_what_cannot_be_served_is_told(classifier: Path, tmp_path: Path) -> None
     (["--host", "0.0.0.0"], True, set()),
     (["--host", "0.0.0.0", "--token-file", "TOKEN"], False, set()),
     (["--allow-host", "model.example"], False, {"127.0.0.1", "localhost", "[::1]", "model.example"}),
+    (["--host", "0.0.0.0", "--allow-host", "Model.Example:80"], True, {"0.0.0.0", "127.0.0.1", "localhost", "[::1]", "model.example"}),
 ])  # fmt: skip
 def test_who_may_ask(
     classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], warned: bool, hosts: set[str]
 ) -> None:
     (tmp_path / "token").write_text("0123456789abcdef\n", encoding="utf-8")
     asked: list[Any] = []
-    local = serving.listen
-    monkeypatch.setattr(serving, "listen", lambda host, port: (asked.append((host, port)), local("127.0.0.1", 0))[1])
+    local = serving.bind
+    monkeypatch.setattr(serving, "bind", lambda host, port: (asked.append((host, port)), local("127.0.0.1", 0))[1])
     monkeypatch.setattr(serving, "run", lambda app, listener, lifecycle, ready: (asked.append(app), True)[1])
     words = [str(tmp_path / "token") if word == "TOKEN" else word for word in words]
     result = CliRunner().invoke(app, ["serve", str(classifier), "--engine", "torch", "--no-explain", "--port", "8123", *words])

@@ -27,6 +27,8 @@ from tasklm.serve.explainer import Explainer
 from tasklm.serve.limits import Limits
 from tasklm.serve.predictor import Predictor
 from tasklm.serve.service import Settings, create_app
+from tasklm.tokens.tokenizer import Vocabulary
+from tests.serve.models import random_run
 
 CHECKS = [
     not_a_server_error,
@@ -37,19 +39,21 @@ CHECKS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def document(run_folder: Path) -> Any:
-    predictor = Predictor(run_folder / "model", Hardware(device="cpu", precision="fp32", threads=1))
-    app = create_app(predictor, Explainer(run_folder), Settings(Limits(inputs=4, characters=200), window=0.0))
+def document_of(run: Path) -> Any:
+    predictor = Predictor(run / "model", Hardware(device="cpu", precision="fp32", threads=1))
+    app = create_app(predictor, Explainer(run), Settings(Limits(inputs=4, characters=200), window=0.0))
     torch.set_flush_denormal(False)  # in this thread: hypothesis makes such numbers
     return schemathesis.openapi.from_asgi("/openapi.json", app)
 
 
-@pytest.mark.parametrize("mode", list(GenerationMode), ids=str)
-@pytest.mark.parametrize("path", ["/predict", "/explain"])
-def test_no_body_is_answered_otherwise_than_the_document_says(document: Any, path: str, mode: GenerationMode) -> None:
-    statuses = set()
-    examples = 12 if mode.is_positive and path == "/explain" else 60  # reasons take a while to compute
+@pytest.fixture(scope="module")
+def document(run_folder: Path) -> Any:
+    return document_of(run_folder)
+
+
+def statuses_of(document: Any, path: str, mode: GenerationMode, examples: int) -> set[int]:
+    """Returns the statuses of requests that are made up, each of which is checked."""
+    statuses: set[int] = set()
 
     @given(case=document[path]["POST"].as_strategy(generation_mode=mode))
     @settings(max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
@@ -57,8 +61,21 @@ def test_no_body_is_answered_otherwise_than_the_document_says(document: Any, pat
         statuses.add(case.call_and_validate(checks=CHECKS).status_code)
 
     ask()
+    return statuses
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=str)
+@pytest.mark.parametrize("path", ["/predict", "/explain"])
+def test_no_body_is_answered_otherwise_than_the_document_says(document: Any, path: str, mode: GenerationMode) -> None:
+    statuses = statuses_of(document, path, mode, 12 if mode.is_positive and path == "/explain" else 60)  # reasons take a while to compute
     # what follows the schema is answered, but for rows that have other columns than the task
     assert statuses <= {200, 422} and 200 in statuses if mode.is_positive else statuses <= {400, 415, 422}
+
+
+@pytest.mark.parametrize("path", ["/predict", "/explain"])
+def test_a_kind_with_texts_of_several_rows_answers_as_the_document_says(tmp_path: Path, vocabulary: Vocabulary, path: str) -> None:
+    statuses = statuses_of(document_of(random_run(tmp_path / "tag", "tag", vocabulary)), path, GenerationMode.POSITIVE, 30)
+    assert 200 in statuses and statuses <= {200, 422}
 
 
 @pytest.mark.parametrize("path", ["/task", "/health", "/metrics"])

@@ -88,17 +88,23 @@ def write_graph(source: Source, path: Path, inputs: Sequence[str]) -> None:
         library(name)
     given = tuple(torch.ones(3, 7, dtype=torch.int64) for _ in inputs)  # sizes of 0 and 1 would be taken for constants
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=source.length)}
-    with without_chatter(), torch.no_grad():
-        program: Any = torch.onnx.export(
-            Graph(source).eval(),
-            given,
-            input_names=list(inputs),
-            output_names=["logits"],
-            dynamic_shapes=tuple(sizes for _ in inputs),
-            opset_version=OPSET,
-            dynamo=True,
-            verbose=False,
-        )
+    try:
+        with without_chatter(), torch.no_grad():
+            program: Any = torch.onnx.export(
+                Graph(source).eval(),
+                given,
+                input_names=list(inputs),
+                output_names=["logits"],
+                dynamic_shapes=tuple(sizes for _ in inputs),
+                opset_version=OPSET,
+                dynamo=True,
+                verbose=False,
+            )
+    except Exception as error:  # the exporter has no common class for what it cannot do
+        problem = f"PyTorch cannot write the model as ONNX ({(str(error) or repr(error)).splitlines()[0]})"
+        raise RunError(
+            f"{problem}. Try other versions of torch and onnxscript, or use PyTorch: tasklm predict, serve --engine torch."
+        ) from error
     model = program.model_proto
     turn_weights(model)
     facts = {"task": json.dumps(source.task.to_dict(), ensure_ascii=False), "length": str(source.length)}

@@ -16,7 +16,7 @@ from tasklm.tasks.base import Task
 PROBLEMS = {
     400: "The body is not valid JSON.",
     401: "The token is missing or wrong.",
-    404: "There is nothing to explain with: the service has the model, not what it was trained on.",
+    404: "There is nothing to explain with: the service has not what the model was trained on, or its kind cannot be explained.",
     408: "The body did not come in time.",
     413: "The body is too large.",
     415: "The body is not sent as application/json.",

@@ -42,8 +42,8 @@ def open_engine(folder: Path, asked: str, threads: int, data: Data, scratch: Pat
     if not why:
         try:
             return Engine(Predictor(as_onnx(folder, scratch), hardware, data), "onnx", "onnxruntime is installed")
-        except RecipeError as error:  # kinds and ensembles that cannot be exported; the terminal says so
-            why = "; ".join(error.problems)
+        except (RecipeError, RunError) as error:  # kinds, ensembles and graphs that cannot be exported; the terminal says so
+            why = "; ".join(error.problems) if isinstance(error, RecipeError) else str(error)
     return Engine(Predictor(folder, hardware, data), "torch", why)
 
 

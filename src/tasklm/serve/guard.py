@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
@@ -34,9 +35,10 @@ HEADERS = (
 
 @dataclass
 class Lifecycle:
-    """Whether the service has been asked to stop."""
+    """Whether the service has been asked to stop, and whether requests were given up then."""
 
     stopping: bool = False
+    gave_up: bool = False
 
 
 class Guard:
@@ -59,7 +61,7 @@ class Guard:
     ) -> None:
         self._app, self._metrics, self._lifecycle = app, metrics, lifecycle
         self._token = None if token is None else token.encode()
-        self._hosts, self._known, self._open = frozenset(hosts), frozenset(known), frozenset(open_paths)
+        self._hosts, self._known, self._open = frozenset(map(_name, hosts)), frozenset(known), frozenset(open_paths)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answers a request."""
@@ -79,7 +81,7 @@ class Guard:
 
         headers = dict(scope["headers"])
         try:
-            if self._hosts and _name(headers.get(b"host", b"")) not in self._hosts:
+            if self._hosts and _name(headers.get(b"host", b"").decode("latin-1")) not in self._hosts:
                 problem = {"detail": "The service is not asked for by this name; tasklm serve --allow-host NAME allows it."}
                 await JSONResponse(problem, 421)(scope, receive, guarded)
             elif scope["path"] in self._open or self._may(headers.get(b"authorization", b"")):
@@ -87,6 +89,9 @@ class Guard:
             else:
                 problem = {"detail": "A token is needed: send the header Authorization: Bearer TOKEN."}
                 await JSONResponse(problem, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, guarded)
+        except asyncio.CancelledError:
+            self._lifecycle.gave_up = True
+            raise
         finally:
             path = scope["path"] if scope["path"] in self._known else "other"
             self._metrics.request(path, status, time.perf_counter() - begin)
@@ -98,7 +103,9 @@ class Guard:
         return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
 
 
-def _name(host: bytes) -> str:
-    """Returns the name in a Host header, without the port."""
-    text = host.decode("latin-1").lower()
-    return text.partition("]")[0] + "]" if text.startswith("[") else text.partition(":")[0]
+def _name(host: str) -> str:
+    """Returns the name in a Host header, in small letters and without the port; addresses of IPv6 in brackets."""
+    text = host.lower()
+    if text.startswith("["):
+        return text.partition("]")[0] + "]"
+    return f"[{text}]" if text.count(":") > 1 else text.partition(":")[0]

@@ -18,6 +18,7 @@ from tasklm.serve.guard import Guard, Lifecycle
 HEADER_SECONDS = 10.0  # from a connection, or the first byte of a request, to the end of its headers
 MOST_HEADERS = 64 << 10  # bytes
 CONNECTIONS = 1000  # at a time; more are told 503
+BACKLOG = 2048  # connections that wait to be taken
 LAST_READ = 0.4  # seconds after the signal in which what clients have sent is still read …
 SETTLED = 0.2  # … and, with no new connections, once more
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -27,7 +28,7 @@ END_SECONDS = 60  # for the answers to what was taken; then the rest is given up
 class PatientProtocol(HttpToolsProtocol):
     """HTTP on one connection; closes those whose headers do not come in time, or have no end."""
 
-    _timer: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None  # runs while no request is taken and the time to the next is limited by us, not by uvicorn
     _waits, _size = True, 0  # for the end of headers; bytes that have come meanwhile
 
     def connection_made(self, transport: Any) -> None:
@@ -57,6 +58,9 @@ class PatientProtocol(HttpToolsProtocol):
             self._size += len(data)
             if self._size > MOST_HEADERS and not self.transport.is_closing():
                 self.send_400_response("The headers are too long.")
+        elif self._timer is None and self.cycle is not None and self.cycle.response_complete and not self.transport.is_closing():
+            # the rest of a body that was refused, or empty lines: uvicorn has ended its wait for the next request, which has not begun
+            self._timer = self.loop.call_later(HEADER_SECONDS, self._give_up)
 
     def _wait(self) -> None:
         self._no_wait()
@@ -69,7 +73,9 @@ class PatientProtocol(HttpToolsProtocol):
             self._timer = None
 
     def _give_up(self) -> None:
-        if not self.transport.is_closing():
+        if self.cycle is not None and not self.cycle.response_complete:  # the request before is answered first
+            self._timer = self.loop.call_later(HEADER_SECONDS, self._give_up)
+        elif not self.transport.is_closing():
             self.transport.close()
 
 
@@ -90,18 +96,35 @@ class GracefulServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Returns the socket on which the service listens; port 0 takes a free one."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+def bind(host: str, port: int) -> socket.socket:
+    """Returns the socket on which the service will listen: until then connections are refused. Port 0 takes a free one."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of a service that has ended are no obstacle
+        if listener.family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind((host, port))
     except OSError as error:
-        remedy = "Give another port with --port, or --port 0 for a free one, and an address of this machine with --host."
-        raise RunError(f"{host}, port {port}, cannot be listened on ({error.strerror or error}). {remedy}") from None
+        listener.close()
+        raise _taken(host, port, error) from None
+    return listener
+
+
+def _listen(listener: socket.socket) -> None:
+    host, port = listener.getsockname()[:2]
+    try:
+        listener.listen(BACKLOG)
+    except OSError as error:  # somebody else has begun to listen there meanwhile
+        raise _taken(host, port, error) from None
+
+
+def _taken(host: str, port: int, error: OSError) -> RunError:
+    remedy = "Give another port with --port, or --port 0 for a free one, and an address of this machine with --host."
+    return RunError(f"{host}, port {port}, cannot be listened on ({error.strerror or error}). {remedy}")
 
 
 def address_of(listener: socket.socket) -> str:
-    """Returns the address of a listening socket, as a browser takes it."""
+    """Returns the address of a bound socket, as a browser takes it."""
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -115,7 +138,10 @@ def is_local(host: str) -> bool:
 
 
 def run(app: Guard, listener: socket.socket, lifecycle: Lifecycle, ready: Callable[[], None] = lambda: None) -> bool:
-    """Serves until SIGTERM or SIGINT and until all that was taken is answered; returns False where a second SIGINT ended it before."""
+    """Listens, calls `ready`, and serves until SIGTERM or SIGINT and until all that was taken is answered.
+
+    Returns False where not all was: a second SIGINT ended it before, or the time for it was over.
+    """
     config = uvicorn.Config(
         app,
         http=PatientProtocol,
@@ -135,6 +161,7 @@ def run(app: Guard, listener: socket.socket, lifecycle: Lifecycle, ready: Callab
 
     for number in (signal.SIGTERM, signal.SIGINT):  # before uvicorn's handlers, and after: it raises the signal again at its end
         signal.signal(number, end)
+    _listen(listener)
     ready()
     server.run(sockets=[listener])
-    return not server.force_exit
+    return not (server.force_exit or lifecycle.gave_up)

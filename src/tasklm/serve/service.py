@@ -14,9 +14,9 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 import tasklm
-from tasklm.errors import DataError
+from tasklm.errors import DataError, RunError
 from tasklm.serve.batching import Batcher, QueueFull
-from tasklm.serve.bodies import characters, explain_input, predict_inputs
+from tasklm.serve.bodies import explain_input, predict_inputs
 from tasklm.serve.descriptions import (
     PROBLEMS,
     DescribedApp,
@@ -34,6 +34,7 @@ from tasklm.serve.limits import Limits, Refused, read_body
 from tasklm.serve.metrics import Metrics
 from tasklm.serve.predictor import Predictor
 from tasklm.tasks.base import Answer
+from tasklm.tasks.examples import Example
 
 MOST_TOGETHER = 64  # inputs that a worker takes at a time
 RETRY_SECONDS = 1
@@ -64,7 +65,7 @@ class Endpoints:
         self.predictor, self.explainer, self.settings, self.lifecycle = predictor, explainer, settings, lifecycle
         self.limits, self.metrics = settings.limits, Metrics()
         self.metrics.watch(lambda: 0 if self._queue is None else self._queue.waiting)
-        self._queue: Batcher[Input, Answer] | None = None
+        self._queue: Batcher[Example, Answer] | None = None
         self._reasons: Batcher[tuple[Input, int], dict[str, Any]] | None = None
 
     @asynccontextmanager
@@ -89,8 +90,9 @@ class Endpoints:
     async def predict(self, request: Request) -> Response:
         """Answers POST /predict."""
         inputs = predict_inputs(await read_body(request, self.limits), self.limits)
+        examples = [self._example(one, f"inputs[{place}]") for place, one in enumerate(inputs)]
         assert self._queue is not None  # the application runs
-        return JSONResponse({"answers": await self._queue.answers(inputs)})
+        return JSONResponse({"answers": await self._queue.answers(examples)})
 
     async def explain(self, request: Request) -> Response:
         """Answers POST /explain."""
@@ -115,9 +117,16 @@ class Endpoints:
         """Answers GET /metrics."""
         return Response(self.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
-    def _answered(self, given: Sequence[Input]) -> list[Answer]:
+    def _example(self, given: Input, where: str) -> Example:
+        """Returns what an input asks about; before it waits with those of others, so that what is wrong is told with its place."""
+        try:
+            return example_from(given, self.predictor.task, self.predictor.data)
+        except DataError as error:
+            raise Refused(422, f"{where}: {_told(error)}") from None
+
+    def _answered(self, given: Sequence[Example]) -> list[Answer]:
         """Returns the answers of a batch, computed in parts of about one length."""
-        order = sorted(range(len(given)), key=lambda number: characters(given[number]))
+        order = sorted(range(len(given)), key=lambda number: sum(map(len, given[number].texts)))
         found: dict[int, Answer] = {}
         for start in range(0, len(order), self.settings.alike):
             numbers = order[start : start + self.settings.alike]
@@ -125,14 +134,17 @@ class Endpoints:
         return [found[number] for number in range(len(given))]
 
     def _explained(self, asked: Sequence[tuple[Input, int]]) -> list[dict[str, Any]]:
-        """Returns the explanations of some inputs; of files only the names are told."""
+        """Returns the explanations of some inputs; of training files only the names are told."""
         assert self.explainer is not None
         task, data, found = self.explainer.examples.task, self.explainer.data, []
         for given, top in asked:
-            one = asdict(self.explainer.explain_example(example_from(given, task, data), top))
-            for side in (one["examples"], one["passages"]):
-                for push in [*side["pushed_for"], *side["pushed_against"]] if side else []:
-                    push["where"] = push["where"].rsplit("/", 1)[-1]
+            example = example_from(given, task, data)
+            try:
+                one = asdict(self.explainer.explain_example(example, top))
+            except RunError as error:  # of more than one row
+                raise Refused(422, str(error)) from None
+            for push in [*one["examples"]["pushed_for"], *one["examples"]["pushed_against"]]:
+                push["where"] = push["where"].rsplit("/", 1)[-1]
             found.append(one)
         return found
 
@@ -184,8 +196,12 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _not_data(request: Request, error: Exception) -> Response:
-    assert isinstance(error, DataError)  # told without its file
-    return JSONResponse({"detail": f"{error.problem}. {error.remedy}"}, 422)
+    assert isinstance(error, DataError)
+    return JSONResponse({"detail": _told(error)}, 422)
+
+
+def _told(error: DataError) -> str:
+    return f"{error.problem}. {error.remedy}"  # without its file
 
 
 async def _queue_full(request: Request, error: Exception) -> Response:
