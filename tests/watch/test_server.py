@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from typer.testing import CliRunner
 
 from tasklm import cli
 from tasklm.errors import RunError
+from tasklm.evaluate.scores import time_text
 from tasklm.runs import locked
 from tasklm.watch import server as watch_server
 from tasklm.watch.plain import bar_text, duration
@@ -143,6 +145,7 @@ def test_without_scripts_the_page_says_the_same_in_words_and_escapes_them(run: G
 def test_words_for_progress_and_time() -> None:
     times = {0: "0 s", 59.4: "59 s", 59.6: "1 min 00 s", 3599.4: "59 min 59 s", 3600: "1 h 00 min", 90061: "25 h 01 min"}
     assert {seconds: duration(seconds) for seconds in times} == times
+    assert all(duration(seconds) == time_text(seconds) for seconds in (10, 59.4, 59.6, 3599.4, 3600, 90061))  # as the score table has it
     assert bar_text({"title": "search", "done": 5, "total": 20, "left": 75.0, "note": ""}) == "search: 25%, about 1 min 15 s left"
     assert bar_text({"title": "search", "done": 5, "total": None, "left": None, "note": "n"}) == "search (n)"
 
@@ -151,6 +154,40 @@ def test_a_damaged_file_is_told(run: GrowingRun, server: WatchServer) -> None:
     (run.folder / "scores.json").write_text("{", encoding="utf-8")
     status, _, body = ask(server, "/state.json")
     assert status == 500 and body.startswith("The run folder cannot be read: JSONDecodeError")
+
+
+@pytest.mark.parametrize("content", ["[1]", '{"time": 1, "bars": [[]]}', '{"time": 1, "bars": 3}', '{"bars": [{}]}', "{"])
+def test_a_damaged_progress_file_is_told_to_the_page_and_not_to_the_terminal(
+    run: GrowingRun, server: WatchServer, capfd: pytest.CaptureFixture[str], content: str
+) -> None:
+    with locked(run.folder):
+        (run.folder / "progress.json").write_text(content, encoding="utf-8")
+        for path in ("/state.json", "/"):
+            status, _, body = ask(server, path)
+            assert status == 500 and body.startswith("The run folder cannot be read: ")
+    assert capfd.readouterr().err == ""
+
+
+def test_a_browser_that_goes_away_in_the_middle_is_not_answered_again(server: WatchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[HTTPStatus] = []
+
+    def slow(_: watch_server.Answer, status: HTTPStatus, *others: Any) -> None:
+        sent.append(status)
+        raise TimeoutError
+
+    monkeypatch.setattr(watch_server.Answer, "_send", slow)
+    with pytest.raises(http.client.RemoteDisconnected):
+        ask(server, "/state.json")
+    assert sent == [HTTPStatus.OK]
+
+
+def test_half_a_character_does_not_keep_the_page_from_being_shown(run: GrowingRun, server: WatchServer) -> None:
+    with (run.folder / "events.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"event": "message", "time": 1.0, "text": EVIL}) + "\n")
+    status, _, body = ask(server, "/state.json")
+    assert status == 200 and json.loads(body)["messages"][0]["text"] == EVIL.replace("\ud800", "?")
+    status, _, page = ask(server, "/")
+    assert status == 200 and "&lt;script&gt;alert(" in page and "<script>" not in page
 
 
 def test_a_port_that_is_taken_is_named(run: GrowingRun, server: WatchServer) -> None:

@@ -186,6 +186,15 @@ def test_curves_follow_and_what_is_trained_again_is_forgotten(run: GrowingRun) -
     json.dumps(state, allow_nan=False)
 
 
+def test_a_stage_of_an_unknown_name_takes_no_curve_away(run: GrowingRun) -> None:
+    for stage in ("stage 1", "stage 2, seed 1", "another stage"):
+        run.point(stage, 10, task=0.5)
+    run.point("stage 2, seed 1", 20, task=0.4)
+    state = Watched(run.folder).state()
+    assert curve(state, "stage 1", "loss") == {"task": [[10, 0.5]]} and curve(state, "another stage", "loss") == {"task": [[10, 0.5]]}
+    assert curve(state, "stage 2", "loss") == {"seed 1": [[10, 0.5], [20, 0.4]]}
+
+
 def test_lines_that_are_half_written_or_broken_do_no_harm(run: GrowingRun) -> None:
     watched, events = Watched(run.folder), run.folder / "events.jsonl"
     run.tracker.say("one")

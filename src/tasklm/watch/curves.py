@@ -75,7 +75,7 @@ class History:
 
     def _take_point(self, stage: str, step: float, event: dict[str, Any]) -> None:
         """Adds a point. What was later than it, in this stage and in those after, belongs to a training that is being done again."""
-        for other in [name for name in self.curves if _order(name) > _order(stage)]:
+        for other in [name for name in self.curves if _after(name, stage)]:
             del self.curves[other]
         lines = self.curves.setdefault(stage, {})
         for points in lines.values():
@@ -98,7 +98,7 @@ def charts_of(histories: dict[str, History], doing: str = "") -> list[dict[str, 
     groups: list[dict[str, Any]] = []
     for name in sorted(histories, key=lambda name: (name != doing, name != "")):
         history = histories[name]
-        stages = dict(sorted(history.curves.items(), key=lambda one: _order(one[0])))
+        stages = dict(sorted(history.curves.items(), key=lambda one: _order(one[0]) or 0))
         for title in dict.fromkeys(_group(stage) for stage in reversed(stages)):
             inside = {stage: lines for stage, lines in stages.items() if _group(stage) == title}
             groups.append({"of": name, "title": title, "charts": _charts(inside)})
@@ -145,11 +145,17 @@ def _group(stage: str) -> str:
     return "stage 2" if SEED.fullmatch(stage) else stage
 
 
-def _order(stage: str) -> int:
-    """Returns where in the flow a stage is trained."""
+def _order(stage: str) -> int | None:
+    """Returns where in the flow a stage is trained; None for one that the flow does not know."""
     if seed := SEED.fullmatch(stage):
         return 1 + int(seed[1])
-    return {"scoring model": 0, "stage 1": 1}.get(stage, 0)
+    return {"scoring model": 0, "stage 1": 1}.get(stage)
+
+
+def _after(one: str, other: str) -> bool:
+    """Returns whether one stage is known to be trained after another."""
+    here, there = _order(one), _order(other)
+    return here is not None and there is not None and here > there
 
 
 def _numbers(event: dict[str, Any]) -> dict[str, float]:

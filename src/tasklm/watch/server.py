@@ -67,9 +67,9 @@ class Answer(BaseHTTPRequestHandler):
         answer = {"/": self._page, "/watch.js": self._script, "/state.json": self._state, "/report.html": self._report}
         try:
             answer.get(self.path.partition("?")[0], self._nothing)()
-        except (OSError, ValueError, KeyError, TypeError) as error:  # the files of the run are not as they should be
-            if isinstance(error, ConnectionError):
-                raise
+        except (ConnectionError, TimeoutError):
+            raise  # the browser went away
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:  # the files of the run are not as they should be
             text = f"The run folder cannot be read: {type(error).__name__}: {error}\n"
             self._send(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", text.encode("utf-8", "replace"))
 
