@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,6 +12,7 @@ from tasklm.analyse.page import Html, el, escaped
 from tasklm.analyse.words import spans
 from tasklm.evaluate.explaining import Explanation, Push
 from tasklm.evaluate.scores import Scores, flops_text, metric_name, spread_text, time_text
+from tasklm.recipe_files import without_login
 
 MOST_LABELS = 30  # named; the others are counted
 MOST_TEXT = 300  # characters of a text that are shown
@@ -79,8 +79,7 @@ class ShownExplanation(Explanation):
 
 def settings_html(name: str, settings: Mapping[str, Any]) -> str:
     """Returns the settings of a model that has not been trained."""
-    shown = {key: re.sub(r"//[^/@]*@", "//", repr(value)) for key, value in settings.items()}  # without the password of a server
-    given = [(key, shown[key]) for key, value in settings.items() if value is not None and value is not False]
+    given = [(key, repr(_without_logins(value))) for key, value in settings.items() if value is not None and value is not False]
     said = "not trained yet: call fit" + ("" if given else "; all settings are automatic")
     return el("div", el("p", el("strong", name), f" ({said})"), *([_table(("setting", "value"), given)] if given else []))
 
@@ -102,6 +101,15 @@ def model_html(name: str, kind: str, labels: Sequence[str], scores: Scores | Non
         more = f" and {len(labels) - MOST_LABELS:,} more" if len(labels) > MOST_LABELS else ""
         parts.append(el("p", f"{len(labels):,} labels: ", ", ".join(map(str, labels[:MOST_LABELS])), more))
     return el("div", *parts)
+
+
+def _without_logins(value: Any) -> Any:
+    """Returns a setting, or several, without the passwords of servers."""
+    if isinstance(value, Mapping):
+        return {key: _without_logins(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_logins(one) for one in value]
+    return without_login(value) if isinstance(value, str) else value
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], strong: set[int] | None = None) -> Html:

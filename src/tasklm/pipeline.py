@@ -26,7 +26,7 @@ from tasklm.insights import insights
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.planning import make_plan
 from tasklm.recipe import FEWEST_TYPES, Recipe
-from tasklm.recipe_files import absolute, dump
+from tasklm.recipe_files import absolute, dump, recipe_key
 from tasklm.registry import Registry, nearest
 from tasklm.runs import Artefacts, locked, read_json, write_json, write_text
 from tasklm.selecting import check_settings, methods, select
@@ -200,7 +200,8 @@ def _scores(ours: Trained, task: TaskData, corpus: CorpusData | None) -> Scores:
     if corpus is not None:
         data |= {"corpus": corpus.store.counts, "contaminated": int(corpus.contamination.banned.sum())}
     rows += [own_row, *_ensemble_rows(ours, task, ours_test)]
-    return with_verdict(Scores(task.metric, task.task.labels, rows, data, run.recipe.finetune.seeds, "", evaluate.confidence))
+    found = Scores(task.metric, task.task.labels, rows, data, run.recipe.finetune.seeds, "", evaluate.confidence)
+    return with_verdict(dataclasses.replace(found, recipe=recipe_key(run.folder / "recipe.toml")))
 
 
 def _ensemble_rows(ours: Trained, task: TaskData, ours_test: list[list[Label]] | None) -> list[Row]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe import Recipe, from_dict, section_types, with_overrides
+from tasklm.runs import digest
 
 PATH_KEYS = {"data": ("train", "dev", "test"), "tokens": ("file",), "train": ("start",)}
 
@@ -61,7 +62,18 @@ def absolute(recipe: Recipe) -> Recipe:
 
 def without_password(recipe: Recipe) -> Recipe:
     """Returns the recipe as others may see it: without the user and password in the address of a server."""
-    return recipe.changed(select={"url": re.sub(r"//[^/@]*@", "//", recipe.select.url)})
+    return recipe.changed(select={"url": without_login(recipe.select.url)})
+
+
+def without_login(address: str) -> str:
+    """Returns an address without the user and password in it; a password may have an @ of its own."""
+    return re.sub(r"//[^/]*@", "//", address)
+
+
+def recipe_key(path: Path) -> str:
+    """Returns a hash of what a recipe asks for, whatever machine it is run on."""
+    values = _read_toml(path)
+    return digest({section: keys for section, keys in values.items() if section != "hardware"})
 
 
 def dump(recipe: Recipe, *, comments: bool = False, notes: Mapping[str, str] | None = None) -> str:

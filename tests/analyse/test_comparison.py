@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
+import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -14,13 +18,14 @@ from tasklm.analyse.comparison import differences, read_runs, recipe_differences
 from tasklm.cli import app
 from tasklm.errors import RecipeError, RunError
 from tasklm.evaluate.scores import spread_text, to_dict
+from tasklm.recipe_files import recipe_key
 from tests.analyse.checker import checked
 from tests.analyse.parts import scores
 
 
-def make_run(folder: Path, steps: int, test: Path, metric: str = "macro_f1", count: int = 80) -> Path:
+def make_run(folder: Path, steps: int, test: Path, metric: str = "macro_f1", count: int = 80, **changes: Any) -> Path:
     """Returns the folder of a run with two seeds, as far as a comparison reads it."""
-    found = dataclasses.replace(scores("TF-IDF"), metric=metric)
+    found = dataclasses.replace(scores("TF-IDF"), metric=metric, seeds=2, **changes)
     for name in ("stage1", "stage2/seed-1", "stage2/seed-2"):
         (folder / name).mkdir(parents=True)
         points = [{"step": step, "rate": 0.1, "task": step + len(name), "dev": 0.5} for step in range(3)]
@@ -74,8 +79,60 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path, test_file: Path) -> Non
     assert "differ in size: first: 80 examples, size: 81 examples" in said["size"]
     assert "different files" in said["content"] and "could not be checked" in said["gone"]
     assert said["copied"] == ""
-    assert "none can be called the best" in render_comparison(read_runs([first, folders["metric"]]))
-    assert "different files" in checked(render_comparison(read_runs([first, folders["content"]]))).shown
+    for name in ("metric", "size", "content"):
+        page = checked(render_comparison(read_runs([first, folders[name]]))).shown
+        assert page.count("The runs cannot be ranked: ") == 1 and said[name] in page
+        assert not re.search("is ahead|tie:|on the same test set", page)
+    gone = make_run(tmp_path / "gone too", 1, tmp_path / "gone.jsonl")
+    (unchecked,) = differences(read_runs([folders["gone"], gone]))  # of the same path, and nobody knows what stood there
+    assert "could not be checked: the file of gone, gone too" in unchecked
+    page = checked(render_comparison(read_runs([folders["gone"], gone]))).shown
+    assert unchecked in page and "on the same test set" not in page and "gone and gone too tie" in page
+
+
+def test_dev_is_not_ranked_against_test(tmp_path: Path, test_file: Path) -> None:
+    rows = [dataclasses.replace(row, test=None) for row in scores("TF-IDF").rows]
+    first = make_run(tmp_path / "first", 1, test_file)
+    on_dev = [make_run(tmp_path / name, 1, test_file, rows=rows) for name in ("a", "b")]
+    mixed, alike = read_runs([first, on_dev[0]]), read_runs(on_dev)
+    assert differences(mixed)[0] == "The runs cannot be ranked: they are scored on different sets: first: test, a: dev."
+    assert "is ahead" not in checked(render_comparison(mixed)).shown
+    assert "a and b tie" in checked(render_comparison(alike)).shown and [one[:30] for one in differences(alike)] == [
+        "No test set was scored in a, b"
+    ]
+
+
+def test_passwords_of_servers_are_not_shown(tmp_path: Path, test_file: Path) -> None:
+    folders = [make_run(tmp_path / name, 1, test_file) for name in ("first", "second")]
+    for folder, server in zip(folders, ("one", "two"), strict=True):
+        with (folder / "recipe.toml").open("a", encoding="utf-8") as file:
+            file.write(f'[select]\nurl = "https://me:se@cret@{server}:9200/x"\n')
+    out = tmp_path / "compared.html"
+    shown = CliRunner().invoke(app, ["report", *map(str, folders), "--out", str(out), "--json"]).stdout
+    for text in (shown, out.read_text(encoding="utf-8")):
+        assert "https://one:9200/x" in text and "https://two:9200/x" in text and "cret" not in text
+
+
+def test_the_curves_are_those_of_the_seeds_that_were_scored(tmp_path: Path, test_file: Path) -> None:
+    folder = make_run(tmp_path / "first", 1, test_file)
+    for name in ("seed-3", "seed-3.partial"):  # of an earlier recipe with more seeds, and of one that was interrupted
+        shutil.copytree(folder / "stage2" / "seed-1", folder / "stage2" / name)
+    (run,) = read_runs([folder])
+    assert {record.get("seed") for record in run.curves if record["stage"] != "stage 1"} == {1, 2}
+
+
+def test_scores_of_an_earlier_recipe_are_refused(tmp_path: Path, test_file: Path) -> None:
+    folder = make_run(tmp_path / "first", 1, test_file)
+    key = recipe_key(folder / "recipe.toml")
+    shutil.rmtree(folder)
+    make_run(folder, 1, test_file, recipe=key)
+    with (folder / "recipe.toml").open("a", encoding="utf-8") as file:
+        file.write("[hardware]\nthreads = 3\n")
+    assert len(read_runs([folder])) == 1  # the machine does not matter
+    shutil.rmtree(folder)
+    make_run(folder, 2, test_file, recipe=key)
+    with pytest.raises(RunError, match=r"are of an earlier recipe\. Finish the run: tasklm report"):
+        read_runs([folder])
 
 
 def test_the_verb_writes_a_page_and_shows_a_table(tmp_path: Path, test_file: Path) -> None:
@@ -87,8 +144,16 @@ def test_the_verb_writes_a_page_and_shows_a_table(tmp_path: Path, test_file: Pat
     assert "first" in result.stdout and str(out.name) in result.stdout.replace("\n", "")
     found = json.loads(CliRunner().invoke(app, ["report", *folders, "--out", str(out), "--json"]).stdout)
     assert found["recipes"]["train.steps"] == {"first": "1", "second": "2"} and found["warnings"] == []
-    console = Console(width=200, record=True, quiet=True)
-    console.print(terminal_table(read_runs([Path(folder) for folder in folders])))
+    console = Console(width=200, file=io.StringIO(), record=True)
+    runs = read_runs([Path(folder) for folder in folders])
+    console.print(terminal_table(runs))
+    lines = [line for line in console.export_text().splitlines() if line.startswith("│")]
+    row = runs[0].scores.ours
+    assert row is not None and len(lines) == 2
+    for line, name in zip(lines, ("first", "second"), strict=True):
+        cells = [cell.strip() for cell in line.split("│")[1:-1]]
+        assert cells[:5] == [name, "TLM", "macro-F1", spread_text(row.dev), spread_text(row.test)]
+        assert cells[5].startswith("random selection ") and cells[6:] == ["2.0e15", "1 min 35 s"]
 
 
 def test_mistaken_folders_say_the_way_out(tmp_path: Path, test_file: Path) -> None:

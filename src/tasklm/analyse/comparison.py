@@ -17,7 +17,8 @@ from tasklm.analyse.page import Html, clipped, document, el, items, joined, soft
 from tasklm.analyse.run_files import curves_of
 from tasklm.analyse.sections import KINDS, cost_bars, is_number
 from tasklm.errors import RunError
-from tasklm.evaluate.scores import Row, Scores, flops_text, from_dict, metric_name, spread_text, time_text
+from tasklm.evaluate.scores import Row, Scores, flops_text, from_dict, metric_name, of_this_recipe, spread_text, time_text
+from tasklm.recipe_files import without_login
 from tasklm.runs import digest, file_digest, read_json
 
 MODEL = "the model of the run"
@@ -50,13 +51,16 @@ def _read(folder: Path, name: str) -> FinishedRun:
         if not (folder / needed).exists():
             raise RunError(f"{folder} is not a finished run (no {needed}). Finish it first: tasklm report {folder}")
     recipe = tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8"))
-    seeds = sorted((folder / "stage2").glob("seed-*/curve.json"), key=lambda path: int(path.parent.name.removeprefix("seed-")))
+    scores = from_dict(read_json(folder / "scores.json"))
+    if not of_this_recipe(scores, folder):
+        raise RunError(f"the scores in {folder} are of an earlier recipe. Finish the run: tasklm report {folder}")
+    seeds = [folder / "stage2" / f"seed-{number}" for number in range(1, scores.seeds + 1)]
     test = str(recipe.get("data", {}).get("test", ""))
     return FinishedRun(
         name,
-        from_dict(read_json(folder / "scores.json")),
+        scores,
         {f"{section}.{key}": _shown(value) for section, keys in recipe.items() for key, value in keys.items()},
-        curves_of(folder / "stage1", [path.parent for path in seeds]),
+        curves_of(folder / "stage1", [seed for seed in seeds if (seed / "curve.json").exists()]),
         test,
         _content(Path(test)) if test else "",
     )
@@ -71,22 +75,40 @@ def _content(path: Path) -> str:
 
 def differences(runs: Sequence[FinishedRun]) -> list[str]:
     """Returns what keeps the scores of the runs from being compared, in sentences; nothing where they can be."""
+    return [*([_not_ranked(runs)] if _obstacles(runs) else []), *_doubts(runs)]
+
+
+def _not_ranked(runs: Sequence[FinishedRun]) -> str:
+    return f"The runs cannot be ranked: {'; '.join(_obstacles(runs))}."
+
+
+def _obstacles(runs: Sequence[FinishedRun]) -> list[str]:
+    """Returns why the runs that have scores cannot be ranked; nothing where they can be."""
+    runs = [run for run in runs if _scored(run)]
     found = []
     metrics = {run.name: metric_name(run.scores.metric) for run in runs}
     if len(set(metrics.values())) > 1:
-        found.append("The runs are scored by different metrics: " + _listed(metrics) + ". Their numbers cannot be compared.")
-    counts = {run.name: f"{run.scores.data.get('test', 0):,} examples" for run in runs}
+        found.append("they are scored by different metrics: " + _listed(metrics))
+    splits = {run.name: "test" if _on_test(run) else "dev" for run in runs}
+    sizes = {run.name: f"{run.scores.data.get(splits[run.name], 0):,} examples" for run in runs}
+    if len(set(splits.values())) > 1:
+        found.append("they are scored on different sets: " + _listed(splits))
+    elif len(set(sizes.values())) > 1:
+        found.append(f"their {splits[runs[0].name]} sets differ in size: " + _listed(sizes))
+    elif len({run.test_digest for run in runs if _on_test(run) and run.test_digest}) > 1:
+        found.append("their test sets are different files: " + _listed({run.name: run.test for run in runs}))
+    return found
+
+
+def _doubts(runs: Sequence[FinishedRun]) -> list[str]:
+    """Returns what to keep in mind where runs are ranked all the same."""
+    found = []
     without = [run.name for run in runs if not _on_test(run)]
     if without:
         found.append(f"No test set was scored in {', '.join(without)}: what is compared there is dev, which chose the model.")
-    elif len(set(counts.values())) > 1:
-        found.append("The test sets differ in size: " + _listed(counts) + ". Their scores cannot be compared.")
-    elif len({run.test_digest or run.test for run in runs}) > 1:
-        unread = [run.name for run in runs if not run.test_digest]
-        if unread:
-            found.append(f"Whether the test sets are the same could not be checked: the file of {', '.join(unread)} is not there any more.")
-        else:
-            found.append("The test sets are different files: " + _listed({run.name: run.test for run in runs}) + ". Compare with care.")
+    unread = [run.name for run in runs if _on_test(run) and not run.test_digest]
+    if unread:
+        found.append(f"Whether the test sets are the same could not be checked: the file of {', '.join(unread)} is not there any more.")
     return found
 
 
@@ -101,9 +123,9 @@ def render_comparison(runs: Sequence[FinishedRun]) -> str:
     """Returns the whole page."""
     title = "tasklm: " + " · ".join(run.name for run in runs)
     same = f"All runs are scored by {metric_name(runs[0].scores.metric)} on the same test set."
-    said = differences(runs)
+    said = _doubts(runs)
     verdicts = items(joined([el("b", run.name), ": ", clipped(run.scores.verdict or "not scored yet.", 2000)]) for run in runs)
-    notice = el("div", items(said), class_="card warning") if said else soft(same)
+    notice = el("div", items(said), class_="card warning") if said else Html("") if _obstacles(runs) else soft(same)
     heading = el("header", el("h1", clipped(title, 200)), el("p", _best(runs), class_="verdict"), notice, verdicts)
     sections = [
         ("scores", "Scores", joined([_drawn(runs), _side_by_side(runs), el("h3", "All rows"), _all_rows(runs)])),
@@ -136,11 +158,11 @@ def terminal_table(runs: Sequence[FinishedRun]) -> Table:
 
 def _best(runs: Sequence[FinishedRun]) -> str:
     """Returns which run is ahead, in one sentence; whether by more than chance only their intervals can hint at."""
-    scored = [(run, row) for run in runs if (row := run.scores.ours) is not None and (row.test or row.dev) is not None]
+    scored = [(run, row) for run in runs if _scored(run) and (row := run.scores.ours) is not None]
     if not scored:
         return "None of the runs has been scored yet."
-    if len({run.scores.metric for run, _ in scored}) > 1:
-        return "The runs are scored by different metrics, so that none can be called the best."
+    if _obstacles(runs):
+        return _not_ranked(runs)
     ordered = sorted(scored, key=lambda pair: -_score(pair[1]))
     best, row = ordered[0]
     where = f"{'test' if _on_test(best) else 'dev'} {metric_name(best.scores.metric)}"
@@ -228,6 +250,10 @@ def _recipes(runs: Sequence[FinishedRun]) -> Html:
     return table(["key", *(run.name for run in runs)], rows, left=1 + len(runs), label="Differences of the recipes")
 
 
+def _scored(run: FinishedRun) -> bool:
+    return run.scores.ours is not None and (run.scores.ours.test or run.scores.ours.dev) is not None
+
+
 def _on_test(run: FinishedRun) -> bool:
     return run.scores.ours is not None and run.scores.ours.test is not None
 
@@ -242,7 +268,7 @@ def _score(row: Row) -> float:
 
 
 def _shown(value: Any) -> str:
-    return (", ".join(map(str, value)) if isinstance(value, list) else str(value)) or "none"
+    return ", ".join(without_login(str(one)) for one in (value if isinstance(value, list) else [value])) or "none"
 
 
 def _listed(values: dict[str, str]) -> str:

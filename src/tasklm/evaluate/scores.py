@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from tasklm.errors import RunError
 from tasklm.evaluate.intervals import bootstrap_interval, paired_difference, per_seed, statistics_of
+from tasklm.recipe_files import recipe_key
 from tasklm.tasks.base import Label, Task
 
 Kind = Literal["ours", "ensemble", "ablation", "baseline"]  # ensemble: ours, all seeds together
@@ -64,6 +66,7 @@ class Scores:
     seeds: int = 1
     verdict: str = ""
     confidence: float = 0.95
+    recipe: str = ""  # hash of the recipe that they are of
 
     @property
     def ours(self) -> Row | None:
@@ -245,6 +248,11 @@ def from_dict(values: Mapping[str, Any]) -> Scores:
         return Scores(**{**values, "rows": rows})
     except (KeyError, TypeError) as error:
         raise RunError(f"scores.json is of another version or damaged ({error}). Run `tasklm evaluate` again.") from None
+
+
+def of_this_recipe(scores: Scores, run: Path) -> bool:
+    """Returns whether scores are of the recipe that a run folder has now, which is written when a run starts, and they when it ends."""
+    return scores.recipe in ("", recipe_key(run / "recipe.toml"))  # "": they were written before this was noted
 
 
 def _read_spread(values: Mapping[str, Any] | None) -> Spread | None:
