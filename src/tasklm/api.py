@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -15,7 +16,7 @@ from rich.console import Console
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from tasklm.errors import DataError, RunError
-from tasklm.evaluate.scores import Scores
+from tasklm.evaluate.scores import Scores, of_this_recipe
 from tasklm.evaluate.scores import from_dict as scores_from
 from tasklm.notebook import Report, ShownExplanation, model_html, settings_html
 from tasklm.pipeline import fit as run_pipeline
@@ -62,6 +63,13 @@ def _row(text: Any, label: Any) -> dict[str, Any]:
     several = isinstance(label, tuple | list | set | np.ndarray)
     texts = {"text_a": str(text[0]), "text_b": str(text[1])} if pair else {"text": str(text)}
     return {**texts, "label": sorted(map(str, label)) if several else str(label)}
+
+
+def _run_of(model: Path) -> Path | None:
+    """Returns the run folder that a model stands in; None for a model by itself, whatever lies beside it."""
+    folder = model if model.name else model.resolve()  # "." has neither name nor parent
+    in_run = all((folder.parent / name).is_file() for name in ("recipe.toml", "manifest.json"))
+    return folder.parent if in_run and folder.name in ("model", "ensemble") else None
 
 
 class TaskLM(Estimator):
@@ -177,21 +185,23 @@ class TaskLM(Estimator):
         best = self.predict_proba(given).argmax(axis=1)
         return score(task.metric(metric or "accuracy"), [task.labels[number[label]] for label in labels], [task.labels[i] for i in best])
 
-    def explain(self, text: str, top: int = 5) -> ShownExplanation:
-        """Returns the prediction for a text with the training examples and selected passages that pushed for and against it.
+    def explain(self, text: Input, top: int = 5) -> ShownExplanation:
+        """Returns the prediction for an input with the training examples and selected passages that pushed for and against it.
 
         A notebook shows it as tables, `print` as lines.
         """
-        _ = self._trained().model  # an ensemble is refused
+        predictor = self._trained()
+        _ = predictor.model  # an ensemble is refused
         if not hasattr(self, "explainer_"):
             self.explainer_ = Explainer(self.model_folder_)
-        return ShownExplanation.of(self.explainer_.explain(str(text), top))
+        example = example_from(text, predictor.task, predictor.data)
+        return ShownExplanation.of(self.explainer_.explain_example(example, top))
 
     def report(self, to: str | Path | None = None) -> Report:
         """Returns the report of the run, or of the copy that is written to `to`: a path, which a notebook shows as a page."""
         self._trained()
-        path = self.model_folder_.parent / "report.html"
-        if not path.is_file():
+        run = _run_of(self.model_folder_)
+        if run is None or not (path := run / "report.html").is_file():
             problem = f"there is no report beside {self.model_folder_}: a saved model does not take it along"
             raise RunError(f"{problem}. Load the run itself, such as TaskLM.load('runs/first'), or write one: tasklm report runs/first")
         if to is None:
@@ -212,11 +222,13 @@ class TaskLM(Estimator):
         """Returns a trained model from a run folder, from the folder `model` or `ensemble` in it, or from what `save` wrote."""
         model, where = cls(), Path(folder)
         inside = where if (where / "config.json").exists() or not (where / "model").is_dir() else where / "model"
-        recipe = inside.parent / "recipe.toml"
-        model._use(inside, load_recipe(recipe).data if recipe.exists() else None)
+        run = _run_of(inside)
+        model._use(inside, None if run is None else load_recipe(run / "recipe.toml").data)
         model.classes_ = np.array(model.predictor_.labels)
-        scores = inside.parent / "scores.json"
-        model.scores_ = scores_from(read_json(scores)) if recipe.exists() and scores.exists() else None
+        model.scores_ = scores_from(read_json(run / "scores.json")) if run is not None and (run / "scores.json").exists() else None
+        if run is not None and model.scores_ is not None and not of_this_recipe(model.scores_, run):
+            said = f"model, scores and report in {run} are of an earlier recipe than the one there"
+            warnings.warn(f"{said}. Finish the run: tasklm report {run}", stacklevel=2)
         return model
 
     def _repr_html_(self) -> str:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from tasklm import DataError, RecipeError, RunError, TaskLM
+from tasklm import DataError, RecipeError, RunError, TaskLM, pipeline
+from tasklm.recipe_files import load as load_recipe
+from tasklm.tracking import SILENT
 from tests.conftest import labelled, write_jsonl
 from tests.end_to_end.conftest import QUICK
 
@@ -59,6 +63,9 @@ def test_a_model_that_is_not_trained_shows_its_settings() -> None:
     assert TaskLM()._repr_mimebundle_()["text/html"] == TaskLM()._repr_html_()
     secret = Tags(TaskLM(settings={"select.url": "https://me:word@host:9200"})._repr_html_())
     assert "https://host:9200" in secret.text and "word" not in secret.text
+    several = {"select.url": "https://me:wo@rd@host:9200", "data.text_column": "a@b"}
+    secret = Tags(TaskLM(settings=several)._repr_html_())
+    assert "https://host:9200" in secret.text and "rd@" not in secret.text and "a@b" in secret.text
 
 
 def test_a_trained_model_shows_verdict_scores_and_labels_escaped(run: TaskLM) -> None:
@@ -86,6 +93,49 @@ def test_the_report_is_a_path_a_page_and_a_copy(run: TaskLM, tmp_path: Path) -> 
     assert TaskLM.load(tmp_path / "saved").scores_ is None
     with pytest.raises(RunError, match="not been trained"):
         TaskLM().report()
+
+
+def test_strangers_beside_a_saved_model_are_not_taken_for_its_run(run: TaskLM, tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text("this is = [no recipe", encoding="utf-8")
+    (tmp_path / "report.html").write_text("of something else", encoding="utf-8")
+    shutil.copy(run.folder_ / "scores.json", tmp_path)
+    for name in ("saved", "model"):
+        run.save(tmp_path / name)
+        alone = TaskLM.load(tmp_path / name)
+        assert alone.scores_ is None and list(alone.predict(["a cat"])) == list(run.predict(["a cat"]))
+        with pytest.raises(RunError, match="there is no report beside"):
+            alone.report()
+    run.save(run.folder_ / "saved")  # inside a run, and yet not its model
+    assert TaskLM.load(run.folder_ / "saved").scores_ is None
+    with pytest.raises(RunError, match="a model by itself"):
+        TaskLM.load(run.folder_ / "saved").explain("a cat")
+
+
+def test_scores_of_an_earlier_recipe_are_told(run: TaskLM, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    for name in ("recipe.toml", "manifest.json", "scores.json", "report.html"):
+        folder.mkdir(exist_ok=True)
+        shutil.copy(run.folder_ / name, folder)
+    shutil.copytree(run.folder_ / "model", folder / "model")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert TaskLM.load(folder).scores_ == run.scores_
+    pipeline.fit(load_recipe(folder / "recipe.toml", {"hardware.threads": 1}), folder, SILENT, until="check")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the same recipe again, on another machine
+        TaskLM.load(folder)
+    pipeline.fit(load_recipe(folder / "recipe.toml", {"train.steps": 7}), folder, SILENT, until="check")
+    with pytest.warns(UserWarning, match=r"of an earlier recipe.*tasklm report"):
+        TaskLM.load(folder)
+
+
+def test_an_explanation_takes_what_predict_takes(run: TaskLM) -> None:
+    text = "the cat likes cold water"
+    plain, row = run.explain(text, top=2), run.explain({"text": text}, top=2)
+    assert row.text == plain.text == text and row.examples == plain.examples
+    pair = run.explain((text, "a dog"), top=2)
+    (answer,) = run.answers([(text, "a dog")])
+    assert pair.text == answer["text"] and pair.probability == pytest.approx(answer["probabilities"][pair.label], abs=1e-5)
 
 
 def test_an_explanation_shows_its_pushes(run: TaskLM) -> None:

@@ -22,7 +22,8 @@ def run_of(where: Path) -> Path:
         raise RunError(f"{where} is a file. Give the folder of a finished run, such as runs/first; tasklm fit makes one.")
     if not where.is_dir():
         raise RunError(f"there is no folder {where}. Give the folder of a finished run, such as runs/first; tasklm fit makes one.")
-    folder = where if (where / "recipe.toml").exists() else where.resolve().parent
+    inside = where.resolve().name in ("model", "ensemble") and not (where / "recipe.toml").exists()
+    folder = where.resolve().parent if inside else where
     if (folder / "recipe.toml").exists() and (folder / "model" / "config.json").exists():
         return folder
     if (where / "recipe.toml").exists():
