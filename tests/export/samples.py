@@ -65,3 +65,11 @@ def examples(kind: str) -> list[Example]:
 def rows_of(source: Source, given: list[Example] | None = None) -> EncodedExamples:
     """Returns examples as the model's rows."""
     return EncodedExamples.of(source.task, given or examples(source.task.kind), source.vocabulary, source.length)
+
+
+def ran(folder: Path) -> dict[str, Any]:
+    """Returns what the code of a card computes."""
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    found: dict[str, Any] = {}
+    exec(card.split("```python\n")[1].split("```")[0].replace("FOLDER", str(folder)), found)
+    return found

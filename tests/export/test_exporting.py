@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,15 +17,18 @@ from tasklm.evaluate.scores import Row, Scores, Spread, to_dict, with_verdict
 from tasklm.export.card import without_paths
 from tasklm.export.exporting import default_folder, export
 from tasklm.export.source import new_folder, open_source
+from tasklm.recipe import Data, Hardware
 from tasklm.recipe_files import dump, load
 from tasklm.runs import write_json
+from tasklm.serve.explainer import training_examples
+from tasklm.serve.predictor import Predictor
 from tasklm.tasks.base import score
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.hardware import Machine
 from tasklm.train.model import answers_of
 from tests.conftest import labelled, write_jsonl
-from tests.export.samples import saved
+from tests.export.samples import ran, saved
 
 runner = CliRunner()
 
@@ -61,14 +64,6 @@ def test_the_card_says_what_it_is(run: Path, tmp_path: Path) -> None:
     written = json.loads((folder / "export.json").read_text(encoding="utf-8"))
     assert written["loads_with"] == found.loads_with == "ElectraForSequenceClassification" and written["task"]["labels"] == ["no", "yes"]
     assert written["megabytes"] == (folder / "model.safetensors").stat().st_size / 1e6
-
-
-def ran(folder: Path) -> dict[str, Any]:
-    """Returns what the code of a card computes."""
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    found: dict[str, Any] = {}
-    exec(card.split("```python\n")[1].split("```")[0].replace("FOLDER", str(folder)), found)
-    return found
 
 
 def test_the_code_of_the_card_runs(run: Path, tmp_path: Path) -> None:
@@ -158,3 +153,41 @@ def test_the_loss_on_dev_is_measured_told_and_stored(run: Path, tmp_path: Path) 
     write_jsonl(tmp_path / "test.jsonl", [{**row, "label": "yes"} for row in labelled(40, 2)])
     with pytest.raises(RunError, match="has changed since"):
         source.dev()
+
+
+def test_changed_and_missing_files_are_told_with_a_way_out_that_works(run: Path, tmp_path: Path) -> None:
+    train = tmp_path / "train.jsonl"
+    before = train.read_bytes()
+    write_jsonl(train, labelled(41, 0))
+    with pytest.raises(RunError, match=r"train has 41 examples and had 40\. Put the old files back, or copy .*elsewhere"):
+        open_source(run / "model").dev()
+    with pytest.raises(RunError, match=r"train has 41 examples and had 40\. Put the old files back, or train again"):
+        training_examples(run, open_source(run).task)
+    train.unlink()
+    with pytest.raises(RunError, match=r"train\.jsonl.*Put the old files back, or copy .*elsewhere and export the copy") as told:
+        open_source(run / "model").dev()
+    shutil.copytree(str(told.value).split(" copy ")[1].split(" elsewhere")[0], tmp_path / "copied")
+    assert open_source(tmp_path / "copied").dev() is None
+    train.write_bytes(before)
+    dev = open_source(run).dev()
+    assert dev is not None and len(dev) == 40 and len(training_examples(run, open_source(run).task)) == 40
+
+
+def test_scores_of_an_earlier_recipe_are_no_card(run: Path, tmp_path: Path) -> None:
+    write_json(run / "scores.json", {**json.loads((run / "scores.json").read_text(encoding="utf-8")), "recipe": "another"})
+    with pytest.raises(RunError, match=r"of an earlier recipe.*tasklm report"):
+        export(run, "hf", tmp_path / "out")
+
+
+def test_an_export_knows_the_columns_of_its_training_data(run: Path, tmp_path: Path) -> None:
+    overrides = {"data.text_column": "headline", "data.label_column": "topic"}
+    (run / "recipe.toml").write_text(dump(load(run / "recipe.toml", overrides)), encoding="utf-8")
+    found, folder = export(run, "onnx", tmp_path / "out")
+    assert found.columns == {"text_column": "headline", "label_column": "topic"}
+    row = {"headline": "a dog likes music", "id": "17", "note": "something else"}
+    one = Hardware(precision="fp32", threads=1)
+    assert Predictor(folder, one).answers([row]) == Predictor(folder, one).answers([row["headline"]])
+    assert Predictor(folder, one, Data(text_column="note")).answers([row]) == Predictor(folder, one).answers([row["note"]])
+    older = {key: value for key, value in json.loads((folder / "export.json").read_text(encoding="utf-8")).items() if key != "columns"}
+    write_json(folder / "export.json", older)
+    assert Predictor(folder, one).data == Data()

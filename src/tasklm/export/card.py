@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,17 @@ def _what(source: Source, exported: Exported) -> str:
     lines.append(f"Encoder `{source.encoder}`: {numbers}. Weights: {exported.weights}, {exported.megabytes:.2f} MB.")
     labels = source.task.labels
     if labels:
-        shown = ", ".join(f"`{label}`" for label in labels[:LABELS_SHOWN])
+        shown = ", ".join(_code(label) for label in labels[:LABELS_SHOWN])
         lines.append(f"Labels, in the order of the logits: {shown}{' …' if len(labels) > LABELS_SHOWN else ''}.")
     lines.append(_there(source).meaning)
     return "\n".join(lines)
+
+
+def _code(text: str) -> str:
+    """Returns a text as code on one line, whatever is in it: fenced by more backticks than follow one another there."""
+    line = " ".join(text.split()) or " "
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+    return f"{fence} {line} {fence}" if "`" in line else f"{fence}{line}{fence}"
 
 
 def _there(source: Source) -> Elsewhere:
@@ -81,7 +89,8 @@ def _loading(source: Source, exported: Exported) -> str:
         lines = ["import numpy as np", "import onnxruntime", "from tokenizers import Tokenizer", ""]
         lines += ['tokenizer = Tokenizer.from_file("FOLDER/tokenizer.json")  # cuts and pads']
         lines += ['session = onnxruntime.InferenceSession("FOLDER/model.onnx")']
-        lines += ['rows = tokenizer.encode_batch(["a text", "another"])']
+        asked = '("a text", "question [SEP] one option"), ("a text", "question [SEP] another")' if of_options else '"a text", "another"'
+        lines += [f"rows = tokenizer.encode_batch([{asked}])" + ("  # one row for each option of an example" if of_options else "")]
         fields = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
         given = ", ".join(f'"{name}": np.array([row.{fields[name]} for row in rows])' for name in exported.inputs)
         lines += [f'logits = session.run(["logits"], {{{given}}})[0]']

@@ -58,7 +58,7 @@ def as_onnx(model_folder: Path, scratch: Path) -> Path:
 
 def _facts(source: Source, to: str) -> dict[str, Any]:
     facts = {"to": to, "name": source.name, "tasklm": tasklm.__version__, "task": source.task.to_dict()}
-    return {**facts, "encoder": source.encoder, "length": source.length}
+    return {**facts, "encoder": source.encoder, "length": source.length, "columns": source.columns()}
 
 
 def _transformers(source: Source, folder: Path, max_mb: float | None) -> Exported:

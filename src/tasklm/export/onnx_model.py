@@ -17,6 +17,7 @@ from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
 
 RECORD, GRAPH = "export.json", "model.onnx"
+COLUMNS = ("text_column", "label_column", "options_column")  # keys of `recipe.Data`
 
 
 def session_of(path: Path, threads: int) -> Any:
@@ -70,6 +71,7 @@ def open_onnx(folder: Path, threads: int) -> tuple[OnnxModel, Task, Vocabulary, 
         task = TASKS.get(str(record["task"]["kind"])).from_dict(record["task"])
         inputs, vocabulary = [str(name) for name in record["inputs"]], Vocabulary.load(folder / "tokenizer.json")
         record["length"] = int(record["length"])
+        record["columns"] = {name: str(value) for name, value in record.get("columns", {}).items() if name in COLUMNS}
     except (KeyError, TypeError, ValueError, AttributeError, DataError) as error:
         raise RunError(f"{folder} is damaged ({error}). Export the model again.") from error
     return OnnxModel(folder / GRAPH, inputs, threads), task, vocabulary, record

@@ -20,5 +20,6 @@ class Exported:
     megabytes: float  # of the file with the weights
     loads_with: str  # class of transformers, or onnxruntime
     inputs: list[str]
+    columns: dict[str, str]  # keys of `recipe.Data` that name the columns of rows, as far as the recipe sets them
     max_difference: float | None = None  # of logits to PyTorch's on random rows; None where nothing is computed on export
     dev: dict[str, Any] | None = None  # scores of the model and of the exported one, where weights have 8 bits and a run is there

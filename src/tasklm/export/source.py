@@ -14,14 +14,14 @@ import torch
 
 from tasklm.encoders.base import Shape
 from tasklm.errors import RunError
-from tasklm.evaluate.scores import Scores, from_dict
-from tasklm.export.onnx_model import RECORD
+from tasklm.evaluate.scores import Scores, from_dict, of_this_recipe
+from tasklm.export.onnx_model import COLUMNS, RECORD
+from tasklm.export.training_data import splits_of
 from tasklm.recipe import Recipe
 from tasklm.recipe_files import load
 from tasklm.runs import full_disk_is_clear, make_folder, read_json
-from tasklm.tasks.base import TASKS, Task
+from tasklm.tasks.base import Task
 from tasklm.tasks.examples import Example
-from tasklm.tasks.reading import read_splits
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.model import TaskModel, load_model
 
@@ -61,21 +61,27 @@ class Source:
         """Returns the recipe of the run; None for a model by itself."""
         return None if self.run is None else load(self.run / "recipe.toml")
 
+    def columns(self) -> dict[str, str]:
+        """Returns what the recipe of the run says about the columns of rows: keys of `recipe.Data` with their values."""
+        recipe = self.recipe()
+        found = {} if recipe is None else {name: str(getattr(recipe.data, name)) for name in COLUMNS}
+        return {name: value for name, value in found.items() if value}
+
     def scores(self) -> Scores | None:
         """Returns the score table of the run; None where there is none."""
-        path = None if self.run is None else self.run / "scores.json"
-        return from_dict(read_json(path)) if path is not None and path.exists() else None
+        if self.run is None or not (self.run / "scores.json").exists():
+            return None
+        scores = from_dict(read_json(self.run / "scores.json"))
+        if not of_this_recipe(scores, self.run):
+            raise RunError(f"the model and the scores in {self.run} are of an earlier recipe. Finish the run: tasklm report {self.run}")
+        return scores
 
     def dev(self) -> list[Example] | None:
         """Returns the dev examples of the run, read again from its files; None for a model by itself."""
-        recipe = self.recipe()
-        if recipe is None:
+        if self.run is None:
             return None
-        splits = read_splits(recipe.data)
-        if TASKS.get(self.task.kind).from_examples(splits.train, recipe.kind).labels != self.task.labels:
-            problem = f"the labels of {splits.train[0].file} are not those of the model in {self.run}: the file has changed since"
-            raise RunError(f"{problem}. Put the old file back, or export the folder of the model by itself, whose loss is not measured.")
-        return splits.dev
+        way_out = f"copy {self.run / 'model'} elsewhere and export the copy, whose loss is not measured."
+        return splits_of(self.run, self.task, way_out).dev
 
 
 def open_source(where: Path) -> Source:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from tasklm.errors import RunError
 from tasklm.evaluate.explaining import ExampleSide, Explanation, PassageSide
+from tasklm.export.training_data import splits_of
 from tasklm.recipe import Hardware
 from tasklm.recipe_files import load
 from tasklm.serve.inputs import example_of
 from tasklm.serve.predictor import Predictor
-from tasklm.tasks.base import TASKS, Task
+from tasklm.tasks.base import Task
 from tasklm.tasks.examples import Example
-from tasklm.tasks.reading import read_splits
 
 
 def run_of(where: Path) -> Path:
@@ -41,12 +41,7 @@ def model_of(run: Path) -> Predictor:
 
 def training_examples(run: Path, task: Task) -> list[Example]:
     """Returns the examples that a run was trained on, read again from its files; `task` is that of its model."""
-    recipe = load(run / "recipe.toml")
-    train = read_splits(recipe.data).train
-    if TASKS.get(task.kind).from_examples(train, recipe.kind).labels != task.labels:
-        problem = f"the labels of {train[0].file} are not those of the model in {run}: the file has changed since"
-        raise RunError(f"{problem}. Put the old file back, or train again: tasklm report {run}")
-    return train
+    return splits_of(run, task, f"train again: tasklm report {run}").train
 
 
 class Explainer:

@@ -25,7 +25,7 @@ AT_ONCE = 1024  # texts held in memory at a time
 class Predictor:
     """Holds a loaded model folder, or one that `tasklm export` wrote as ONNX, which runs on the CPU by onnxruntime.
 
-    `data` names the columns of rows, where they have not the usual names.
+    `data` names the columns of rows, where they have not the usual names; an export knows those that its recipe set.
     """
 
     def __init__(self, folder: Path, hardware: Hardware | None = None, data: Data | None = None) -> None:
@@ -40,6 +40,8 @@ class Predictor:
             self.machine = set_up(replace(hardware, device="cpu", precision="fp32", compile="off"))
             model, self.task, self.vocabulary, self.config = open_onnx(folder, self.machine.threads)
             self.models = [model]
+            known = {name: value for name, value in self.config["columns"].items() if not getattr(self.data, name)}
+            self.data = replace(self.data, **known)
         else:
             self.machine = set_up(hardware)
             self.models, self.task, self.vocabulary, self.config = load_models(folder, self.machine.device)
