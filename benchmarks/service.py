@@ -3,7 +3,7 @@
 python benchmarks/service.py --work scratch --seconds 60 --write          # docs/benchmarks/service.md
 python benchmarks/service.py --work scratch --layouts 2x1,1x2,1x1 --engines onnx,torch
 
-All services have the same model, with random weights, and run one after the other; another process puts the load on.
+All services have the same models, with random weights, and run one after the other; another process puts the load on.
 """
 
 from __future__ import annotations
@@ -131,11 +131,11 @@ def measured(name: str, command: list[str], options: argparse.Namespace, ours: b
     return row, given
 
 
-def all_rows(options: argparse.Namespace) -> tuple[list[Row], float]:
-    """Returns the rows of ours and of the pipeline, which is the last, and the largest difference of their probabilities."""
-    model, plain = options.work / "model", options.work / "hf"
+def rows_of(layers: int, width: int, options: argparse.Namespace) -> tuple[list[Row], float]:
+    """Returns the rows of ours and of the pipeline, which is the last, for one model; and how far their probabilities are apart at most."""
+    model, plain = (options.work / f"{layers}x{width}" / name for name in ("model", "hf"))
     if not model.exists():
-        make_model(model, options.layers, options.width, SEED)
+        make_model(model, layers, width, SEED)
         export(model, "hf", plain)
     rows, given = [], []
     for engine in options.engines:
@@ -152,9 +152,9 @@ def all_rows(options: argparse.Namespace) -> tuple[list[Row], float]:
     return [*rows, row], worst
 
 
-def page(rows: list[Row], worst: float, options: argparse.Namespace) -> str:
-    """Returns the page with the table."""
-    *_, naive = rows
+def page(found: dict[str, list[Row]], worst: float, options: argparse.Namespace) -> str:
+    """Returns the page with the table: the rows of each model."""
+    load_by = next(iter(found.values()))[-1].load.by
     warm = f" after {WARM_UP:g} that do not count" if options.seconds > WARM_UP else ""
     cpu = next((line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
     packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES if find_spec(name))
@@ -166,30 +166,30 @@ def page(rows: list[Row], worst: float, options: argparse.Namespace) -> str:
         "text-classification pipeline in the same kind of FastAPI application, called one request at a time, with all cores for its",
         "matrices. Both have the same weights and run one after the other; the load comes from another process on the same cores.",
         "",
-        f"- **Model**: {options.layers} layers of width {options.width}, random weights, rows of up to {LENGTH} tokens; made-up texts of",
+        f"- **Models**: layers × width (2 × 128 is the demo's), random weights, rows of up to {LENGTH} tokens; made-up texts of",
         f"  {SHORTEST} to {LONGEST} words, half of them with 20 or fewer",
-        f"- **Load**: {options.connections} connections, {options.seconds:g} seconds{warm}, by {naive.load.by};",
+        f"- **Load**: {options.connections} connections, {options.seconds:g} seconds{warm}, by {load_by};",
         "  failed: errors, timeouts and statuses above 399",
         f"- **Same answers**: the probabilities of {CHECKED} texts differ by at most {worst:.1e}",
         f"- **Where**: {cpu or platform.machine()}, {len(os.sched_getaffinity(0))} cores; Python {platform.python_version()}, {packages}",
         "",
-        "| service | requests/s | of the pipeline | failed | p50, ms | p99, ms | CPU, ms a request | inputs a batch | memory, MB |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| model | service | requests/s | of the pipeline | failed | p50, ms | p99, ms | CPU, ms a request | inputs a batch | memory, MB |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for row in rows:
+    for model, row, naive in ((model, row, rows[-1].load) for model, rows in found.items() for row in rows):
         load = row.load
-        cells: list[Any] = [row.name, f"{load.per_second:,.0f}", f"{load.per_second / naive.load.per_second:.1f}×", load.failed]
+        cells: list[Any] = [model, row.name, f"{load.per_second:,.0f}", f"{load.per_second / naive.per_second:.1f}×", load.failed]
         cells += [f"{load.p50:.1f}", f"{load.p99:.1f}", f"{row.cpu:.2f}"]
         cells += ["1" if row.batch is None else f"{row.batch:.1f}", f"{row.megabytes:,.0f}"]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines) + "\n"
 
 
-def layouts(text: str) -> list[tuple[int, int]]:
-    """Returns (workers, threads) from words such as 2x1, joined by commas."""
+def pairs(text: str) -> list[tuple[int, int]]:
+    """Returns pairs of numbers from words such as 2x1, joined by commas."""
     found = [re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", word) for word in text.split(",")]
     if not all(found):
-        raise argparse.ArgumentTypeError("write WORKERSxTHREADS, joined by commas")
+        raise argparse.ArgumentTypeError("write two numbers with an x between them, such as 2x1, joined by commas")
     return [(int(one[1]), int(one[2])) for one in found if one]
 
 
@@ -199,15 +199,18 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="folder for the model; one that is there is used again")
     parser.add_argument("--seconds", type=float, default=60.0, help="of load for each service")
     parser.add_argument("--connections", type=int, default=32)
-    parser.add_argument("--layers", type=int, default=3)
-    parser.add_argument("--width", type=int, default=192)
+    parser.add_argument("--models", type=pairs, default=[(2, 128), (3, 192)], help="LAYERSxWIDTH, joined by commas")
     parser.add_argument("--engines", type=some_of(("onnx", "torch")), default=["onnx", "torch"], help="of ours, joined by commas")
-    parser.add_argument("--layouts", type=layouts, default=[(2, 1)], help="WORKERSxTHREADS of ours, joined by commas")
+    parser.add_argument("--layouts", type=pairs, default=[(2, 1)], help="WORKERSxTHREADS of ours, joined by commas")
     parser.add_argument("--collect-ms", type=float, default=2.0, help="milliseconds in which ours collects a batch")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks/service.md")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
-    text = page(*all_rows(options), options)
+    found, apart = {}, []
+    for layers, width in options.models:
+        found[f"{layers} × {width}"], worst = rows_of(layers, width, options)
+        apart.append(worst)
+    text = page(found, max(apart), options)
     if options.write:
         PAGE.write_text(text, encoding="utf-8")
     print(text)

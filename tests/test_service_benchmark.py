@@ -20,16 +20,17 @@ def test_a_small_run_makes_the_table(
     pytest.importorskip("transformers")
     program = module("service")
     monkeypatch.setattr(program, "PAGE", tmp_path / "service.md")
-    small = ["--layers", "1", "--width", "64", "--seconds", "1", "--connections", "4", "--engines", "torch"]
+    small = ["--models", "1x64", "--seconds", "1", "--connections", "4", "--engines", "torch"]
     monkeypatch.setattr(sys, "argv", ["service.py", "--work", str(tmp_path / "work"), *small, "--write"])
     program.main()
     written = (tmp_path / "service.md").read_text(encoding="utf-8")
     assert written.strip() == capsys.readouterr().out.strip()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in written.splitlines() if line.startswith("| t")]
-    assert [row[0] for row in rows] == ["tasklm serve, torch, 2 × 1", "transformers pipeline"]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in written.splitlines() if line.startswith("| 1 ")]
+    assert [row[1] for row in rows] == ["tasklm serve, torch, 2 × 1", "transformers pipeline"]
     for row in rows:
-        assert float(row[1].replace(",", "")) > 1 and row[3] == "0" and 0 < float(row[4]) <= float(row[5]) and float(row[6]) > 0
-    assert rows[1][2] == "1.0×" and float(rows[0][7]) >= 1
+        assert row[0] == "1 × 64" and float(row[2].replace(",", "")) > 1 and row[4] == "0"
+        assert 0 < float(row[5]) <= float(row[6]) and float(row[7]) > 0
+    assert rows[1][3] == "1.0×" and float(rows[0][8]) >= 1
 
 
 class Answering(socketserver.StreamRequestHandler):
