@@ -35,7 +35,7 @@ from tasklm.train.stages import Ingredients
 from tasklm.train.start import starting_weights
 from tasklm.workspace import CorpusData, Run, TaskData
 
-FORMAT = 1  # part of the key: raise it when an analysis changes
+FORMAT = 2  # part of the key: raise it when an analysis changes
 NAME = "insights"
 STAGES = ("before training", "after stage 1", "after stage 2")
 SELECTED = 2000  # passages of the selection whose words are counted: as many as the sample of a corpus has

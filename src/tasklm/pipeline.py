@@ -138,8 +138,8 @@ def _flow(run: Run, until: str) -> Scores | None:
     if until != "evaluate":
         found = insights(run, task, corpus, trained.selected, trained.parts, trained.seeds, trained.predictions)
         if run.machine.ranks.first:
-            notes = list(trained.plan.reasons)
-            shown = reporting.report_parts(run, task, corpus, trained.selected, trained.seeds, trained.predictions, scores, notes, found)
+            made = (trained.plan, trained.parts, trained.selected, trained.seeds, trained.predictions)
+            shown = reporting.report_parts(run, task, corpus, *made, scores, found)
             write_report(run.folder / "report.html", shown)
     run.keep_clock()
     return scores

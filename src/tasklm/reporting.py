@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 
+from tasklm import __version__
 from tasklm.analyse.report import ReportParts
 from tasklm.analyse.run_files import curves_of
 from tasklm.analyse.words import overrepresented
-from tasklm.evaluate.confusion import confusion_matrix
+from tasklm.budget import Plan
+from tasklm.evaluate.confusion import ClassScore, confusion_matrix
 from tasklm.evaluate.explaining import ExampleSide
 from tasklm.evaluate.scores import Scores
 from tasklm.insights import SELECTED, matched_words, spread_texts
-from tasklm.recipe_files import dump, without_password
-from tasklm.results import Predictions, labels_of
+from tasklm.recipe import FEWEST_TYPES, Recipe
+from tasklm.recipe_files import absolute, dump, without_password
+from tasklm.results import Predictions
 from tasklm.runs import read_json
 from tasklm.select.base import asking_split
 from tasklm.tasks.base import Answer, Label, Task
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.model import load_model
+from tasklm.train.stages import Ingredients
+from tasklm.train.start import title_of
 from tasklm.workspace import CorpusData, Run, TaskData
 
+MOST_CLASSES = 2000  # of a confusion matrix: it has a cell for each pair
 SHOWN = 10  # passages of the selection, and mistakes with what pushed them
 MISTAKES = 200  # listed, with and without
 PUSHED_SHOWN, PUSHED_COMPARED = 3, 50  # training examples shown for a mistake, and those compared for it: with its rarest words
@@ -35,65 +44,138 @@ def report_parts(
     run: Run,
     task: TaskData,
     corpus: CorpusData | None,
+    plan: Plan,
+    parts: Ingredients,
     selected: Path | None,
     seeds: list[Path],
     predictions: Predictions,
     scores: Scores,
-    notes: list[str],
     found: dict[str, Any],
 ) -> ReportParts:
     """Returns what the report shows, collected from the run folder; `found` is what the analyses found (`insights.insights`)."""
     split = "test" if "test" in predictions else "dev"
-    gold, predicted = labels_of(task, predictions, split)
     best = int(np.argmax([read_json(seed / "summary.json")["dev"] for seed in seeds]))
-    findings = [dataclasses.asdict(f) for f in [*task.findings, *(corpus.findings if corpus else [])]]
-    parts = ReportParts(
+    examples, answers = task.splits.named()[split], predictions[split][best]
+    confusion, class_scores = _classes(task.task, examples, [task.task.label_of(answer) for answer in answers])
+    start = run.recipe.train.start
+    shown = ReportParts(
         title=f"tasklm: {run.folder.name}",
         scores=scores,
-        findings=findings,
+        findings=[dataclasses.asdict(f) for f in [*task.findings, *(corpus.findings if corpus else [])]],
         curves=curves_of(run.artefacts.path("stage1"), seeds),
-        confusion=_confusion(task, gold, predicted[best]),
-        mistakes=_mistakes(run, task, predictions[split][best], split),
-        recipe_toml=dump(without_password(run.recipe)),
-        command=f"tasklm run {run.folder / 'recipe.toml'} --out {run.folder}",
-        notes=[*task.splits.notes, *notes],
+        split=split,
+        seed=f"seed {best + 1} of {len(seeds)}, the best on dev" if len(seeds) > 1 else "the one seed",
+        confusion=confusion,
+        class_scores=class_scores,
+        mistakes=_mistakes(run, task, examples, answers),
+        start=title_of(Path(start)) if start else "",
+        recipe_toml=dump(without_password(absolute(decided(run, plan, parts, seeds)))),
+        command=f"tasklm run recipe.toml --out {shlex.quote(run.folder.name + '-again')}",
+        made_with=_made_with(run),
+        reading=task.splits.notes,
+        notes=plan.reasons,
         contamination=corpus.contamination.examples if corpus else [],
         **found,
     )
     if selected is not None and corpus is not None:
-        _describe_selection(parts, run, task, corpus, selected)
-    return parts
+        _describe_selection(shown, run, task, corpus, selected)
+    return shown
 
 
-def _confusion(task: TaskData, gold: list[Label], predicted: list[Label]) -> tuple[list[str], np.ndarray] | None:
-    """Returns the classes and which of them are taken for which, or None where the kind has no classes to compare one by one."""
-    pairs = [(task.task.classes(right), task.task.classes(found)) for right, found in zip(gold, predicted, strict=True)]
-    if not task.task.labels or not any(right for right, _ in pairs) or any(len(right) != len(found) for right, found in pairs):
-        return None
-    labels = sorted({*task.task.labels, *(name for pair in pairs for side in pair for name in side)})
-    number = {label: i for i, label in enumerate(labels)}
-    rows, columns = (np.array([number[name] for pair in pairs for name in pair[side]], np.int64) for side in (0, 1))
-    return labels, confusion_matrix(rows, columns, len(number))
+def decided(run: Run, plan: Plan, parts: Ingredients, seeds: Sequence[Path]) -> Recipe:
+    """Returns the recipe of a trained run with all that it decided by itself filled in, and no budget that would decide again."""
+    recipe, shape = run.recipe, parts.shape
+    stage1, stage2 = read_json(run.artefacts.path("stage1") / "summary.json"), read_json(seeds[0] / "summary.json")
+    select = {"k": plan.k, "passages": plan.passages}
+    if "," in recipe.select.method and parts.external is not None:
+        select["influence_steps"] = read_json(run.artefacts.path("scoring-model") / "summary.json")["steps"]
+    types = None if recipe.tokens.kind == "file" else recipe.tokens.vocabulary or max(FEWEST_TYPES, len(parts.vocabulary))
+    numbers = {name: getattr(shape, name) for name in ("layers", "width", "heads", "feedforward")}
+    return recipe.changed(
+        select=select,
+        tokens={"vocabulary": types},
+        model={"encoder": parts.encoder, "size": plan.size, **numbers, "embedding": shape.token_width},
+        train={name: stage1[name] for name in ("steps", "batch", "rho1", "learning_rate")},
+        finetune={name: stage2[name] for name in ("epochs", "learning_rate")},
+        budget={"minutes": None, "flops": None},
+    )
 
 
-def _mistakes(run: Run, task: TaskData, answers: list[Answer], split: str) -> list[dict[str, Any]]:
-    """Returns the mistakes the model was surest of; the surest come with the training examples that pushed most for the wrong label."""
-    examples, kind = task.splits.named()[split], task.task
-    wrong: list[dict[str, Any]] = []
-    for number, (example, answer) in enumerate(zip(examples, answers, strict=True)):
+def _made_with(run: Run) -> str:
+    """Returns what the run was made with, as its manifest has it."""
+    manifest = read_json(run.folder / "manifest.json")
+    return f"tasklm {__version__}, torch {manifest['torch']}, Python {manifest['python']}, on {manifest['device']}"
+
+
+def _classes(
+    task: Task, examples: Sequence[Example], predicted: Sequence[Label]
+) -> tuple[tuple[list[str], np.ndarray] | None, list[tuple[str, ClassScore]]]:
+    """Returns which classes are taken for which, and the scores of each class; None and none where the kind has no classes.
+
+    There is a matrix where a class is taken for one other: each label is one class, or has one for each word.
+    """
+    pairs = [(task.classes(example.label), task.classes(label)) for example, label in zip(examples, predicted, strict=True)]
+    if not task.labels:
+        return None, []
+    aligned = task.classifies or all(
+        len(right) == len(found) == len(example.words) > 0 for (right, found), example in zip(pairs, examples, strict=True)
+    )
+    labels = sorted({*task.labels, *(name for pair in pairs for side in pair for name in side)})
+    matrix = None
+    if aligned and len(labels) <= MOST_CLASSES:
+        number = {label: i for i, label in enumerate(labels)}
+        rows, columns = (np.array([number[name] for pair in pairs for name in pair[side]], np.int64) for side in (0, 1))
+        matrix = labels, confusion_matrix(rows, columns, len(number))
+    return matrix, _class_scores(labels, pairs, aligned)
+
+
+def _class_scores(labels: Sequence[str], pairs: Sequence[tuple[list[str], list[str]]], aligned: bool) -> list[tuple[str, ClassScore]]:
+    """Returns the scores of each class: by place where labels are aligned, else by membership in the sets."""
+    both: Counter[str] = Counter()
+    for right, found in pairs:
+        both.update([name for name, other in zip(right, found, strict=True) if name == other] if aligned else set(right) & set(found))
+    gold, given = (Counter(name for pair in pairs for name in pair[side]) for side in (0, 1))
+    return [
+        (
+            label,
+            ClassScore(
+                precision=both[label] / given[label] if given[label] else 0.0,
+                recall=both[label] / gold[label] if gold[label] else 0.0,
+                f1=2 * both[label] / (gold[label] + given[label]) if gold[label] + given[label] else 0.0,
+                gold=gold[label],
+                predicted=given[label],
+            ),
+        )
+        for label in labels
+    ]
+
+
+def _mistakes(run: Run, task: TaskData, examples: Sequence[Example], answers: Sequence[Answer]) -> list[dict[str, Any]]:
+    """Returns mistakes, those first that the model was surest of where answers have a probability, else in the order of the file.
+
+    The first come with the training examples that pushed most for the wrong label.
+    """
+    kind = task.task
+    wrong: list[tuple[Example, dict[str, Any]]] = []
+    for example, answer in zip(examples, answers, strict=True):
         label = kind.label_of(answer)
-        if label != example.label and kind.classes(label):
-            sure = answer.get("probabilities", {}).get(answer.get("label"))
-            shown = {"text": example.text, "gold": _shown(kind, example.label), "predicted": _shown(kind, label), "number": number}
-            wrong.append({**shown, "probability": sure, "label": label})
-    surest = sorted(wrong, key=lambda mistake: -(mistake["probability"] or 0.0))[:MISTAKES]
-    asked = [dataclasses.replace(examples[mistake["number"]], label=mistake.pop("label")) for mistake in surest]
-    pushed = [*_pushed_for(run, task, asked[:SHOWN]), *([] for _ in asked[SHOWN:])]
-    return [{**mistake, "pushed": found} for mistake, found in zip(surest, pushed, strict=True)]
+        if label != example.label and (kind.labels or example.options):
+            gold, predicted = (_shown(kind, example, one) for one in (example.label, label))
+            shown = {"text": example.text, "gold": gold, "predicted": predicted, "probability": _sure(answer)}
+            wrong.append((dataclasses.replace(example, label=label), shown))
+    surest = sorted(wrong, key=lambda mistake: -(mistake[1]["probability"] or 0.0))[:MISTAKES]
+    pushed = [*_pushed_for(run, task, [asked for asked, _ in surest[:SHOWN]]), *([] for _ in surest[SHOWN:])]
+    return [{**mistake, "pushed": found} for (_, mistake), found in zip(surest, pushed, strict=True)]
 
 
-def _shown(task: Task, label: Label) -> str:
-    return " ".join(task.classes(label))
+def _shown(task: Task, example: Example, label: Label) -> str:
+    return example.options[label] if example.options else " ".join(task.classes(label)) or "none"
+
+
+def _sure(answer: Answer) -> float | None:
+    """Returns the probability of what was answered, where the answer is one class or one option and has it."""
+    odds, given = answer.get("probabilities"), answer.get("number", answer.get("label"))
+    return None if odds is None or given is None else float(odds[given])
 
 
 def _pushed_for(run: Run, task: TaskData, asked: list[Example]) -> list[list[dict[str, Any]]]:
@@ -116,11 +198,14 @@ def _describe_selection(parts: ReportParts, run: Run, task: TaskData, corpus: Co
     table = pq.read_table(selected, columns=["source", "score", "rank"])
     sources = table.column("source").value_counts().to_pylist()
     parts.selected_sources = {entry["values"]: entry["counts"] for entry in sources}
-    parts.selected_scores = table.column("score").to_pylist()
-    parts.selected_ranks = [rank + 1 for rank in table.column("rank").to_pylist()]  # people count from 1
+    parts.selected_scores = table.column("score").to_numpy()
+    parts.selected_ranks = table.column("rank").to_numpy() + 1  # people count from 1
     texts = task.texts(asking_split(selected))
     shown = next(pq.ParquetFile(selected).iter_batches(batch_size=SHOWN)).to_pylist()
     for row, matched in zip(shown, matched_words(run, task, corpus, selected, shown), strict=True):
         asked = [texts[number] for number in row["asked_by"]]
         parts.selected = [*parts.selected, {**row, "rank": row["rank"] + 1, "asked_by": asked, "matched": matched}]
     parts.words = overrepresented(spread_texts(selected, SELECTED), corpus.store.sample())
+    if "random" in run.recipe.evaluate.compare:
+        drawn = run.folder / "compare" / "random" / "selected" / "selected.parquet"
+        parts.words_random = overrepresented(spread_texts(selected, SELECTED), spread_texts(drawn, SELECTED))

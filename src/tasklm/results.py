@@ -96,7 +96,7 @@ def model_row(
         flops_6nd=cost.six_nd(int(stage1["tokens"] + share * sum(one["tokens"] for one in stage2))),
         flops_exact=stage1["flops"] + share * sum(one["flops"] for one in stage2) + _influence_flops(run, parts),
         seconds=round(
-            sum(run.artefacts.seconds(part) for part in _before_stage2(run)) + sum(float(one["seconds"]) for one in stage2),
+            sum(run.artefacts.seconds(part) for part in _before_stage2(run)) + share * sum(float(one["seconds"]) for one in stage2),
             1,
         ),
         parameters=models * cost.parameters,

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from sklearn.metrics import precision_recall_fscore_support
 
-from tasklm.analyse.answers import MOST_MISTAKES, OPEN_MISTAKES, calibration, classes, mistakes
-from tests.analyse.parts import insights
+from tasklm.analyse.answers import MOST_SCORED, OPEN_MISTAKES, calibration, classes, mistakes
+from tasklm.analyse.report import ReportParts, render
+from tasklm.evaluate.confusion import ClassScore
+from tests.analyse.parts import full, insights
 
 GOLD = ["cat", "cat", "cat", "dog", "dog", "owl"]
 FOUND = ["cat", "dog", "cat", "dog", "dog", "cat"]
@@ -58,10 +60,35 @@ def test_calibration_draws_the_bins_that_have_examples() -> None:
     assert calibration(None) == ""
 
 
-@pytest.mark.parametrize("count", [1, OPEN_MISTAKES, OPEN_MISTAKES + 1, MOST_MISTAKES + 50])
+def test_of_many_classes_the_most_frequent_are_scored() -> None:
+    given = [(f"class {number}", ClassScore(0.5, 0.25, 1 / 3, gold=number, predicted=1)) for number in range(MOST_SCORED + 7)]
+    page = classes(None, [], given)
+    assert [row[0] for row in rows_of(page)[1:]] == [name for name, _ in given[7:]]
+    assert "The 7 classes with the fewest examples are left out." in page and "left out" not in classes(None, [], given[7:])
+
+
+@pytest.mark.parametrize("part", ["classes", "calibration", "mistakes", "vectors", "attention"])
+def test_it_is_said_whose_answers_are_shown(part: str) -> None:
+    section = render(full("x")).split(f' id="{part}"')[1].split("</section>")[0]
+    assert "seed 2 of 3, the best on dev" in section
+    assert part in ("vectors", "attention") or "n test" in section  # on, or On
+
+
+def test_a_temperature_judged_where_it_was_chosen_is_called_so() -> None:
+    found = insights("x")["calibration"]
+    assert "There is no test" not in calibration(found) and "There is no test" in calibration({**found, "split": "dev"})
+
+
+def test_no_order_is_claimed_where_no_probability_is_known() -> None:
+    entries = [{"text": "x", "gold": "a", "predicted": "none", "probability": None}] * (OPEN_MISTAKES + 1)
+    for probability, title, more in ((None, ">Mistakes<", "1 more<"), (0.5, ">Most confident mistakes<", "1 more, less and less sure<")):
+        page = render(ReportParts(mistakes=[{**entry, "probability": probability} for entry in entries]))
+        assert page.count(title) == 2 and page.count(more) == 1  # the title stands in the contents too
+
+
+@pytest.mark.parametrize("count", [1, OPEN_MISTAKES, OPEN_MISTAKES + 1])
 def test_mistakes_beyond_the_first_are_folded(count: int) -> None:
     page = mistakes([{"text": f"text {number}", "gold": "a", "predicted": "b", "probability": 0.5} for number in range(count)])
-    shown = min(count, MOST_MISTAKES)
-    assert page.count('class="card"') == shown
-    assert page.count("<details>") == int(shown > OPEN_MISTAKES)
+    assert page.count('class="card"') == count
+    assert page.count("<details>") == int(count > OPEN_MISTAKES)
     assert mistakes([]) == ""

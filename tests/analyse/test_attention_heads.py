@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from tasklm.analyse import attention_heads as attention_module
 from tasklm.analyse.attention_heads import PICTURED, _described, _falls, _periods, attention_heads, has_visible_heads, watching
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.encoders.hugging_face import to_hugging_face
@@ -164,3 +165,29 @@ def test_where_all_texts_are_long_the_picture_is_cut(vocabulary: Vocabulary) -> 
     found = attention_heads(encoder, rows, vocabulary, CPU)
     assert len(found["heads"]) == 8 and found["tokens"] == len(found["shown"]) == PICTURED
     assert np.shape(found["heads"][0]["picture"]) == (PICTURED, PICTURED)
+
+
+def test_weights_held_at_a_time_are_bounded(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long rows come alone, and those that are too long alone are left out."""
+    rows = encoded_texts([[" ".join(sentences(1 + seed % 3, seed))] for seed in range(12)], vocabulary, 40)
+    encoder = ENCODERS.get("bert")(Shape(len(vocabulary), 1, 32, 4, 48, 40)).eval()
+    whole = attention_heads(encoder, rows, vocabulary, CPU)
+    sizes = sorted(4 * (-(-len(unit.tokens) // 8) * 8) ** 2 for unit in rows.units)
+    held: list[int] = []
+    plain = attention_module._probabilities
+
+    def counted(*given: Any) -> Tensor:
+        found = plain(*given)
+        held.append(found.numel())
+        return found
+
+    monkeypatch.setattr(attention_module, "_probabilities", counted)
+    for most, left in ((sizes[-1], 12), (sizes[-1] - 1, sum(size < sizes[-1] for size in sizes))):
+        held.clear()
+        monkeypatch.setattr(attention_module, "MOST_WEIGHTS", most)
+        found = attention_heads(encoder, rows, vocabulary, CPU)
+        assert whole is not None and found is not None
+        assert found["texts"] == left < 13 and max(held) <= most
+        assert left < 12 or found["heads"] == whole["heads"]
+    monkeypatch.setattr(attention_module, "MOST_WEIGHTS", sizes[0] - 1)
+    assert attention_heads(encoder, rows, vocabulary, CPU) is None

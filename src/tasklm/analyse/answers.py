@@ -10,23 +10,36 @@ import numpy as np
 from tasklm.analyse.charts import heat_map, reliability
 from tasklm.analyse.page import Html, clipped, el, folded, items, joined, passage, scrolling, soft, table, word
 from tasklm.analyse.sections import is_number
-from tasklm.evaluate.confusion import per_class
+from tasklm.evaluate.confusion import ClassScore, per_class
 
 MOST_CLASSES = 25  # a larger confusion matrix cannot be read; its picture and its most frequent confusions can
 MOST_CONFUSIONS = 25
-OPEN_MISTAKES, MOST_MISTAKES = 10, 200
-MOST_EXAMPLES, MOST_SHARED = 5, 8
+MOST_SCORED = 300  # classes with scores of their own
+OPEN_MISTAKES = 10
+MOST_SHARED = 8
 
 
-def classes(confusion: tuple[Sequence[str], Any] | None, wrong: Sequence[str]) -> Html:
-    """Returns the confusion matrix and precision, recall and F1 of each class.
+def classes(
+    confusion: tuple[Sequence[str], Any] | None, wrong: Sequence[str], scores: Sequence[tuple[str, ClassScore]] = (), of: str = ""
+) -> Html:
+    """Returns the confusion matrix and precision, recall and F1 of each class, which follow from the matrix where they are not given.
 
-    Its cells lead to their mistakes where those listed are of single classes: `wrong` are the right answers to them.
+    Its cells lead to their mistakes where those listed are of single classes: `wrong` are the right answers to them. `of` says whose
+    answers these are.
     """
-    if confusion is None or not len(confusion[0]):
-        return Html("")
-    names, matrix = [str(label) for label in confusion[0]], np.asarray(confusion[1])
-    scores = list(zip(names, per_class(matrix), strict=True))
+    made = [soft(of)] if of else []
+    if confusion is not None and len(confusion[0]):
+        names, matrix = [str(label) for label in confusion[0]], np.asarray(confusion[1])
+        linked = bool(wrong) and set(wrong) <= set(names)
+        made.append(_matrix(names, matrix, linked) if len(names) <= MOST_CLASSES else _confusions(names, matrix))
+        scores = scores or list(zip(names, per_class(matrix), strict=True))
+    return joined([*made, el("h3", "By class"), _by_class(scores)]) if scores else Html("")
+
+
+def _by_class(scores: Sequence[tuple[str, ClassScore]]) -> Html:
+    """Returns the table of classes, the most frequent ones where there are many, in the order given."""
+    places = sorted(range(len(scores)), key=lambda place: -scores[place][1].gold)[:MOST_SCORED]
+    scores, left_out = [scores[place] for place in sorted(places)], len(scores) - len(places)
     scored = table(
         ["class", "precision", "recall", "F1", "examples", "predicted"],
         [
@@ -36,9 +49,8 @@ def classes(confusion: tuple[Sequence[str], Any] | None, wrong: Sequence[str]) -
         keys=[[clipped(name, 60), one.precision, one.recall, one.f1, one.gold, one.predicted] for name, one in scores],
         label="Scores by class",
     )
-    linked = bool(wrong) and set(wrong) <= set(names)
-    shown = _matrix(names, matrix, linked) if len(names) <= MOST_CLASSES else _confusions(names, matrix)
-    return joined([shown, el("h3", "By class"), scored, soft("Precision, recall and F1 × 100; examples are those that have the class.")])
+    rest = f" The {left_out:,} classes with the fewest examples are left out." if left_out else ""
+    return joined([scored, soft(f"Precision, recall and F1 × 100; examples are those that have the class.{rest}")])
 
 
 def _matrix(names: Sequence[str], matrix: Any, linked: bool) -> Html:
@@ -82,8 +94,8 @@ def _confusions(names: Sequence[str], matrix: Any) -> Html:
     return el("div", picture, el("div", about, listed), class_="halves")
 
 
-def calibration(found: Mapping[str, Any] | None) -> Html:
-    """Returns the reliability diagrams before and after temperature scaling, or nothing."""
+def calibration(found: Mapping[str, Any] | None, seed: str = "") -> Html:
+    """Returns the reliability diagrams before and after temperature scaling, or nothing; `seed` says whose answers these are."""
     if not found:
         return Html("")
     drawn, rows = [], []
@@ -96,23 +108,32 @@ def calibration(found: Mapping[str, Any] | None) -> Html:
         rows += [[title, f"{bin_['confidence']:.3f}", f"{bin_['accuracy']:.3f}", f"{bin_['count']:,}"] for bin_ in one["bins"]]
     if not any(drawn):
         return Html("")
+    whose = f"the model of {seed}" if seed else "the model"
+    same = ""
+    if found["split"] == "dev":
+        same = " There is no test: the temperature is judged where it was chosen, and the second picture is better than on other texts."
     about = (
-        f"How often the model is right when it is so sure, on {found['split']}. On the dashed line confidence and accuracy are equal; "
+        f"How often {whose} is right when it is so sure, on {found['split']}. On the dashed line confidence and accuracy are equal; "
         "below it the model is surer than it should be. The larger a dot, the more examples. The temperature, "
-        f"{found['temperature']:.3f}, divides the model's outputs; it was chosen on dev, and changes no answer."
+        f"{found['temperature']:.3f}, divides the model's outputs; it was chosen on dev, and changes no answer.{same}"
     )
     listed = folded("The bins in numbers", table(["", "confidence", "accuracy", "examples"], rows, label="Calibration bins"))
     return joined([el("p", about), el("div", *drawn, class_="charts"), listed])
 
 
-def mistakes(entries: Sequence[Mapping[str, Any]]) -> Html:
-    """Returns the texts the model was surest about and wrong, the surest first."""
+def sure_of(entries: Sequence[Mapping[str, Any]]) -> bool:
+    """Returns whether mistakes come with how sure the model was of them; they are sorted by it then."""
+    return bool(entries) and all(is_number(entry.get("probability")) for entry in entries)
+
+
+def mistakes(entries: Sequence[Mapping[str, Any]], of: str = "") -> Html:
+    """Returns the texts that the model was wrong about, in the order given; `of` says whose answers these are."""
     if not entries:
         return Html("")
-    shown = [_mistake(entry) for entry in entries[:MOST_MISTAKES]]
+    shown = [_mistake(entry) for entry in entries]
     first, rest = shown[:OPEN_MISTAKES], shown[OPEN_MISTAKES:]
-    more = folded(f"{len(rest):,} more, less and less sure", *rest) if rest else ""
-    return el("div", *first, more, class_="filtered", data_what="mistakes")
+    more = folded(f"{len(rest):,} more" + (", less and less sure" if sure_of(entries) else ""), *rest) if rest else ""
+    return joined([soft(of) if of else "", el("div", *first, more, class_="filtered", data_what="mistakes")])
 
 
 def _mistake(entry: Mapping[str, Any]) -> Html:
@@ -131,14 +152,14 @@ def _pushed(mistake: Mapping[str, Any]) -> Html:
     cards = [
         joined(
             [
-                el("b", word(push.get("label", ""))),
-                f" · score {push['score']:.3f} · {clipped(push.get('where', ''), 200)}",
+                joined([el("b", word(push["label"])), " · "]) if push.get("label") else "",
+                f"score {push['score']:.3f} · {clipped(push.get('where', ''), 200)}",
                 passage(str(push.get("text", "")), 400),
                 soft("words in common: ", ", ".join(clipped(one, 60) for one in push["shared"][:MOST_SHARED]))
                 if push.get("shared")
                 else "",
             ]
         )
-        for push in found[:MOST_EXAMPLES]
+        for push in found
     ]
     return folded(joined(["Training examples that pushed most for ", word(mistake.get("predicted", ""))]), items(cards))

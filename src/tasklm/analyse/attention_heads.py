@@ -26,7 +26,8 @@ from tasklm.tokens.tokenizer import Vocabulary
 
 POSITIONAL, VERTICAL = 0.9, 0.9  # at least, and more than
 PERIODS = frozenset(".。．।۔።")
-MOST_TEXTS, TOGETHER = 100, 16  # texts that are looked at, and rows of a batch
+MOST_TEXTS, TOGETHER = 100, 16  # texts that are looked at, and rows of a batch, at most
+MOST_WEIGHTS = 2**26  # attention weights of a layer that are held at a time: a quarter of a gigabyte
 PICTURED = 16  # tokens of the text in the pictures
 MOST_LAYERS, MOST_HEADS = 24, 16  # that are described one by one; all are counted
 
@@ -80,8 +81,10 @@ def _probabilities(layer: BertLayer | ModernLayer, given: tuple[Any, ...]) -> Te
     return scores.softmax(-1)
 
 
-def attention_heads(encoder: Any, examples: EncodedExamples, vocabulary: Vocabulary, device: torch.device) -> dict[str, Any]:
+def attention_heads(encoder: Any, examples: EncodedExamples, vocabulary: Vocabulary, device: torch.device) -> dict[str, Any] | None:
     """Returns what the heads of an encoder look at in some texts, of which the first MOST_TEXTS rows count.
+
+    Rows so long that their weights in one layer are more than MOST_WEIGHTS are left out; None where no other is among these.
 
     {"tokens", "shown", "positional", "vertical", "total", "texts", "heads": [{"layer", "head", "kind", "positional", "vertical",
     "picture"}]}: how many heads are of which kind, and of each head the two shares and its attention on one text, `picture[query][key]`,
@@ -89,25 +92,34 @@ def attention_heads(encoder: Any, examples: EncodedExamples, vocabulary: Vocabul
     longer, the first PICTURED tokens of the shortest. Layers and heads count from 1; "both" is the kind of a head that is positional and
     vertical.
     """
-    whole = _first(examples)
+    heads: int = encoder.shape.heads
+    whole = _first(examples, heads)
+    if not whole.units:
+        return None
+    together = max(1, min(TOGETHER, MOST_WEIGHTS // _weights(whole.lengths.max(), heads)))
     marks = torch.tensor(sorted({vocabulary.cls, vocabulary.sep, *_periods(vocabulary)}), device=device)
-    size = 2, encoder.shape.layers, encoder.shape.heads
-    falls = torch.zeros(size, dtype=torch.int64, device=device)  # maxima on neighbours, and on marks
+    falls = torch.zeros((2, encoder.shape.layers, heads), dtype=torch.int64, device=device)  # maxima on neighbours, and on marks
     tokens = 0
     was_training = encoder.training
     encoder.eval()
     with torch.inference_mode():
-        for _, rows in whole.in_order(max(1, TOGETHER // whole.together)):
+        for _, rows in whole.in_order(together):
             tokens += _count(encoder, rows.to(device), marks, falls)
         shown, pictures = _pictures(encoder, whole, vocabulary, device)
     encoder.train(was_training)
     return {"tokens": len(shown), "shown": shown, **_described(falls.cpu().numpy() / tokens, pictures), "texts": len(whole.units)}
 
 
-def _first(examples: EncodedExamples) -> EncodedExamples:
-    """Returns the first units, in whole groups, as examples of their own."""
+def _first(examples: EncodedExamples, heads: int) -> EncodedExamples:
+    """Returns the first units, of whole groups, as examples of their own: those that are not too long."""
     count = max(1, MOST_TEXTS // examples.together) * examples.together
-    return EncodedExamples(examples.examples, examples.units[:count], examples.vocabulary, examples.length, examples.together)
+    units = [unit for unit in examples.units[:count] if _weights(len(unit.tokens), heads) <= MOST_WEIGHTS]
+    return EncodedExamples(examples.examples, units, examples.vocabulary, examples.length)
+
+
+def _weights(tokens: int, heads: int) -> int:
+    """Returns how many attention weights a row has in a layer: rows are padded to multiples of 8."""
+    return heads * int(-(-tokens // 8) * 8) ** 2
 
 
 def _periods(vocabulary: Vocabulary) -> list[int]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tasklm.analyse.inline_svg import SERIES, colour, inline
 from tasklm.analyse.page import Html, clipped, el
@@ -53,9 +53,10 @@ def line_chart(title: str, series: Mapping[str, Sequence[Point]], x_label: str =
     return figure_of(title, picture, legend(entries))
 
 
-def histogram(title: str, values: Sequence[float], x_label: str, bins: int = 24) -> Html:
+def histogram(title: str, values: ArrayLike, x_label: str, bins: int = 24) -> Html:
     """Returns a figure of how often values occur, or nothing when there are none."""
-    finite = np.array([float(value) for value in values if math.isfinite(value)])
+    given = np.asarray(values)
+    finite = given[np.isfinite(given)]
     if not len(finite):
         return Html("")
     low, high = float(finite.min()), float(finite.max())

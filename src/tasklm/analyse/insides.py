@@ -3,47 +3,47 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tasklm.analyse.charts import Group, head_grid, legend, scatter
 from tasklm.analyse.inline_svg import SERIES
 from tasklm.analyse.page import Html, clipped, el, folded, joined, soft, table
 
-MOST_DRAWN = 1500  # points of a panel: a page of more is slow, and shows no more
 HINT_LENGTH = 80
-MOST_HEADS = 600
 
 
-def class_vectors(found: Mapping[str, Any] | None) -> Html:
-    """Returns the t-SNE of the class vectors in its stages, coloured by label, or nothing."""
+def class_vectors(found: Mapping[str, Any] | None, seed: str = "") -> Html:
+    """Returns the t-SNE of the class vectors in its stages, coloured by label, or nothing; `seed` says whose stage 2 it is."""
     if not found or not found["stages"] or not len(found["number"]):
         return Html("")
     labels, number = [str(label) for label in found["labels"]], [int(one) for one in found["number"]]
-    drawn = _evenly(number, MOST_DRAWN)
-    counted = Counter(number[point] for point in drawn)
+    counted = Counter(number)
     coloured = [label for label, _ in sorted(counted.items(), key=lambda entry: (-entry[1], entry[0]))]
     if len(coloured) > SERIES:
         coloured = coloured[: SERIES - 1]
-    groups: list[Group] = [(at, [point for point in drawn if number[point] == label]) for at, label in enumerate(coloured)]
+    groups: list[Group] = [(at, [point for point, own in enumerate(number) if own == label]) for at, label in enumerate(coloured)]
     entries = [(clipped(labels[label], 60), f"{counted[label]:,}") for label in coloured]
     grey = []
-    if rest := [point for point in drawn if number[point] not in set(coloured)]:
+    if rest := [point for point, own in enumerate(number) if own not in coloured]:
         grey = [len(groups)]
         groups.append((None, rest))
         entries.append((f"{len(counted) - len(coloured)} other labels", f"{len(rest):,}"))
     texts = [f"{clipped(labels[at], 40)}: {_start(text)}" for at, text in zip(number, found["texts"], strict=True)]
     panels = [scatter(str(stage["name"]), stage["points"], groups, texts) for stage in found["stages"]]
-    some = "" if len(drawn) == len(number) else f" Of {len(number):,} texts {len(drawn):,} are drawn."
-    about = f"Each point is a text, placed by t-SNE: near points have similar vectors, distances between groups mean little.{some}"
+    whose = f" Stage 2 is that of {seed}." if seed else ""
+    about = f"Each point is a text of dev, placed by t-SNE: near points have similar vectors, distances between groups mean little.{whose}"
     return joined([el("p", about), el("div", legend(entries, grey), el("div", *panels, class_="charts"), class_="linked")])
 
 
-def attention(found: Mapping[str, Any] | None) -> Html:
-    """Returns the grid of attention heads with those that look at neighbours or at separators marked, or nothing."""
+def attention(found: Mapping[str, Any] | None, seed: str = "") -> Html:
+    """Returns the grid of attention heads with those that look at neighbours or at separators marked, or nothing.
+
+    `seed` says whose model it is.
+    """
     if not found or not found["heads"]:
         return Html("")
-    heads = sorted(found["heads"], key=lambda head: (head["layer"], head["head"]))[:MOST_HEADS]
+    heads = sorted(found["heads"], key=lambda head: (head["layer"], head["head"]))
     hints = [
         f"layer {head['layer']}, head {head['head']}: {head['kind']}; {head['positional']:.0%} on a neighbour, "
         f"{head['vertical']:.0%} on a special token or full stop"
@@ -62,8 +62,12 @@ def attention(found: Mapping[str, Any] | None) -> Html:
             ": more than 90 % look most at [CLS], [SEP] or a full stop; ",
             el("span", class_="frame both"),
             " are both. The definitions are those of figure 3 of TLM (arXiv 2111.04130), "
-            "whose models have more positional and fewer vertical heads than BERT.",
+            "whose models have more positional and fewer vertical heads than BERT. ",
+            f"Counted in {found['texts']:,} row{'s' if found['texts'] != 1 else ''} of dev{f', in the model of {seed}' if seed else ''}.",
         ]
+    )
+    pictured = soft(
+        "The tokens of the pictures, in their order: ", joined((el("bdi", clipped(token, 40)) for token in found["shown"]), " ")
     )
     title = "Layers downwards, heads across; each square shows how tokens (downwards) look at tokens (across)"
     grid = head_grid(title, heads, found["tokens"], hints)
@@ -73,15 +77,7 @@ def attention(found: Mapping[str, Any] | None) -> Html:
     listed = joined(
         [table(header, rows, left=3, keys=keys, label="Attention heads"), soft("Shares of tokens whose largest weight lies there.")]
     )
-    return joined([el("p", about), grid, folded("All heads in numbers", listed)])
-
-
-def _evenly(number: Sequence[int], most: int) -> list[int]:
-    """Returns at most `most` points, evenly taken from each label in turn, so that every label keeps its share; in their order."""
-    if len(number) <= most:
-        return list(range(len(number)))
-    ordered = sorted(range(len(number)), key=lambda point: (number[point], point))
-    return sorted(ordered[at * len(ordered) // most] for at in range(most))
+    return joined([el("p", about), grid, pictured, folded("All heads in numbers", listed)])
 
 
 def _start(text: Any) -> str:

@@ -44,10 +44,9 @@
   addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
 
   // Tables: a click on a column's name sorts by it.
-  const compare = (a, b) => {
+  const compare = (a, b, numeric) => {
     if (a === "" || b === "") return a === b ? 0 : a === "" ? 1 : -1;
-    const numbers = [Number(a), Number(b)];
-    return numbers.some(Number.isNaN) ? a.localeCompare(b) : numbers[0] - numbers[1];
+    return numeric ? Number(a) - Number(b) : a.localeCompare(b);
   };
   for (const table of document.querySelectorAll("table.sortable")) {
     const heads = [...table.tHead.rows[0].cells];
@@ -60,8 +59,9 @@
         head.setAttribute("aria-sort", down ? "descending" : "ascending");
         const key = (row) => row.cells[column].dataset.sort || "";
         const rows = [...table.tBodies[0].rows];
+        const numeric = !rows.some((row) => Number.isNaN(Number(key(row)))); // of all rows: an order of pairs would not be one
         rows.sort((a, b) => {
-          const found = compare(key(a), key(b));
+          const found = compare(key(a), key(b), numeric);
           return key(a) === "" || key(b) === "" || !down ? found : -found;
         });
         table.tBodies[0].append(...rows);
@@ -132,7 +132,7 @@
         const known = choose(menus.gold, link.dataset.gold) && choose(menus.predicted, link.dataset.predicted);
         if (!known) for (const menu of Object.values(menus)) menu.selectedIndex = 0;
         apply();
-        if (!known) count.textContent += "; none of this cell is among the surest";
+        if (!known) count.textContent += "; none of this cell is listed";
       });
     }
   }

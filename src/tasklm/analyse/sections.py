@@ -30,16 +30,19 @@ PUBLISHED = [  # training FLOPs as 6 × parameters × tokens, and the table that
 ]
 BERT_BASE = 2.79e19
 MOST_METRICS = 3  # beside the first
-MOST_FINDINGS, MOST_EXAMPLES, MOST_CONTAMINATED = 100, 5, 10
+MOST_NOTES, MOST_FINDINGS, MOST_EXAMPLES, MOST_CONTAMINATED = 100, 100, 5, 10
 KINDS = {"ours": "this model", "ensemble": "this model, all seeds", "ablation": "ablation", "baseline": "baseline"}
 
 
-def heading(title: str, scores: Scores | None) -> Html:
-    """Returns the top of the report: the verdict in one sentence, what the cheap baselines say, and the numbers to remember."""
+def heading(title: str, scores: Scores | None, start: str = "") -> Html:
+    """Returns the top of the report: the verdict in one sentence, what the cheap baselines say, and the numbers to remember.
+
+    `start` is the checkpoint that the training went on from, if from one.
+    """
     sentence = scores.verdict if scores is not None and scores.verdict else "The model has not been scored yet."
     made = [el("h1", clipped(title, 200)), el("p", clipped(sentence, 2000), class_="verdict")]
     if scores is not None:
-        made += [_cheapest(scores), _tiles(scores)]
+        made += [_cheapest(scores), _tiles(scores, start)]
     return el("header", *made)
 
 
@@ -59,7 +62,7 @@ def _cheapest(scores: Scores) -> Html:
     return soft(f"The best cheap baseline, {cheap.name}, scores {score_text(spread)}: {size} {side}{p}.")
 
 
-def _tiles(scores: Scores) -> Html:
+def _tiles(scores: Scores, start: str) -> Html:
     ours = scores.ours
     if ours is None:
         return Html("")
@@ -73,7 +76,8 @@ def _tiles(scores: Scores) -> Html:
     if ours.parameters:
         shown.append(("parameters", _big(ours.parameters), f"{ours.parameters:,}"))
     if ours.flops_6nd > 0:
-        shown.append(("training FLOPs", flops_text(ours.flops_6nd), f"BERT-base took {_times(BERT_BASE / ours.flops_6nd)}"))
+        about = f"beside those of {clipped(start, 60)}" if start else f"BERT-base took {_times(BERT_BASE / ours.flops_6nd)}"
+        shown.append(("training FLOPs", flops_text(ours.flops_6nd), about))
     if ours.seconds > 0:
         shown.append(("time", time_text(ours.seconds), "selection and training" if ours.selected_passages else "training"))
     if ours.selected_passages:
@@ -96,7 +100,8 @@ def score_table(scores: Scores | None) -> Html:
     about = (
         f"{metric_name(scores.metric)} × 100; {seeds}. In brackets the {scores.confidence:.0%} bootstrap interval over test "
         "examples; the difference is a paired bootstrap over the same examples. FLOPs are counted exactly, forward and backward; "
-        "6·N·tokens is the estimate that papers report."
+        "6·N·tokens is the estimate that papers report. These and time are of selection, stage 1 and one seed of stage 2, on average "
+        "(an ensemble: all seeds)."
     )
     shown = table([*header, "parameters", "passages"], rows, left=2, strong=ours, keys=keys, label="Scores")
     return joined([_ranges(scores), shown, soft(about)])
@@ -161,9 +166,14 @@ def learning_curves(curves: Sequence[Mapping[str, Any]]) -> Html:
     return joined(made)
 
 
-def data(scores: Scores | None, findings: Sequence[Mapping[str, Any]], contamination: Sequence[Mapping[str, Any]]) -> Html:
-    """Returns the counts, what the audit found, and what was dropped because it holds dev or test text."""
-    made: list[Html] = []
+def data(
+    scores: Scores | None,
+    findings: Sequence[Mapping[str, Any]],
+    contamination: Sequence[Mapping[str, Any]],
+    reading: Sequence[str] = (),
+) -> Html:
+    """Returns what was noticed while reading, the counts, what the audit found, and what was dropped because it holds dev or test text."""
+    made: list[Html] = [items(clipped(note, 1000) for note in reading[:MOST_NOTES])] if reading else []
     if scores is not None and scores.data:
         counts: list[list[Any]] = []
         for name, value in scores.data.items():
@@ -184,13 +194,17 @@ def data(scores: Scores | None, findings: Sequence[Mapping[str, Any]], contamina
     return joined(made)
 
 
-def cost(scores: Scores | None) -> Html:
-    """Returns what the model cost to train beside published models, counted alike."""
+def cost(scores: Scores | None, start: str = "") -> Html:
+    """Returns what the model cost to train beside published models, counted alike; `start` is the checkpoint that it went on from."""
     ours = None if scores is None else scores.ours
     if ours is None or ours.flops_6nd <= 0:
         return Html("")
     exact = f" Counted exactly, this run took {flops_text(ours.flops_exact)}." if ours.flops_exact > 0 else ""
-    compared = f"BERT-base's pretraining cost {_times(BERT_BASE / ours.flops_6nd)}."
+    compared = (
+        f"This run went on from {clipped(start, 60)}, whose own training is not counted."
+        if start
+        else f"BERT-base's pretraining cost {_times(BERT_BASE / ours.flops_6nd)}."
+    )
     return joined([cost_bars([(ours.name, ours.flops_6nd)]), soft(f"{compared}{exact}")])
 
 

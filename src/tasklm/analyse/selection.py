@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
+from numpy.typing import ArrayLike
+
 from tasklm.analyse.charts import bars, histogram
 from tasklm.analyse.page import Html, clipped, el, escaped, folded, joined, passage, soft, table, word
 from tasklm.analyse.words import spans, word_pattern
 
-MOST_PASSAGES = 10
 MOST_SOURCES = 20
-MOST_WORDS, MOST_LABEL_WORDS = 30, 15
-FEW_LABELS, OPEN_LABELS, MOST_LABELS = 6, 2, 200  # of few labels all tables are open
+MOST_WORDS = 30
+FEW_LABELS, OPEN_LABELS = 6, 2  # of few labels all tables are open
 TEXT_LENGTH, QUERY_LENGTH = 1500, 300
 
 WordOdds = Sequence[tuple[str, float, int]]
 
 
-def selected(passages: Sequence[Mapping[str, Any]], sources: Mapping[str, int], ranks: Sequence[int], scores: Sequence[float]) -> Html:
+def selected(passages: Sequence[Mapping[str, Any]], sources: Mapping[str, int], ranks: ArrayLike, scores: ArrayLike) -> Html:
     """Returns counts by source, histograms of scores and ranks, and example passages, or nothing."""
     made = []
     if sources:
@@ -30,26 +31,34 @@ def selected(passages: Sequence[Mapping[str, Any]], sources: Mapping[str, int], 
         made += [el("h3", f"{total:,} passages by source"), bars(shown)]
     charts = [
         histogram("Scores of the selected passages", scores, "score"),
-        histogram("Best rank among the passages of a task example", ranks, "rank"),
+        histogram("Ranks of the selected passages, 1 for the best", ranks, "rank"),
     ]
     if any(charts):
         made.append(el("div", *charts, class_="charts"))
     if passages:
-        about = "Marked: words shared with the task examples that asked for the passage (the most common words are not marked)."
-        made += [el("h3", "Example passages"), soft(about), *_cards(passages[:MOST_PASSAGES])]
+        marked = any(entry.get("matched") for entry in passages)
+        about = "Marked: words shared with the first task example listed, which asked for the passage (the most common are not marked)."
+        made += [el("h3", "Example passages"), *([soft(about)] if marked else []), *_cards(passages)]
     return joined(made)
 
 
-def typical_words(entries: WordOdds) -> Html:
-    """Returns the words that the selection holds more often than random passages of the corpus, or nothing."""
-    if not entries:
+def typical_words(entries: WordOdds, against_random: WordOdds = ()) -> Html:
+    """Returns the words that the selection holds more often than random passages of the corpus, or nothing.
+
+    `against_random`: more often than the random selection of the ablation, where there is one.
+    """
+    made = []
+    for others, some in (("passages drawn at random from the corpus", entries), ("the random selection (ablation)", against_random)):
+        if some:
+            shown = [(clipped(one, 40), odds, f"{odds:.2f} · {count:,} times") for one, odds, count in some[:MOST_WORDS]]
+            made.append(el("div", el("h4", f"More often than in {others}"), bars(shown)))
+    if not made:
         return Html("")
     about = (
-        "More often than in passages drawn at random from the corpus, the surest first: log-odds with a Dirichlet prior (Monroe, Colaresi "
-        "and Quinn, Fightin' Words, 2008), and how often the selection has the word."
+        "The surest first: log-odds with a Dirichlet prior (Monroe, Colaresi and Quinn, Fightin' Words, 2008), and how often the word "
+        "occurs in at most 2,000 passages spread evenly over the selection, beside as many of the others."
     )
-    shown = [(clipped(one, 40), odds, f"{odds:.2f} · {count:,} times") for one, odds, count in entries[:MOST_WORDS]]
-    return joined([el("h3", "Words of the selection"), soft(about), bars(shown)])
+    return joined([el("h3", "Words of the selection"), soft(about), el("div", *made, class_="halves")])
 
 
 def label_words(entries: Sequence[Mapping[str, Any]]) -> Html:
@@ -58,8 +67,8 @@ def label_words(entries: Sequence[Mapping[str, Any]]) -> Html:
     if not filled:
         return Html("")
     made = []
-    for number, entry in enumerate(filled[:MOST_LABELS]):
-        shown = entry["words"][:MOST_LABEL_WORDS]
+    for number, entry in enumerate(filled):
+        shown = entry["words"]
         ratios = [one["selected"] / one["corpus"] if one["corpus"] else None for one in shown]
         rows = [
             [
@@ -80,9 +89,9 @@ def label_words(entries: Sequence[Mapping[str, Any]]) -> Html:
         listed = table(header, rows, keys=keys, label="Words of a label")
         made.append(folded(word(entry["label"]), listed, shown=len(filled) <= FEW_LABELS or number < OPEN_LABELS))
     about = (
-        "The words with the highest pointwise mutual information with a label in the training examples, how many of these hold them, "
-        "and their occurrences per million words of the selection and of the corpus (as table 6 of ISS, arXiv 2305.12816). A selection "
-        "that serves the task holds them more often than the corpus."
+        "The words with the highest pointwise mutual information with a label in the training examples, their occurrences per million "
+        "words of the selection and of the corpus (as table 6 of ISS, arXiv 2305.12816), each counted in at most 2,000 passages, and how "
+        "many training examples of the label hold them. A selection that serves the task holds them more often than the corpus."
     )
     return joined([el("h3", "Words that point to a label"), soft(about), el("div", *made, class_="columns")])
 
