@@ -109,7 +109,7 @@ def test_a_failure_is_raised_and_nothing_half_done_is_kept(ready: Ready, monkeyp
     def fails(*_: object) -> None:
         raise ValueError("no words today")
 
-    monkeypatch.setattr(module, "FORMAT", 2)  # as a newer version would: what is kept does not count
+    monkeypatch.setattr(module, "FORMAT", module.FORMAT + 1)  # as a newer version would: what is kept does not count
     with monkeypatch.context() as broken:
         broken.setattr(module, "label_words", fails)
         with pytest.raises(ValueError, match="no words today"):
