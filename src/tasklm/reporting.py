@@ -180,8 +180,8 @@ def _sure(answer: Answer) -> float | None:
 
 def _pushed_for(run: Run, task: TaskData, asked: list[Example]) -> list[list[dict[str, Any]]]:
     """Returns for each of some examples the training examples that pushed the model most for its label; none for one of several rows."""
-    if not asked:
-        return []
+    if not asked or task.task.together > 1:  # examples of several rows each have no gradient of their own here
+        return [[] for _ in asked]
     model, own, vocabulary, config = load_model(run.artefacts.path("model"), run.machine.device)
     length = int(config["length"])
     side = ExampleSide(model, own, vocabulary, length, run.machine, task.splits.train)

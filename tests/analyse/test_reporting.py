@@ -157,23 +157,24 @@ def test_very_many_classes_have_no_matrix() -> None:
     assert reporting._classes(Classify(names[1:]), [Example(("x",), "0007")], ["0008"])[0] is not None
 
 
-def mistakes_of(task: Task, examples: list[Example], answers: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    monkeypatch.setattr(reporting, "_pushed_for", lambda run, task, asked: [[] for _ in asked])
+def mistakes_of(task: Task, examples: list[Example], answers: list[dict[str, Any]]) -> list[Any]:
     data = TaskData(task, Splits([], [], examples), [], "", task.metrics[0])
     found = reporting._mistakes(None, data, examples, json.loads(json.dumps(answers)))  # type: ignore[arg-type]
     return [(one["text"], one["gold"], one["predicted"], one["probability"]) for one in found]
 
 
 def test_mistakes_of_label_sets_show_empty_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporting, "_pushed_for", lambda run, task, asked: [[] for _ in asked])
     examples = [Example((text,), label) for text, label in (("one", ("a",)), ("two", ()), ("three", ("a", "b")))]
     answers = [{"labels": labels, "probabilities": {"a": 0.6, "b": 0.1}} for labels in ([], ["b"], ["b", "a"])]
-    found = mistakes_of(Multilabel(["a", "b"]), examples, answers, monkeypatch)
+    found = mistakes_of(Multilabel(["a", "b"]), examples, answers)
     assert found == [("one", "a", "none", None), ("two", "none", "b", None)]
 
 
-def test_mistakes_of_a_choice_are_options_the_surest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_of_a_choice_are_options_the_surest_first() -> None:
+    """Nothing is said to have pushed: an example is several rows, which cannot be compared."""
     examples = [Example(("what ?", "cat", "dog"), gold, options=("cat", "dog")) for gold in (0, 1, 0)]
     odds = [[0.4, 0.6], [0.1, 0.9], [0.25, 0.75]]
     answers = [{"option": "dog", "number": 1, "probabilities": some} for some in odds]
-    found = mistakes_of(Choice(2), examples, answers, monkeypatch)
+    found = mistakes_of(Choice(2), examples, answers)
     assert found == [("what ?\ncat\ndog", "cat", "dog", 0.75), ("what ?\ncat\ndog", "cat", "dog", 0.6)]

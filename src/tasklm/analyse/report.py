@@ -119,9 +119,7 @@ def _reproduce(parts: ReportParts) -> Html:
     if parts.notes:
         made += [el("h3", "What was decided"), items(clipped(note, 1000) for note in parts.notes)]
     if parts.command:
-        about = (
-            "The recipe below, saved as recipe.toml, trains such a model again, from the same files with the same numbers of everything:"
-        )
+        about = "The recipe below, saved as recipe.toml, trains such a model again: the same files, sizes, batches and steps."
         made += [el("p", about), el("pre", clipped(parts.command, MOST_TEXT), tabindex="0")]
     if parts.made_with:
         made.append(soft(f"This run: {clipped(parts.made_with, 300)}."))

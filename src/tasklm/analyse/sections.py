@@ -30,7 +30,7 @@ PUBLISHED = [  # training FLOPs as 6 × parameters × tokens, and the table that
 ]
 BERT_BASE = 2.79e19
 MOST_METRICS = 3  # beside the first
-MOST_NOTES, MOST_FINDINGS, MOST_EXAMPLES, MOST_CONTAMINATED = 100, 100, 5, 10
+MOST_EXAMPLES, MOST_CONTAMINATED = 5, 10
 KINDS = {"ours": "this model", "ensemble": "this model, all seeds", "ablation": "ablation", "baseline": "baseline"}
 
 
@@ -173,7 +173,7 @@ def data(
     reading: Sequence[str] = (),
 ) -> Html:
     """Returns what was noticed while reading, the counts, what the audit found, and what was dropped because it holds dev or test text."""
-    made: list[Html] = [items(clipped(note, 1000) for note in reading[:MOST_NOTES])] if reading else []
+    made: list[Html] = [items(clipped(note, 1000) for note in reading)] if reading else []
     if scores is not None and scores.data:
         counts: list[list[Any]] = []
         for name, value in scores.data.items():
@@ -182,9 +182,9 @@ def data(
         made.append(table(["", "count"], counts, label="Counts"))
     loud = [one for level in ("error", "warning") for one in findings if one.get("level") == level]
     quiet = [one for one in findings if one.get("level") not in ("error", "warning")]
-    made += [el("div", _finding(one), class_="card") for one in loud[:MOST_FINDINGS]]
+    made += [el("div", _finding(one), class_="card") for one in loud]
     if quiet:
-        made.append(el("div", items(_finding(one) for one in quiet[:MOST_FINDINGS]), class_="card quiet"))
+        made.append(el("div", items(_finding(one) for one in quiet), class_="card quiet"))
     if contamination:
         made.append(el("h3", "Corpus passages dropped because they hold text of dev or test"))
         for entry in contamination[:MOST_CONTAMINATED]:

@@ -56,7 +56,7 @@ def typical_words(entries: WordOdds, against_random: WordOdds = ()) -> Html:
         return Html("")
     about = (
         "The surest first: log-odds with a Dirichlet prior (Monroe, Colaresi and Quinn, Fightin' Words, 2008), and how often the word "
-        "occurs in at most 2,000 passages spread evenly over the selection, beside as many of the others."
+        "occurs in the selection. Both are counted in at most 2,000 passages spread evenly over the selection, and in as few of the others."
     )
     return joined([el("h3", "Words of the selection"), soft(about), el("div", *made, class_="halves")])
 
