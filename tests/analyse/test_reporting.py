@@ -123,6 +123,21 @@ def test_the_selection_is_described_in_arrays_and_against_the_random_one(ready: 
     assert ready.shown.words == overrepresented(texts, ready.corpus.store.sample())
 
 
+def test_time_is_counted_as_flops_are(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model took one seed of stage 2, on average, and an ensemble all of them."""
+    plain, spent = results.read_json, {"seed-1": 100.0, "seed-2": 300.0}
+
+    def read(path: Path) -> Any:
+        return plain(path) | {"seconds": spent[path.parent.name]} if path.parent.name in spent else plain(path)
+
+    monkeypatch.setattr(results, "read_json", read)
+    made = ready.made
+    alone, together = (
+        results.model_row(made.run, "x", kind, ready.task, made.parts, made.seeds, made.predictions) for kind in ("ours", "ensemble")
+    )
+    assert together.seconds - alone.seconds == pytest.approx(200)
+
+
 def test_classes_of_one_label_each() -> None:
     gold, found = ["a", "a", "b", "b"], ["a", "b", "b", "c"]
     matrix, scores = reporting._classes(Classify(["a", "b"]), [Example(("x",), label) for label in gold], found)

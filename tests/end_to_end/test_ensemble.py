@@ -107,8 +107,6 @@ def test_the_row_is_that_of_the_averaged_outputs(data: Path, run: tuple[Path, Sc
     )
     assert row.flops_exact == pytest.approx(stage1["flops"] + sum(one["flops"] for one in stage2))
     assert row.parameters == 2 * ours.parameters and row.flops_exact > ours.flops_exact
-    half = sum(one["seconds"] for one in stage2) / 2  # time is counted as FLOPs are: a model alone took one seed of stage 2, on average
-    assert row.seconds - ours.seconds == pytest.approx(half, abs=0.11)  # both are rounded
 
 
 def average_of(scores: Scores) -> str:
