@@ -24,7 +24,6 @@ ALLOWED = {
     ("evaluate/intervals.py", "ValueError"): _CALLER,
     ("recipe.py", "ValueError"): _CAUGHT,  # from_dict gathers all problems into one RecipeError
     ("registry.py", "ValueError"): _CALLER,  # two plug-ins under one name
-    ("reporting.py", "ValueError"): _CALLER,  # an analysis that the page has no place for
     ("select/balanced.py", "ValueError"): _CALLER,
     ("select/bm25_spark.py", "IndexError"): _CALLER,
     ("select/checks.py", "ValueError"): _CALLER,

@@ -345,8 +345,8 @@ def predict(
     from tasklm.serve.inputs import examples_of
     from tasklm.serve.predictor import Predictor
 
-    predictor = Predictor(model)
-    for example, answer in predictor.stream(examples_of(what, predictor.task, Data(text_column=text_column or ""), sys.stdin)):
+    predictor = Predictor(model, data=Data(text_column=text_column or ""))
+    for example, answer in predictor.stream(examples_of(what, predictor.task, predictor.data, sys.stdin)):
         typer.echo(json.dumps({"text": example.text, **answer}, ensure_ascii=False))
 
 

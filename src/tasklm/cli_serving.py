@@ -99,7 +99,8 @@ def _data(folder: Path) -> Data:
     from tasklm.recipe_files import load
 
     recipe = folder.resolve().parent / "recipe.toml"
-    return load(recipe).data if recipe.exists() else Data()
+    in_a_run = folder.resolve().name in ("model", "ensemble") and recipe.exists()  # else it is a stranger's
+    return load(recipe).data if in_a_run else Data()
 
 
 def _explainer(folder: Path) -> Explainer | None:

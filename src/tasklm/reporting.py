@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from tasklm import __version__
+import tasklm
 from tasklm.analyse.report import ReportParts
 from tasklm.analyse.run_files import curves_of
 from tasklm.analyse.words import overrepresented
@@ -104,7 +104,7 @@ def decided(run: Run, plan: Plan, parts: Ingredients, seeds: Sequence[Path]) -> 
 def _made_with(run: Run) -> str:
     """Returns what the run was made with, as its manifest has it."""
     manifest = read_json(run.folder / "manifest.json")
-    return f"tasklm {__version__}, torch {manifest['torch']}, Python {manifest['python']}, on {manifest['device']}"
+    return f"tasklm {tasklm.__version__}, torch {manifest['torch']}, Python {manifest['python']}, on {manifest['device']}"
 
 
 def _classes(

@@ -144,3 +144,16 @@ def test_merged_features_keep_every_product_of_examples() -> None:
     assert merged[0].shape[1] < plain[0].shape[1] / 2
     for some, fewer in zip(plain, merged, strict=True):
         np.testing.assert_allclose((fewer @ merged[0].T).toarray(), (some @ plain[0].T).toarray(), atol=1e-12)
+
+
+def test_a_word_that_train_has_only_in_the_other_text_of_a_pair_is_no_obstacle() -> None:
+    draw = random.Random(1)
+    words = [f"w{number}" for number in range(30)]
+
+    def pairs(count: int, second: list[str]) -> list[Example]:
+        drawn = [(draw.choices(words, k=5), draw.choices(second, k=5)) for _ in range(count)]
+        return [Example((" ".join(one), " ".join(other)), "yes" if set(one) & set(other) else "no") for one, other in drawn]
+
+    train, dev = pairs(60, words[:10]), pairs(30, words)  # most words stand in the first text alone there, and in both here
+    result = tfidf_linear(train, dev, dev, "accuracy")
+    assert result.c is not None and result.dev == result.test and set(result.dev) <= {"yes", "no"}

@@ -129,9 +129,11 @@ def _without_multiples(of_train: Any, *others: Any) -> list[Any]:
     """
     lengths = np.sqrt(np.asarray(of_train.multiply(of_train).sum(axis=0)).ravel())
     drawn = np.random.default_rng(0).standard_normal((of_train.shape[0], 2))
-    directions = (of_train.T @ (drawn[:, 0] + 1j * drawn[:, 1])) / lengths  # the same for multiples, but for rounding
+    seen = np.where(lengths > 0, lengths, 1.0)  # a pair's word may stand in one of the two texts of train and in the other of dev
+    directions = (of_train.T @ (drawn[:, 0] + 1j * drawn[:, 1])) / seen  # the same for multiples, but for rounding
     _, group = np.unique(np.round(directions, 11), return_inverse=True)
     together = np.sqrt(np.bincount(group, lengths**2))
+    together[together == 0] = 1.0  # columns that train does not have weigh nothing in any fit, and are left out
     rotation = csr_matrix((lengths / together[group], (np.arange(len(group)), group)), shape=(len(group), len(together)))
     merged = [(matrix @ rotation).tocsr() for matrix in (of_train, *others)]
     for matrix in merged:
