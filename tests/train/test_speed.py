@@ -52,3 +52,10 @@ def test_timing_does_the_steps_asked_for_and_leaves_no_thread_behind(stage: Join
 def test_one_of_several_processes_times_its_steps_without_the_others(stage: JointStage) -> None:
     machine = dataclasses.replace(MACHINE, ranks=Ranks(1, 2))  # no connection was made: asking the other would fail
     assert seconds_per_step(stage, Rule("adamw", 1e-5, 0.0), machine, 0.0) > 0
+
+
+def test_the_ceiling_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(speed.SQUARE, "cpu", 128)
+    first = matmul_ceiling(MACHINE, seconds=0.001, blocks=2)
+    monkeypatch.setattr(speed.torch, "mm", None)
+    assert matmul_ceiling(MACHINE, seconds=0.001, blocks=2) == first

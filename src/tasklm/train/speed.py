@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 
 import torch
@@ -35,10 +36,12 @@ def seconds_per_step(stage: Stage, rule: Rule, machine: Machine, seconds: float,
     return spent / done
 
 
+@functools.cache
 def matmul_ceiling(machine: Machine, side: int = 0, seconds: float = 0.05, blocks: int = 3) -> float:
     """Returns the FLOP/s of one large square matrix product, the most that training could reach: best of a few timed blocks.
 
-    `side` is that of the matrices (0: by the device), `seconds` the least that a block takes.
+    `side` is that of the matrices (0: by the device), `seconds` the least that a block takes. Measured once by a process: it takes
+    seconds on a slow machine, and all stages are to be compared with the same number.
     """
     side = side or SQUARE.get(machine.device.type, SQUARE["cpu"])
     kind = torch.bfloat16 if machine.bf16 else torch.float32
