@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint spark browser docs clean
+.PHONY: demo test lint spark test-spark browser docs clean
 
 demo: $(INSTALLED)
 	$(BIN)/tasklm demo --out runs/demo --data runs/demo-data
@@ -25,14 +25,17 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(INSTALLED)
 
-# Spark and a Java for its tests, which are left out where these are not installed.
+# Spark and a Java for its tests, which `make test` leaves out where these are not installed.
 spark: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,test-spark]'
 
+test-spark: spark
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/select/test_spark.py tests/select/test_spark_cluster.py
+
 # Chromium for the tests of pages, which are left out where there is none: on Debian, as root.
 browser:
-	command -v chromium && command -v chromedriver || { timeout 120 apt-get update -qq && \
-	  DEBIAN_FRONTEND=noninteractive timeout 600 apt-get install -qq --yes --no-install-recommends chromium chromium-driver; }
+	command -v chromium && command -v chromedriver || { timeout 60 apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive timeout 180 apt-get install -qq --yes --no-install-recommends chromium chromium-driver; }
 
 # The documentation as a site in site/, with nothing loaded from elsewhere.
 docs: $(INSTALLED)
