@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ def watch(
     if not (folder / "recipe.toml").exists():
         remedy = f"Start one, followed from its start: tasklm fit … --out {folder} --watch"
         raise RunError(f"{folder} is not a run folder (no recipe.toml). {remedy}")
+    for number in (signal.SIGINT, signal.SIGTERM):  # the first is ignored in what a script starts in the background
+        signal.signal(number, signal.default_int_handler)
     with WatchServer(folder, port) as server:
         _say(f"{folder} is shown at {server.url} (Ctrl-C ends the page, not the run)")
         try:

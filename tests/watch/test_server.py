@@ -195,10 +195,15 @@ def test_a_port_that_is_taken_is_named(run: GrowingRun, server: WatchServer) -> 
         WatchServer(run.folder, server.server_port)
 
 
-def test_the_verb_prints_its_address_and_ends_by_an_interrupt(run: GrowingRun) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_verb_prints_its_address_and_ends_by_a_signal(run: GrowingRun, number: signal.Signals) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "tasklm", "watch", str(run.folder)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as scripts start what they leave in the background
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert process.stderr is not None
     line = process.stderr.readline()
     found = re.search(r"http://127\.0\.0\.1:(\d+)/", line)
@@ -206,7 +211,7 @@ def test_the_verb_prints_its_address_and_ends_by_an_interrupt(run: GrowingRun) -
     connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=10)
     connection.request("GET", "/state.json")
     assert json.loads(connection.getresponse().read())["status"] == "waiting"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, rest = process.communicate(timeout=30)
     connection.close()
     assert process.returncode == 0 and "Traceback" not in rest and "the page has ended" in rest
@@ -252,8 +257,8 @@ def test_fit_shows_itself_from_its_start_to_its_scores(tmp_path: Path, monkeypat
     looking.join(timeout=10)
     assert seen[-1]["status"] == "finished" and seen[-1]["scores"]["rows"] and seen[-1]["report"] == "new"
     running = [[step["state"] for step in state["flow"]] for state in seen if state["status"] == "running"]
-    places = [steps.index("now") for steps in running]
-    assert places == sorted(places) and len(set(places)) > 2
+    places = list(dict.fromkeys(steps.index("now") for steps in running))  # files written at one time may be read in the other order
+    assert places == sorted(places) and len(places) > 2
     assert {group["title"] for group in seen[-1]["curves"]} == {"stage 1", "stage 2"}
     with pytest.raises(ConnectionRefusedError):
         ask(servers[0], "/state.json")
