@@ -12,26 +12,21 @@ folder of its own. The same command continues what was cut off. Results are kept
 from __future__ import annotations
 
 import argparse
-import datetime
-import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from arguments import some_of
 from objective_runs import folders
 from objective_runs.folders import Case, Text
 from objective_runs.options import add_run_options, checked_run_options
 from objective_runs.report import markdown, merged, read_results, scored
-from objective_runs.running import Deadline, Failed, each_at_once, run_verb
+from objective_runs.running import Deadline, Failed, circumstances, each_at_once, run_verb
 from tasklm.errors import RunError, TaskLMError
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.runs import write_json, write_text
 from tasklm.tasks.classify import Classify
-from training_peers.timing import device_name
 
 _PAGES = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
 
@@ -114,13 +109,7 @@ def _job(case: Case, objective: str, text: Text, options: argparse.Namespace, de
     """Returns the run of one objective, which is skipped when its folder holds it; the first one also scores the baselines."""
     recipe = folders.objective_recipe(text, objective, objective == options.objectives[0], options.threads)
     folder = options.work / case.name / objective
-    about = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "device": device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
-        "software": f"torch {torch.__version__}, Python {platform.python_version()}",
-        "workers": options.workers,
-        "threads": options.threads,
-    }
+    about = {**circumstances(options.workers), "threads": options.threads}
 
     def job() -> None:
         if not folders.is_done(folder, text, recipe):

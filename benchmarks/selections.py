@@ -16,18 +16,14 @@ those of another ablation in the same work folder. The same command continues wh
 from __future__ import annotations
 
 import argparse
-import datetime
-import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from objective_runs.folders import settings_of
 from objective_runs.options import add_run_options, checked_run_options
-from objective_runs.running import Deadline, Failed, each_at_once, run_verb
+from objective_runs.running import Deadline, Failed, circumstances, each_at_once, run_verb
 from selection_runs import folders
 from selection_runs.folders import Shared
 from selection_runs.report import markdown, merged, read_results, same, svg
@@ -36,7 +32,6 @@ from tasklm.errors import RunError, TaskLMError
 from tasklm.recipe import Recipe
 from tasklm.runs import write_json, write_text
 from tasklm.tasks.classify import Classify
-from training_peers.timing import device_name
 
 _PAGES = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
 Job = tuple[str, Callable[[], None]]
@@ -171,12 +166,7 @@ def _job(
     recipe, folder = folders.row_recipe(shared, setting, seed, options.threads), _folder(shared, setting, seed, options)
     scored = folders.scoring_name(folders.scoring_recipe(shared.recipe, setting, seed))
     giver = options.work / scored if setting.method == INFLUENCE else shared.folder
-    about = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "device": device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
-        "software": f"torch {torch.__version__}, Python {platform.python_version()}",
-        "workers": options.workers,
-    }
+    about = circumstances(options.workers)
 
     def job() -> None:
         if setting.method == INFLUENCE and scored in broken:

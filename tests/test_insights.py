@@ -121,6 +121,7 @@ def test_a_failure_is_raised_and_nothing_half_done_is_kept(ready: Ready, monkeyp
 def test_the_first_encoder_is_the_one_that_stage_1_starts_from(start: bool, files: Path, ready: Ready) -> None:
     """Which a stage 1 without steps leaves as it was."""
     settings = options(files, train__steps="0", finetune__epochs="1", finetune__seeds="1", train__seed="5")
+    settings |= {} if start else {"train.embeddings": "counts", "train.attention": "neighbours"}
     if start:
         settings = {key: value for key, value in settings.items() if not key.startswith("model.") and key != "tokens.vocabulary"}
         settings["train.start"] = str(ready[0].run.folder)

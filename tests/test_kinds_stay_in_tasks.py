@@ -21,6 +21,7 @@ ANY_KIND = {
     "columns",
     "folders",
     "texts",
+    "marks",
 }  # modules of tasks/ that serve all kinds
 OUTSIDE = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] not in ("tasks", "demo")]
 

@@ -172,3 +172,37 @@ def test_of_two_nobody_builds_what_is_there(tmp_path: Path, together: bool) -> N
     both(work)
     assert found == [tmp_path / "thing"] * 2
     assert sorted(built) == ([False, True] if together else [True])  # only for the other key
+
+
+def test_of_two_runs_that_share_a_folder_one_builds_and_the_other_waits_for_it(tmp_path: Path) -> None:
+    begun, may_end, told = threading.Event(), threading.Event(), []
+    calls: list[Path] = []
+
+    def build(folder: Path) -> None:
+        calls.append(folder)
+        (folder / "half").write_text("1")
+        begun.set()
+        assert may_end.wait(60)
+        (folder / "value").write_text("x")
+
+    def tell(message: str) -> None:
+        told.append(message)
+        may_end.set()
+
+    first = threading.Thread(target=Artefacts(tmp_path, waiting=lambda message: None).build, args=("thing", "a", build))
+    first.start()
+    assert begun.wait(60)
+    there = Artefacts(tmp_path, waiting=tell).build("thing", "a", build)
+    first.join(60)
+    assert len(calls) == 1 and (there / "value").read_text() == "x" and str(there) in told[0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".thing.lock", "thing"]
+
+
+def test_a_shared_folder_whose_builder_died_is_free_again(tmp_path: Path) -> None:
+    def die(folder: Path) -> None:
+        raise RuntimeError
+
+    shared = Artefacts(tmp_path, waiting=pytest.fail)
+    with pytest.raises(RuntimeError):
+        shared.build("thing", "a", die)
+    assert Artefacts(tmp_path, waiting=pytest.fail).build("thing", "a", lambda folder: None).exists()

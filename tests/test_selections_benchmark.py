@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pyarrow.parquet as pq
 import pytest
+from scipy import stats
 
 from tasklm import selecting, steps
 from tasklm.errors import RecipeError, RunError
@@ -236,3 +237,21 @@ def test_the_page_and_the_chart_say_what_must_be_known(module: Any) -> None:
     later = {**found, "rows": {"BM25 + influence": {"runs": {"1": {"failed": "x"}, "2": run_of([0.9], None)}}}}
     joined = report.merged(found, later)["rows"]
     assert [run["dev"]["mean"] for run in joined["BM25 + influence"]["runs"].values()] == [0.75, 0.9] and len(joined) == 3
+
+
+def test_differences_have_the_interval_of_welch(module: Any) -> None:
+    report = module("selection_runs.report")
+    rows = {
+        name: {"runs": {str(seed): run_of([score], None) for seed, score in enumerate(scores, 1)}}
+        for name, scores in {"random": [0.5], "BM25": [0.70, 0.72, 0.71], "BM25 + influence": [0.74, 0.76]}.items()
+    }
+    parts = 0.0002 / 2, 0.0001 / 3  # variance of each mean
+    error, freedom = sum(parts) ** 0.5, sum(parts) ** 2 / (parts[0] ** 2 / 1 + parts[1] ** 2 / 2)
+    half = stats.t.ppf(0.975, freedom) * error
+    found = report.difference(rows["BM25 + influence"], rows["BM25"], "dev")
+    assert found == pytest.approx((0.04, 0.04 - half, 0.04 + half))
+    assert report.difference(rows["BM25"], rows["random"], "dev") is None and report.difference(rows["BM25"], rows["BM25"], "test") is None
+    about = {"vary": "method", "task": "t", "metric": "micro_f1", "settings": {"budget.flops": 1e15}, "candidates": 50, "kept": 10}
+    page = report.markdown({**about, "rows": rows}, "picture.svg")
+    assert f"- **BM25 + influence** less **BM25**: dev +4.0 [{4 - 100 * half:+.1f}, {4 + 100 * half:+.1f}]." in page
+    assert "less **random**" not in page

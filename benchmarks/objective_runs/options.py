@@ -18,7 +18,7 @@ def add_run_options(parser: argparse.ArgumentParser, rows: str) -> None:
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--seeds", type=int, default=3, help="fine-tuning runs of every stage 1")
     parser.add_argument(
-        "--set", type=_setting, action="append", default=[], help="a key of the recipe, for all: train.rho1=7; may be repeated"
+        "--set", type=setting, action="append", default=[], help="a key of the recipe, for all: train.rho1=7; may be repeated"
     )
     parser.add_argument("--workers", type=int, default=1, help="runs at once; with more than one, seconds are no fair comparison")
     parser.add_argument("--threads", type=int, help="CPU threads of a run; default: the cores shared among the workers")
@@ -36,7 +36,8 @@ def checked_run_options(options: argparse.Namespace) -> None:
     options.work.mkdir(parents=True, exist_ok=True)
 
 
-def _setting(text: str) -> tuple[str, str]:
+def setting(text: str) -> tuple[str, str]:
+    """Returns the key of a recipe and its value, as --set gives them."""
     name, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not SECTION.KEY=VALUE")

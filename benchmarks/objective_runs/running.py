@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -10,6 +12,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
+
+import torch
+
+from training_peers.timing import device_name
 
 _SOURCE = Path(__file__).resolve().parent.parent.parent / "src"
 _GRACE = 20.0  # seconds in which a process that is told to stop does so
@@ -28,6 +35,16 @@ class Deadline:
     def left(self) -> float | None:
         """Returns the seconds left, or None where there is no limit."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())
+
+
+def circumstances(workers: int) -> dict[str, Any]:
+    """Returns when, where and beside how many others a run was made, for its record."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "device": device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
+        "software": f"torch {torch.__version__}, Python {platform.python_version()}",
+        "workers": workers,
+    }
 
 
 def run_verb(verb: str, folder: Path, threads: int | None, deadline: Deadline) -> None:

@@ -166,12 +166,12 @@ class EncoderCost:
         """Returns FLOPs of judging one token (ELECTRA's discriminator): a dense layer and one logit."""
         return float(2 * self.width**2 + 2 * self.width)
 
-    def forward_per_answer(self, outputs: int) -> float:
+    def forward_per_answer(self, outputs: float) -> float:
         """Returns FLOPs of a task head on one vector: a dense layer and `outputs` numbers."""
         return float(2 * self.width**2 + 2 * self.width * outputs)
 
     def training(
-        self, tokens: int, targets: int, length: int, *, wanted: int | None = None, judged: int = 0, answers: int = 0, outputs: int = 0
+        self, tokens: int, targets: int, length: int, *, wanted: int | None = None, judged: int = 0, answers: int = 0, outputs: float = 0
     ) -> float:
         """Returns exact training FLOPs: the backward pass costs two forward passes.
 

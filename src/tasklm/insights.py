@@ -31,8 +31,7 @@ from tasklm.train.checkpoints import load_weights
 from tasklm.train.language_model import under
 from tasklm.train.loop import step_seed
 from tasklm.train.model import new_encoder
-from tasklm.train.stages import Ingredients
-from tasklm.train.start import starting_weights
+from tasklm.train.stages import Ingredients, begin
 from tasklm.workspace import CorpusData, Run, TaskData
 
 FORMAT = 2  # part of the key: raise it when an analysis changes
@@ -89,14 +88,13 @@ def matched_words(run: Run, task: TaskData, corpus: CorpusData, selected: Path, 
 
 
 def drawn_encoder(parts: Ingredients, settings: Train) -> Any:
-    """Returns the encoder as stage 1 begins with it: drawn with the seed of the recipe, or that of `train.start`."""
+    """Returns the encoder as stage 1 begins with it."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(step_seed(settings.seed, 0))  # as train.stages.joint_stage does, which draws the encoder first
         shape = dataclasses.replace(parts.shape, dropout=settings.dropout)
         encoder = new_encoder(parts.encoder, shape)
-        if settings.start:
-            objective = OBJECTIVES.get(settings.objective)(parts.encoder, shape, parts.vocabulary, settings)
-            starting_weights(Path(settings.start)).put_into(SimpleNamespace(encoder=encoder, objective=objective), settings.objective)
+        objective = OBJECTIVES.get(settings.objective)(parts.encoder, shape, parts.vocabulary, settings)
+        begin(SimpleNamespace(encoder=encoder, objective=objective), parts, settings)
     return encoder.to(parts.machine.device)
 
 

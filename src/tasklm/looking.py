@@ -153,7 +153,7 @@ def _opened(where: Path, tracker: Tracker, cache: Path | None) -> tuple[Recipe, 
         raise RecipeError([f"the corpus of {where} is on Spark; only a corpus on this machine can be looked into"])
     data = recipe.data
     beside = Path(recipe.hardware.cache) if recipe.hardware.cache else where.parent / ".cache" if is_run else Path("runs/.cache")
-    kept = Artefacts(cache or beside)
+    kept = Artefacts(cache or beside, waiting=tracker.say)
     paths = data.corpus if is_run else [str(where)]
     store, _, _ = kept_store(paths, data.corpus_column, data.passage_words, kept, tracker)
     return recipe, store, open_index(store, kept, recipe.select.stemming, usable_cores(), tracker)

@@ -68,7 +68,8 @@ def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | 
     recipe = started(recipe.changed(data=dataclasses.asdict(resolved(recipe.data))), folder)
     machine = set_up(recipe.hardware)
     artefacts = Artefacts(folder, machine.ranks)
-    cache = cache or Artefacts(Path(recipe.hardware.cache) if recipe.hardware.cache else folder.parent / ".cache", machine.ranks)
+    shared = Path(recipe.hardware.cache) if recipe.hardware.cache else folder.parent / ".cache"
+    cache = cache or Artefacts(shared, machine.ranks, tracker.say)
     run = Run(recipe, artefacts, cache, machine, tracker)
     if not machine.ranks.first:
         tracker.console = None

@@ -19,6 +19,7 @@ from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import train_vocabulary
+from tasklm.train.beginning import beginning_of
 from tasklm.train.joint import JointStage
 from tasklm.train.model import cost_of
 from tasklm.train.optimisers import Rule
@@ -68,6 +69,7 @@ def _plan(run: Run, task: TaskData, corpus: CorpusData | None) -> budget.Plan:
     if size == "auto":
         size, tokens = budget.choose_size(list(SIZES), cost, tokens_read)
         reasons.append(f"size {size}: the largest that reads {budget.TOKENS_PER_PARAMETER} tokens per weight of its layers")
+    beginning_of(recipe.train, encoder_of(recipe.model, size), shape_of(recipe.model, size, 8000, length))  # refuses early what cannot be
     tokens = tokens or tokens_read(size)
     reasons.append(f"stage 1 will read about {tokens / 1e6:.1f}M tokens")
     k = recipe.select.k or budget.default_k(examples)
@@ -123,6 +125,8 @@ def stage_plan(run: Run, parts: Ingredients, plan: budget.Plan) -> dict[str, Any
     steps, allowed = recipe.train.steps, None
     if steps is None and plan.seconds is not None:
         pace = _seconds_per_step(run, parts, plan)
+        if beginning_of(recipe.train, parts.encoder, parts.shape).counts:
+            _ = parts.counted  # its seconds are those of the budget too: counted now, kept for stage 1
         left = max(1.0, plan.seconds - run.seconds())
         epoch = recipe.finetune.seeds * _seconds_per_epoch(run, parts)
         if recipe.finetune.epochs is None:

@@ -56,6 +56,9 @@ class Data:
 class Kind:
     """What single kinds of tasks can be told."""
 
+    marks: tuple[str, ...] = key(
+        (), "classify: opening marks of the things an example is about, such as '<<,[[', where the head reads beside the first token"
+    )
     crf: bool = key(False, "tag: a CRF head, which learns which tags follow one another, in place of a linear one")
     stride: int = key(48, "span: tokens that neighbouring windows of a long text share", low=0)
     answer_tokens: int = key(30, "span: longest answer, in tokens", low=1)
@@ -132,6 +135,16 @@ class Train:
     start: str = key(
         "",
         "what stage 1 goes on from: a run, its fine-tuned model (RUN/model) or a Hugging Face checkpoint; empty: random weights",
+    )
+    embeddings: str = key(
+        "random",
+        "token embeddings that stage 1 begins with: random, or from counts of which tokens stand near one another in its text",
+        choices=("random", "counts"),
+    )
+    attention: str = key(
+        "random",
+        "attention that stage 1 begins with: random, or two heads of the first layers on neighbouring tokens (bert)",
+        choices=("random", "neighbours"),
     )
     rho1: int | None = key(None, "external batches per internal batch; 0: task data only; auto: about 10 passes over the task", low=0)
     rho2: float = key(20.0, "weight of the self-supervised loss on task text, beside the task loss", low=0.0)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tasklm.evaluate.scores import Kind, Row, Scores, make_row
-from tasklm.runs import digest, read_json, write_json
+from tasklm.runs import Artefacts, digest, read_json, write_json
 from tasklm.tasks.base import TASKS, Answer, Label
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.checkpoints import load_weights
@@ -96,13 +96,20 @@ def model_row(
         flops_6nd=cost.six_nd(int(stage1["tokens"] + share * sum(one["tokens"] for one in stage2))),
         flops_exact=stage1["flops"] + share * sum(one["flops"] for one in stage2) + _influence_flops(run, parts),
         seconds=round(
-            sum(run.artefacts.seconds(part) for part in _before_stage2(run)) + share * sum(float(one["seconds"]) for one in stage2),
+            sum(seconds_of(run.artefacts, part) for part in _before_stage2(run)) + share * sum(float(one["seconds"]) for one in stage2),
             1,
         ),
         parameters=models * cost.parameters,
         selected_passages=len(parts.external) if parts.external is not None else 0,
         selected_tokens=int(parts.external.offsets[-1]) if parts.external is not None else 0,
     )
+
+
+def seconds_of(artefacts: Artefacts, part: str) -> float:
+    """Returns the time that an artefact took: the clock of its training, where it has one, knows of processes that were killed."""
+    summary = artefacts.path(part) / "summary.json"
+    trained = float(read_json(summary).get("seconds", 0.0)) if summary.exists() else 0.0
+    return max(artefacts.seconds(part), trained)
 
 
 def baseline_rows(run: Run, task: TaskData, ours_test: list[list[Label]] | None) -> list[Row]:

@@ -125,10 +125,13 @@ class OneProcess:
 
 
 class Artefacts:
-    """A folder of artefacts built once per key."""
+    """A folder of artefacts built once per key.
 
-    def __init__(self, folder: Path, crew: Crew | None = None) -> None:
-        self.folder, self.crew = make_folder(folder), crew or OneProcess()
+    `waiting`: given for a folder that other runs build in too; it is told when this one waits for another to finish an artefact.
+    """
+
+    def __init__(self, folder: Path, crew: Crew | None = None, waiting: Callable[[str], None] | None = None) -> None:
+        self.folder, self.crew, self.waiting = make_folder(folder), crew or OneProcess(), waiting
 
     def path(self, name: str) -> Path:
         """Returns where the finished artefact called `name` is or will be."""
@@ -153,12 +156,30 @@ class Artefacts:
         done = self.key(name) == key
         self.crew.wait()  # until all have looked
         if not done and self.crew.first:
-            self._build(name, key, builder, together)
+            with self._alone(name):
+                if self.key(name) != key:  # another run may have built it meanwhile
+                    self._build(name, key, builder, together)
         elif not done and together:
             self.crew.wait()  # until the folder is there
             builder(self.folder / f"{name}.partial")
         self.crew.wait()
         return self.path(name)
+
+    @contextmanager
+    def _alone(self, name: str) -> Iterator[None]:
+        """Holds back other runs that build the same artefact in a shared folder; the system frees the lock when a process ends."""
+        if self.waiting is None:
+            yield
+            return
+        with full_disk_is_clear(self.folder):
+            file = (self.folder / f".{name}.lock").open("a", encoding="utf-8")
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.waiting(f"waiting for another run, which makes {self.path(name)}")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def _build(self, name: str, key: str, builder: Callable[[Path], None], together: bool) -> None:
         final, partial = self.path(name), self.folder / f"{name}.partial"

@@ -16,6 +16,7 @@ from tasklm.runs import write_text
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.examples import Splits
 from tasklm.tasks.formats import recognise
+from tasklm.tasks.marks import usual_marks
 from tasklm.tasks.reading import read_splits, resolved
 
 
@@ -29,8 +30,10 @@ def starting_recipe(recipe: Recipe, path: Path) -> list[str]:
     files = find_files(data.corpus) if data.corpus else []
     total = sum(file.stat().st_size for file in files)
     metric, why = _metric(splits, data, recipe)
+    marks = recipe.kind.marks or usual_marks([example for example in splits.train if isinstance(example.label, str)])
     sections: dict[str, dict[str, Any]] = {
         "data": dataclasses.asdict(data),
+        "kind": {"marks": marks},
         "tokens": {"length": length},
         "evaluate": {"metric": metric},
     }
@@ -44,6 +47,10 @@ def starting_recipe(recipe: Recipe, path: Path) -> list[str]:
         "select.k": f"auto gives {default_k(len(splits.train)):,} for this many examples",
         "evaluate.metric": why,
     }
+    if marks:
+        notes["kind.marks"] = (
+            f"texts have {' and '.join(marks)}; a model that reads there is better at relations; --to hf cannot export it, --to onnx can"
+        )
     write_text(path, dump(absolute(recipe.changed(**sections)), comments=True, notes=notes))
     return [*splits.notes, *(f"{key}: {note}" for key, note in notes.items())]
 

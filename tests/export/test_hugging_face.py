@@ -195,6 +195,11 @@ def test_a_head_from_before_norms_predicts_and_is_refused(vocabulary: Vocabulary
         write_transformers(old, tmp_path)
 
 
+def test_a_head_that_reads_at_marks_is_refused(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"reads at marks in the text \(<< \[\[\)\. Export it with --to onnx"):
+        write_transformers(saved(tmp_path / "model", vocabulary, marks=["<<", "[["]), tmp_path)
+
+
 def test_a_crf_is_refused(vocabulary: Vocabulary, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"CrfHead.*tasklm predict"):
         write_transformers(saved(tmp_path / "model", vocabulary, "tag", crf=True), tmp_path)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -21,6 +23,21 @@ def test_a_process_acts_by_itself_and_is_one_of_several_again_afterwards() -> No
     with pytest.raises(KeyError), ranks.by_itself():
         raise KeyError
     assert (ranks.rank, ranks.count) == (2, 4)
+
+
+def _given(rank: int, meeting: str) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    ranks, weight = Ranks(rank, 2), torch.nn.Parameter(torch.full((3,), float(rank + 5)))
+    with ranks.by_itself():
+        ranks.give([weight])  # asks nobody
+    assert weight.tolist() == [rank + 5.0] * 3
+    ranks.give([weight])
+    assert weight.tolist() == [5.0] * 3
+    torch.distributed.destroy_process_group()
+
+
+def test_all_processes_are_given_what_the_first_has(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(_given, (str(tmp_path / "meeting"),), nprocs=2)
 
 
 def test_acting_by_itself_does_not_make_a_process_the_first() -> None:

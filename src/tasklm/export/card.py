@@ -16,6 +16,16 @@ from tasklm.runs import write_text
 from tasklm.tasks.base import Elsewhere
 
 LABELS_SHOWN = 50
+PLACE = """def place(mark, row, *texts):
+    \"""Returns the column where a mark begins; 0, the first token's, where no text has it, or it was cut off.\"""
+    for number, text in enumerate(texts):
+        at = text.find(mark)
+        if at >= 0:
+            tokens = enumerate(zip(row.sequence_ids, row.offsets))
+            return next((column for column, (of, (_, end)) in tokens if of == number and end > at), 0)
+    return 0
+
+""".splitlines()
 
 
 def write_card(source: Source, exported: Exported, folder: Path) -> None:
@@ -86,21 +96,49 @@ def _loading(source: Source, exported: Exported) -> str:
         if of_options:
             lines[-1] = "# token numbers of shape (examples, options, length) in, logits of shape (examples, options) out"
     else:
-        lines = ["import numpy as np", "import onnxruntime", "from tokenizers import Tokenizer", ""]
-        lines += ['tokenizer = Tokenizer.from_file("FOLDER/tokenizer.json")  # cuts and pads']
-        lines += ['session = onnxruntime.InferenceSession("FOLDER/model.onnx")']
-        asked = '("a text", "question [SEP] one option"), ("a text", "question [SEP] another")' if of_options else '"a text", "another"'
-        lines += [f"rows = tokenizer.encode_batch([{asked}])" + ("  # one row for each option of an example" if of_options else "")]
-        fields = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
-        given = ", ".join(f'"{name}": np.array([row.{fields[name]} for row in rows])' for name in exported.inputs)
-        lines += [f'logits = session.run(["logits"], {{{given}}})[0]']
+        lines = _onnx_code(source, exported)
     if source.task.pairs:
         asked = (
             'tokenizer(["one text"], ["the other"], …)' if exported.to == "hf" else 'tokenizer.encode_batch([("one text", "the other")])'
         )
-        lines.append(f"# pairs of texts: {asked}")
+        lines.append(f"# pairs of texts: {asked}" + (', place(mark, row, "one text", "the other")' if _there(source).marks else ""))
     code = "\n".join(["```python", *lines, "```"])
-    return code if exported.to == "hf" else f'{code}\n\nOr, from a text to its answer: `tasklm predict FOLDER "a text"`.'
+    if exported.to == "hf":
+        return code
+    return "\n\n".join([code, *_places(source), 'Or, from a text to its answer: `tasklm predict FOLDER "a text"`.'])
+
+
+def _onnx_code(source: Source, exported: Exported) -> list[str]:
+    """Returns lines of Python from texts to logits; places of marks are found as `tasks.marks` finds them."""
+    marks = list(_there(source).marks)
+    lines = ["import numpy as np", "import onnxruntime", "from tokenizers import Tokenizer", ""]
+    lines += PLACE if marks else []
+    lines += ['tokenizer = Tokenizer.from_file("FOLDER/tokenizer.json")  # cuts and pads']
+    lines += ['session = onnxruntime.InferenceSession("FOLDER/model.onnx")']
+    if source.task.together > 1:
+        asked = '("a text", "question [SEP] one option"), ("a text", "question [SEP] another")'
+        lines += [f"rows = tokenizer.encode_batch([{asked}])  # one row for each option of an example"]
+    elif marks:
+        asked = " ".join(f"{mark} a text" for mark in marks)
+        lines += [f'texts = [{asked!r}, "another"]', "rows = tokenizer.encode_batch(texts)"]
+    else:
+        lines += ['rows = tokenizer.encode_batch(["a text", "another"])']
+    fields = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
+    given = [f'"{name}": np.array([row.{fields[name]} for row in rows])' for name in exported.inputs if name in fields]
+    if marks:
+        lines += [f"places = [[0, *(place(mark, row, text) for mark in {marks})] for row, text in zip(rows, texts)]"]
+        given += ['"places": np.array(places)']
+    return [*lines, f'logits = session.run(["logits"], {{{", ".join(given)}}})[0]']
+
+
+def _places(source: Source) -> list[str]:
+    """Returns what the input `places` is, where the model has it."""
+    marks = _there(source).marks
+    if not marks:
+        return []
+    shape, named = f"(rows, {1 + len(marks)})", " and ".join(map(_code, marks))
+    what = f"`places` {shape}: the columns that the head reads: 0, which is the first token's, and those where the marks {named} begin"
+    return [f"{what}, or 0 for a mark that a text does not have, or that was cut off. With zeros alone the head does not read the marks."]
 
 
 def _data(source: Source, recipe: Recipe | None, scores: Scores | None) -> str:

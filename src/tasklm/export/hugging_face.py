@@ -41,6 +41,8 @@ def check_transformers(source: Source) -> Elsewhere:
     if found is None:
         ours = f"{source.task.kind} ({type(source.model.head).__name__})"
         raise RecipeError([f"--to hf: transformers has no head that computes what that of {ours} does. {PREDICT}"])
+    if not found.ending:
+        raise RecipeError([f"--to hf: no class of transformers reads at marks in the text ({' '.join(found.marks)}). {ONNX}"])
     if encoder in MODERN and shape.token_width != shape.width:
         problem = "ModernBERT in transformers has no embeddings of a width of their own (model.embedding)"
         raise RecipeError([f"--to hf: {problem}. {ONNX}"])

@@ -49,7 +49,10 @@ def without_chatter() -> Iterator[None]:
 
 
 class Graph(nn.Module):
-    """What is exported: token numbers (rows, length) → logits of the first token (rows, outputs), or of all (rows, length, tags)."""
+    """What is exported: token numbers (rows, length) → logits of the first token (rows, outputs), or of all (rows, length, tags).
+
+    Where the head reads at marks, their columns are asked for as well: places (rows, 1 + marks), the first token's among them.
+    """
 
     def __init__(self, source: Source) -> None:
         super().__init__()
@@ -57,13 +60,17 @@ class Graph(nn.Module):
         there = source.task.elsewhere
         self.of_all_tokens = there is not None and there.of_words
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None, places: Tensor | None = None
+    ) -> Tensor:
         """Returns the logits; the mask is 1 for tokens and 0 for padding."""
         rows, length = input_ids.shape
         positions = torch.arange(length).expand(rows, length)
         # `longest` is the model's length: whether a local layer sees everything must not depend on the row that is traced
         batch = TokenBatch(input_ids, attention_mask, positions, segments=token_type_ids, longest=self.length)
-        states: Tensor = self.encoder(batch) if self.of_all_tokens else self.encoder(batch, torch.arange(rows) * length)
+        first = torch.arange(rows) * length
+        wanted = first if places is None else (first[:, None] + places).flatten()
+        states: Tensor = self.encoder(batch) if self.of_all_tokens else self.encoder(batch, wanted)
         logits: Tensor = self.head(states)
         return logits
 
@@ -72,30 +79,42 @@ def check_onnx(source: Source) -> None:
     """Raises RecipeError where the kind's answers are not a function of logits of single tokens."""
     if source.task.elsewhere is None:
         ours = f"{source.task.kind} ({type(source.model.head).__name__})"
-        reason = "its answers are searched for in the outputs of all places by code of tasklm"
+        reason = "code of tasklm searches the outputs of all places for its answers"
         raise RecipeError([f"--to onnx: {ours} cannot be exported: {reason}. Use tasklm predict, or the model in Python."])
 
 
 def inputs_of(source: Source) -> list[str]:
-    """Returns the names of the inputs: token_type_ids where the encoder tells segments apart and a row may have two texts."""
-    names, two_texts = ["input_ids", "attention_mask"], source.task.pairs or source.task.together > 1
-    return [*names, "token_type_ids"] if source.has_segments and two_texts else names
+    """Returns the names of the inputs.
+
+    token_type_ids where the encoder tells segments apart and a row may have two texts; places where the head reads at marks.
+    """
+    two_texts = source.task.pairs or source.task.together > 1
+    segments, places = ["token_type_ids"] if source.has_segments and two_texts else [], ["places"] if _marks(source) else []
+    return ["input_ids", "attention_mask", *segments, *places]
+
+
+def _marks(source: Source) -> tuple[str, ...]:
+    there = source.task.elsewhere
+    return () if there is None else there.marks
 
 
 def write_graph(source: Source, path: Path, inputs: Sequence[str]) -> None:
     """Writes the model as one ONNX file, whose rows and lengths are free."""
     for name in ("onnx", "onnxscript", "onnxruntime"):
         library(name)
-    given = tuple(torch.ones(3, 7, dtype=torch.int64) for _ in inputs)  # sizes of 0 and 1 would be taken for constants
-    sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=source.length)}
+    rows, length = torch.export.Dim("batch"), torch.export.Dim("length", max=source.length)
+    given = {name: torch.ones(3, 7, dtype=torch.int64) for name in inputs}  # sizes of 0 and 1 would be taken for constants
+    sizes = {name: {0: rows, 1: length} for name in inputs}
+    if "places" in inputs:
+        given["places"], sizes["places"] = torch.ones(3, 1 + len(_marks(source)), dtype=torch.int64), {0: rows}
     try:
         with without_chatter(), torch.no_grad():
             program: Any = torch.onnx.export(
                 Graph(source).eval(),
-                given,
+                kwargs=given,
                 input_names=list(inputs),
                 output_names=["logits"],
-                dynamic_shapes=tuple(sizes for _ in inputs),
+                dynamic_shapes=sizes,
                 opset_version=OPSET,
                 dynamo=True,
                 verbose=False,
@@ -157,10 +176,12 @@ def difference(source: Source, path: Path, inputs: Sequence[str]) -> tuple[float
         columns = torch.arange(length).expand(rows, length)
         mask = (columns < (length - 2 * torch.arange(rows)[:, None]).clamp(min=1)).long()  # the further down, the more padding
         segments = torch.randint(2, ids.shape, generator=draw) if "token_type_ids" in inputs else None
-        given = {"input_ids": ids, "attention_mask": mask, **({} if segments is None else {"token_type_ids": segments})}
-        theirs = torch.from_numpy(session.run(None, {name: tensor.numpy() for name, tensor in given.items()})[0])
+        at_marks = (torch.rand(rows, len(_marks(source)), generator=draw) * mask.sum(1, keepdim=True)).long()
+        places = torch.cat([columns[:, :1], at_marks], 1)
+        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments, "places": places}
+        theirs = torch.from_numpy(session.run(None, {name: np.asarray(given[name]) for name in inputs})[0])
         of_all = theirs.dim() == 3  # a tag for each token
-        batch = TokenBatch(ids, mask, columns, segments=segments, places=columns if of_all else columns[:, :1])
+        batch = TokenBatch(ids, mask, columns, segments=segments, places=columns if of_all else places)
         with torch.inference_mode():
             ours = source.model(batch)
         apart = ours[mask == 1] - theirs[mask == 1] if of_all else ours[:, 0] - theirs

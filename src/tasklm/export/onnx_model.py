@@ -48,11 +48,12 @@ class OnnxModel(nn.Module):
         there = batch.pieces > 0
         longest = int(there.sum(1).max())  # rows are padded to a multiple of 8, which may be more tokens than the model has positions for
         segments = torch.zeros_like(batch.ids) if batch.segments is None else batch.segments
-        given = {"input_ids": batch.ids, "attention_mask": there.long(), "token_type_ids": segments}
-        logits = torch.from_numpy(self.session.run(None, {name: given[name][:, :longest].numpy() for name in self.inputs})[0])
+        tokens = {"input_ids": batch.ids, "attention_mask": there.long(), "token_type_ids": segments}
+        assert batch.places is not None
+        given = {name: tensor[:, :longest] for name, tensor in tokens.items()} | {"places": batch.places}
+        logits = torch.from_numpy(self.session.run(None, {name: given[name].numpy() for name in self.inputs})[0])
         if logits.dim() == 2:
             return logits[:, None]
-        assert batch.places is not None
         return logits.gather(1, batch.places[..., None].expand(-1, -1, logits.shape[-1]))
 
 

@@ -61,10 +61,11 @@ class Elsewhere:
     """What a task whose answers follow from the logits of single tokens is called, and what its logits mean, outside tasklm."""
 
     pipeline: str  # as model cards name it
-    ending: str  # of the classes of transformers, after the family's name
+    ending: str  # of the classes of transformers, after the family's name; "": none reads where this task's head does
     meaning: str  # how logits become the answer
     problem: str = ""  # transformers' problem_type; "": none says it right
     of_words: bool = False  # logits are for each token; otherwise for the first one of a row
+    marks: tuple[str, ...] = ()  # in the texts: the head reads the first token of each of them beside the first one of a row
 
 
 class Metric(Protocol):
@@ -91,7 +92,11 @@ class Task(Protocol):
     packs: bool  # whether examples may share a row: heads that look at each place by itself
     labels: list[str]  # names of classes; empty where the kind has none
     together: int  # units that are answered as one, next to one another: the options of a choice; else 1
-    outputs: int  # numbers that the head gives for a place, for counting FLOPs
+
+    @property
+    def outputs(self) -> float:
+        """Returns how many numbers the head gives for a place that it reads, for counting FLOPs."""
+        ...
 
     @property
     def elsewhere(self) -> Elsewhere | None:
@@ -134,7 +139,7 @@ class Task(Protocol):
         ...
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
-        """Returns a fresh head: states (rows, places, width) → outputs (rows, places, …).
+        """Returns a fresh head: states (rows, places, width) → outputs (rows, answers, …), mostly an answer for each place.
 
         `normed`: the encoder asks for the LayerNorm of ModernBERT's heads (`Encoder.normed_heads`); kinds that transformers has no
         class for pass it by.

@@ -1,4 +1,4 @@
-"""One text, or a pair of texts → one class, with cross-entropy."""
+"""One text, or a pair of texts → one class, with cross-entropy; the head reads the first token, and marks where told so."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Label, Metric, Tok
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads import TokenHead
 from tasklm.tasks.linear import majority, tfidf_linear
+from tasklm.tasks.marks import checked_marks, mark_findings, marked_places
 from tasklm.tasks.scoring import class_metric
 from tasklm.tasks.text_files import read_folder
 from tasklm.tasks.texts import encode_examples, label_name, read_text_examples
@@ -34,16 +35,21 @@ class Classify:
     metrics: tuple[str, ...] = ("macro_f1", "micro_f1", "accuracy", "weighted_f1", "matthews")
     packs = True
 
-    def __init__(self, labels: Sequence[str]) -> None:
-        self.labels, self.together, self.outputs = list(labels), 1, len(labels)
+    def __init__(self, labels: Sequence[str], marks: Sequence[str] = ()) -> None:
+        self.labels, self.together, self.marks = list(labels), 1, tuple(marks)
+        self.reads = 1 + len(self.marks)  # places that make one answer
         self._number = {label: i for i, label in enumerate(self.labels)}
         if len(self.labels) == 2:
             self.metrics = (*self.metrics, "f1")  # of the second class
 
     @property
+    def outputs(self) -> float:
+        return len(self.labels) / self.reads
+
+    @property
     def elsewhere(self) -> Elsewhere:
-        meaning = "The softmax of the logits gives the probabilities."
-        return Elsewhere("text-classification", "ForSequenceClassification", meaning, "single_label_classification")
+        meaning, ending = "The softmax of the logits gives the probabilities.", "" if self.marks else "ForSequenceClassification"
+        return Elsewhere("text-classification", ending, meaning, "single_label_classification", marks=self.marks)
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
@@ -51,14 +57,14 @@ class Classify:
 
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Classify:
-        return cls(sorted({str(example.label) for example in train}))
+        return cls(sorted({str(example.label) for example in train}), checked_marks(train, settings.marks))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Classify:
-        return cls([str(label) for label in values["labels"]])
+        return cls([str(label) for label in values["labels"]], values.get("marks", ()))
 
     def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "labels": self.labels}
+        return {"kind": self.kind, "labels": self.labels, **({"marks": list(self.marks)} if self.marks else {})}
 
     def asked(self, text: str) -> Example:
         return Example((text,), None)
@@ -77,7 +83,7 @@ class Classify:
         if few:
             told = f"{len(few)} of {len(ordered)} labels have fewer than {FEW} training examples: {', '.join(map(repr, few[:10]))}"
             findings.append(Finding("warning", "rare labels", f"{told}. Add examples, or merge or remove these labels."))
-        return findings
+        return [*findings, *mark_findings(splits, self.marks)]
 
     def classes(self, label: Label) -> list[str]:
         return [str(label)]
@@ -85,10 +91,12 @@ class Classify:
     def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
         units = encode_examples(examples, tokeniser, length)
         for unit, example in zip(units, examples, strict=True):
-            unit.targets = None if example.label is None else self._target(example)
+            unit.targets = None if example.label is None else np.full(self.reads, self._target(example), np.int64)
+            if self.marks:
+                unit.places = [0, *marked_places(example, unit, self.marks, tokeniser)]
         return units
 
-    def _target(self, example: Example) -> np.ndarray:
+    def _target(self, example: Example) -> int:
         if example.label not in self._number:
             raise DataError(
                 f"the label {example.label!r} does not occur in train",
@@ -96,16 +104,17 @@ class Classify:
                 line=example.line,
                 remedy="Add training examples of it, or take the row out.",
             )
-        return np.array([self._number[example.label]], np.int64)
+        return self._number[example.label]
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
-        return TokenHead(width, len(self.labels), dropout, normed)
+        return TokenHead(width, len(self.labels), dropout, normed, self.reads)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return functional.cross_entropy(outputs.float().flatten(0, -2), targets.flatten(), reduction="sum", ignore_index=NONE)
+        wanted = targets[..., :: self.reads].flatten()
+        return functional.cross_entropy(outputs.float().flatten(0, -2), wanted, reduction="sum", ignore_index=NONE)
 
     def count(self, targets: Tensor) -> int:
-        return int((targets != NONE).sum())
+        return int((targets != NONE).sum()) // self.reads
 
     def keep(self, outputs: np.ndarray) -> np.ndarray:
         first: np.ndarray = outputs[0]

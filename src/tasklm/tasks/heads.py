@@ -11,12 +11,14 @@ EPSILON = 1e-5  # of the LayerNorm, ModernBERT's
 class TokenHead(nn.Module):
     """Reads each place by itself, mostly the first token of a row: Linear, GELU, Linear (TLM section 3).
 
+    `reads` places next to one another, the first token and marks, may make one answer: their states are laid end to end.
+
     `normed`: with a LayerNorm without bias before the last map, which is the head that ModernBERT's classes in transformers have.
     """
 
-    def __init__(self, width: int, outputs: int, dropout: float, normed: bool = False) -> None:
+    def __init__(self, width: int, outputs: int, dropout: float, normed: bool = False, reads: int = 1) -> None:
         super().__init__()
-        self.dense = nn.Linear(width, width)
+        self.dense = nn.Linear(width * reads, width)
         self.norm = nn.LayerNorm(width, EPSILON, bias=False) if normed else nn.Identity()
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(width, outputs)
@@ -25,6 +27,7 @@ class TokenHead(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, states: Tensor) -> Tensor:
-        """Returns outputs (rows, places, outputs) from states (rows, places, width)."""
-        outputs: Tensor = self.out(self.dropout(self.norm(functional.gelu(self.dense(self.dropout(states))))))
+        """Returns outputs (rows, places / reads, outputs) from states (rows, places, width)."""
+        together = states.reshape(*states.shape[:-2], -1, self.dense.in_features)
+        outputs: Tensor = self.out(self.dropout(self.norm(functional.gelu(self.dense(self.dropout(together))))))
         return outputs

@@ -11,12 +11,14 @@ import torch
 
 from tasklm.tasks.base import NONE, Task, Unit
 from tasklm.tasks.examples import Example
+from tasklm.tasks.marks import MOST as MOST_MARKS
 from tasklm.tokens.batches import TokenBatch, padded_rows, shuffled
 from tasklm.tokens.packing import first_fit
 from tasklm.tokens.tokenizer import Vocabulary
 
 BUCKET = 16  # batches whose examples are dealt out together, by their lengths
 MOST = 24  # examples that share a packed row
+FEW_PLACES = 1 + MOST_MARKS  # of every example, at most, for which a packed row has room by the number of its examples
 TRIED_EPOCHS, TRIED_BATCHES = 24, 2000  # at most, for the shape that all packed batches get
 LONG_ROW = 1.04  # cost of a token in a packed row of twice the longest example, beside one in a row of once it
 
@@ -31,7 +33,8 @@ class EncodedExamples:
         self.examples, self.units, self.vocabulary, self.length, self.together = examples, units, vocabulary, length, together
         sizes = np.array([len(unit.tokens) for unit in units], np.int64)
         self.lengths = sizes.reshape(-1, together).max(1, initial=1)  # of the groups: that of their longest unit
-        self.most_places = max((len(unit.places) for unit in units), default=1)
+        counts = {len(unit.places) for unit in units} or {1}
+        self.most_places, self.few_places = max(counts), len(counts) == 1 and max(counts) <= FEW_PLACES
         self.pairs = any(unit.second for unit in units)
 
     @classmethod
@@ -79,7 +82,7 @@ class EncodedExamples:
         """Returns some units laid end to end in `rows` rows of `length` (more if they do not fit), each a piece of its own."""
         where = first_fit(self.lengths[numbers], length, MOST)
         rows = max(rows, int(where.max()) + 1)
-        grid, places = (rows, length), (rows, MOST if self.most_places == 1 else length)
+        grid, places = (rows, length), (rows, MOST * self.most_places if self.few_places else length)
         ids, pieces, positions = np.full(grid, self.vocabulary.pad, np.int64), np.zeros(grid, np.int64), np.zeros(grid, np.int64)
         segments = np.zeros(grid, np.int64) if self.pairs else None
         read, wanted = np.zeros(places, np.int64), self._no_targets(places)

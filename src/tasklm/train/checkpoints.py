@@ -63,6 +63,11 @@ class Checkpoints:
         tensors = {path.stem: load_weights(path) for path in found[-1].glob("*.safetensors")}
         return tensors, read_json(found[-1] / "state.json")
 
+    @property
+    def there(self) -> bool:
+        """Returns whether there is any."""
+        return bool(self._all())
+
     def clear(self) -> None:
         """Deletes all checkpoints, when the training they belong to is complete."""
         for old in self._all():

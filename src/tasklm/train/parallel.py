@@ -85,6 +85,13 @@ class Ranks:
             dist.all_reduce(given, group=_control())
         return int(given)
 
+    def give(self, tensors: Iterable[Tensor]) -> None:
+        """Gives all processes what the tensors hold in the first."""
+        if self.count > 1:
+            with _clear_errors(), torch.no_grad():
+                for tensor in tensors:
+                    dist.broadcast(tensor, 0)
+
     def sum(self, values: Tensor) -> Tensor:
         """Returns the sum of a tensor over the processes."""
         if self.count > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.tracking import Tracker
 from tasklm.train.averages import WeightAverage
+from tasklm.train.beginning import Counted, beginning_of, count, put_counts
 from tasklm.train.checkpoints import Checkpoints, load_weights, save_weights
 from tasklm.train.curves import Curve, Speed, speed_text
 from tasklm.train.finetune import FinetuneStage
@@ -30,6 +32,7 @@ from tasklm.train.joint import JointModel, JointStage
 from tasklm.train.language_model import describe_language_model
 from tasklm.train.loop import Loop, Record, Settings, Stage, step_seed
 from tasklm.train.model import TaskModel, cost_of, kept_of, new_encoder
+from tasklm.train.neighbours import look_at_neighbours
 from tasklm.train.optimisers import Rule, make_optimiser
 from tasklm.train.schedules import Schedule
 from tasklm.train.showing import shown_rows
@@ -52,6 +55,11 @@ class Ingredients:
     external: Shards | None  # None: task data only
     length: int
     machine: Machine
+
+    @functools.cached_property
+    def counted(self) -> Counted:
+        """Returns what counts of the text say about its tokens; counted once, by planning where that comes first."""
+        return count(self.train, self.external, self.vocabulary.specials, self.shape)
 
 
 @dataclass(frozen=True)
@@ -104,14 +112,30 @@ def accumulation(parts: Ingredients, settings: Train | Finetune, batch: int) -> 
     return micro_batch_for(-(-batch // machine.ranks.count), bytes_of, free)
 
 
+def begin(module: Any, parts: Ingredients, settings: Train) -> str:
+    """Puts the weights that stage 1 begins with into a freshly drawn joint model; returns what they are, for a person."""
+    if settings.start:
+        return starting_weights(Path(settings.start)).put_into(module, settings.objective)
+    how, said = beginning_of(settings, parts.encoder, parts.shape), []
+    if how.counts:
+        put_counts(module.encoder, module.objective, parts.counted)
+        said.append(str(parts.counted))
+    if how.neighbours:
+        look_at_neighbours(module.encoder, torch.Generator().manual_seed(step_seed(settings.seed, 0)))
+        said.append("attention begins with neighbouring tokens")
+    return f"stage 1 starts from random weights{''.join('; ' + part for part in said)}"
+
+
 def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Plan, tracker: Tracker, title: str = "stage 1") -> None:
-    """Trains jointly, from random weights or those of `train.start`.
+    """Trains jointly, from the weights of `begin` or those of `train.start`.
 
     Leaves model.safetensors (all of it), what describes it, curve.json and summary.json in the folder.
     """
     stage = joint_stage(parts, settings, plan.rho1, plan.batch)
-    if settings.start:
-        tracker.say(starting_weights(Path(settings.start)).put_into(stage.module, settings.objective))
+    ranks = parts.machine.ranks
+    if ranks.of_first(int(not Checkpoints(folder).there)):  # else all weights are those of the last one
+        tracker.say(begin(stage.module, parts, settings))
+        ranks.give(stage.module.parameters())  # decompositions may differ in signs from machine to machine
     _show(stage, parts, tracker)
     peak = settings.learning_rate or stage1_rate(parts.shape.width, settings.optimiser)
     rule = Rule(settings.optimiser, peak, settings.weight_decay)
@@ -119,7 +143,7 @@ def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Pl
     schedule = Schedule(settings.schedule, plan.steps, settings.warmup, settings.decay)
     average = WeightAverage(stage.module, settings.average) if settings.average else None
     summary = _follow(title, stage, rule, schedule, how, average, Checkpoints(folder, settings.keep), parts, tracker)
-    if not parts.machine.ranks.first:
+    if not ranks.first:
         return
     if average is None:
         save_weights(folder / "model.safetensors", stage.module.state_dict())

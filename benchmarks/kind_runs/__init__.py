@@ -1,0 +1,1 @@
+"""What `benchmarks/kinds.py` is made of: its page."""
