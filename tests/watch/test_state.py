@@ -220,7 +220,9 @@ def test_comparisons_are_followed_in_their_own_folders(tmp_path: Path) -> None:
             bar.at(20)
             state = Watched(run.folder).state()
     assert [(group["of"], group["title"]) for group in state["curves"]] == [("random", "stage 1"), ("", "stage 1")]  # what is done is first
+    run.finish()
     done = Watched(run.folder).state()
+    assert done["status"] == "finished"
     assert [(group["of"], group["title"]) for group in done["curves"]] == [("", "stage 1"), ("random", "stage 1")]
     assert (state["doing"], state["bars"][0]["title"], state["latest"]["lm"]) == ("random", "stage 1", 5.0)
     assert state["messages"][0] == {"time": state["messages"][0]["time"], "of": "random", "text": "from there"}
