@@ -10,6 +10,7 @@ from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
 from tasklm.errors import RecipeError, RunError
 from tasklm.recipe import OPTIMISERS
+from tasklm.train import muon
 from tasklm.train.muon import Muon
 from tasklm.train.optimisers import Rule, hidden_matrices, layers_above, make_optimiser
 
@@ -253,6 +254,18 @@ def test_muon_follows_torchs_own_which_takes_one_matrix_at_a_time() -> None:
     for start, mine, its in zip(starts, ours, theirs, strict=True):
         assert (mine - its).abs().max() < 0.02 * (mine - start).abs().max()  # products are rounded to 16 bits
         torch.testing.assert_close(one.state[mine]["momentum_buffer"], other.state[its]["momentum_buffer"])
+
+
+@pytest.mark.parametrize("units", [False, True])
+def test_muon_computes_in_bf16_only_where_the_cpu_has_units_for_it(units: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(muon, "cpu_computes_in_bf16", lambda: units)
+    matrices = torch.randn(2, 6, 9, generator=torch.Generator().manual_seed(1))
+    found = muon.orthogonal(matrices)
+    assert found.dtype == (torch.bfloat16 if units else torch.float32)
+    for one, given in zip(found.float(), matrices, strict=True):
+        u, _, v = torch.linalg.svd(given, full_matrices=False)
+        values = (u.T @ one @ v.T).diagonal()
+        assert ((values > 0.6) & (values < 1.3)).all()
 
 
 def test_muon_leaves_alone_what_has_no_gradient() -> None:

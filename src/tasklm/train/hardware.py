@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -115,6 +116,7 @@ def _device(name: str) -> torch.device:
     return device
 
 
+@cache
 def cpu_computes_in_bf16() -> bool:
     """Returns whether this CPU has units for bf16 matrices (AMX), as the kernel lists them.
 

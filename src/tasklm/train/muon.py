@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tasklm.train.hardware import cpu_computes_in_bf16
+
 ROUNDS = 5
 # x → 3.4445 x - 4.7750 x³ + 2.0315 x⁵ brings every singular value of 0 … 1 close to 1 in five rounds (to 0.7 … 1.2).
 FIRST, THIRD, FIFTH = 3.4445, -4.7750, 2.0315
@@ -62,9 +64,14 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Returns matrices (count, rows, columns) with the same singular vectors, all singular values near 1, in bf16."""
+    """Returns matrices (count, rows, columns) with the same singular vectors, all singular values near 1: in bf16 where the device is fast in it.
+
+    A CPU without units for it takes hundreds of times as long in bf16 as in float32.
+    """
     tall = matrices.shape[1] > matrices.shape[2]
-    found = (matrices.mT if tall else matrices).bfloat16()
+    found = matrices.mT if tall else matrices
+    if matrices.device.type != "cpu" or cpu_computes_in_bf16():
+        found = found.bfloat16()
     found = found / found.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     for _ in range(ROUNDS):
         gram = torch.bmm(found, found.mT)
