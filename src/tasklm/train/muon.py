@@ -64,7 +64,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Returns matrices (count, rows, columns) with the same singular vectors, all singular values near 1: in bf16 where the device is fast in it.
+    """Returns matrices (count, rows, columns) with the same singular vectors, all singular values near 1 (in bf16 where that is fast).
 
     A CPU without units for it takes hundreds of times as long in bf16 as in float32.
     """
