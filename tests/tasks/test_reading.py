@@ -180,6 +180,14 @@ def test_dev_and_test_have_the_columns_of_train(tmp_path: Path) -> None:
     assert "d.jsonl, line 1: dev is read otherwise than train: text column 'sentence'" in str(error)
 
 
+def test_a_test_file_without_labels_is_for_predict(tmp_path: Path) -> None:
+    train, bare = jsonl(tmp_path / "a.jsonl", many(10)), jsonl(tmp_path / "t.jsonl", [{"text": row["text"]} for row in many(5, word="test")])
+    error = problem(Data(train=train, test=bare))
+    assert "t.jsonl, line 1: there is no column 'label'" in str(error) and "leave --test out" in error.remedy
+    for data in (Data(train=train, dev=bare), Data(train=train, test=jsonl(tmp_path / "n.jsonl", [{"number": 1}]))):
+        assert "leave --test out" not in problem(data).remedy  # dev chooses the model, and what has no text cannot be predicted
+
+
 def test_the_hold_out_is_stratified_deterministic_and_keeps_equal_texts_together(tmp_path: Path) -> None:
     rows = [*many(200, "aaab"), *many(60, "aaab"), {"text": "rare", "label": "c"}]
     data = Data(train=jsonl(tmp_path / "a.jsonl", rows), dev_share=0.2)

@@ -11,7 +11,7 @@ from typing import Any
 from tasklm.corpus.dedupe import text_key
 from tasklm.errors import DataError
 from tasklm.recipe import Data
-from tasklm.tasks.base import TASKS
+from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.formats import recognise
 
@@ -56,11 +56,25 @@ def read_splits(data: Data) -> Splits:
 
 
 def _split(name: str, path: str, data: Data, notes: list[str]) -> list[Example]:
-    examples, found = TASKS.get(data.kind).read(Path(path).expanduser(), data, labelled=True)
+    kind, file = TASKS.get(data.kind), Path(path).expanduser()
+    try:
+        examples, found = kind.read(file, data, labelled=True)
+    except DataError as error:
+        if name != "test" or error.line != 1 or not _reads_without_labels(kind, file, data):
+            raise
+        remedy = f"{error.remedy} If it has no labels, leave --test out: the model labels it afterwards (tasklm predict)."
+        raise DataError(error.problem, file=file, line=1, remedy=remedy) from None
     labels = {example.label for example in examples if isinstance(example.label, str)}
     counted = f"{len(examples):,} examples" + (f", {len(labels):,} labels" if labels else "")
     notes += [f"{name}: {note}" for note in (*found[:1], counted, *found[1:])]
     return examples
+
+
+def _reads_without_labels(kind: type[Task], file: Path, data: Data) -> bool:
+    try:
+        return bool(kind.read(file, data, labelled=False)[0])
+    except DataError:
+        return False
 
 
 def _require_same_reading(data: Data, notes: Sequence[str]) -> None:
