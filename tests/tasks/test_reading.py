@@ -181,7 +181,10 @@ def test_dev_and_test_have_the_columns_of_train(tmp_path: Path) -> None:
 
 
 def test_a_test_file_without_labels_is_for_predict(tmp_path: Path) -> None:
-    train, bare = jsonl(tmp_path / "a.jsonl", many(10)), jsonl(tmp_path / "t.jsonl", [{"text": row["text"]} for row in many(5, word="test")])
+    train, bare = (
+        jsonl(tmp_path / "a.jsonl", many(10)),
+        jsonl(tmp_path / "t.jsonl", [{"text": row["text"]} for row in many(5, word="test")]),
+    )
     error = problem(Data(train=train, test=bare))
     assert "t.jsonl, line 1: there is no column 'label'" in str(error) and "leave --test out" in error.remedy
     for data in (Data(train=train, dev=bare), Data(train=train, test=jsonl(tmp_path / "n.jsonl", [{"number": 1}]))):
