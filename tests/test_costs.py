@@ -19,7 +19,10 @@ from tasklm.errors import RecipeError
 from tasklm.objectives.base import Corrupted
 from tasklm.objectives.mlm import MaskedLanguageModel
 from tasklm.recipe import Train
+from tasklm.tasks.biaffine import BiaffineHead
+from tasklm.tasks.crf import CrfHead
 from tasklm.tasks.heads import TokenHead
+from tasklm.tasks.tag import TagHead
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
 
@@ -145,10 +148,22 @@ def test_exact_flops_of_the_other_heads() -> None:
     config = library().ElectraConfig(hidden_size=64, num_hidden_layers=1)
     judge = library().models.electra.modeling_electra.ElectraDiscriminatorPredictions(config)
     assert counted(lambda: judge(torch.zeros(2, 5, 64))) == 10 * cost.forward_per_judgement()
-    for head in (TokenHead(64, 6, 0.0), TokenHead(64, 6, 0.0, normed=True)):
-        assert counted(lambda head=head: head(torch.zeros(3, 64))) == 3 * cost.forward_per_answer(6)
-    whole = cost.training(30, 4, 10, judged=30, answers=3, outputs=6)
-    assert whole == cost.training(30, 4, 10) + 3 * (30 * cost.forward_per_judgement() + 3 * cost.forward_per_answer(6))
+    whole = cost.training(30, 4, 10, judged=30, task_head=500.0)
+    assert whole == cost.training(30, 4, 10) + 3 * (30 * cost.forward_per_judgement() + 500.0)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        TokenHead(64, 6, 0.0), TokenHead(64, 6, 0.0, normed=True), TokenHead(64, 6, 0.0, reads=3), TagHead(64, 5, 0.0), CrfHead(64, 5, 0.0),
+        BiaffineHead(64, 7, 0.0), BiaffineHead(520, 7, 0.0),
+    ],
+)  # fmt: skip
+def test_exact_flops_of_the_heads_of_tasks(head: Any) -> None:
+    wide = head.as_head.in_features if isinstance(head, BiaffineHead) else 64
+    states = torch.zeros(2, 9, wide, requires_grad=True)
+    assert counted(lambda: head(states)) == head.flops(2, 9)
+    assert counted(lambda: head(states).sum().backward()) == 3 * head.flops(2, 9)
 
 
 # FLOPs, as published

@@ -166,20 +166,16 @@ class EncoderCost:
         """Returns FLOPs of judging one token (ELECTRA's discriminator): a dense layer and one logit."""
         return float(2 * self.width**2 + 2 * self.width)
 
-    def forward_per_answer(self, outputs: float) -> float:
-        """Returns FLOPs of a task head on one vector: a dense layer and `outputs` numbers."""
-        return float(2 * self.width**2 + 2 * self.width * outputs)
-
     def training(
-        self, tokens: int, targets: int, length: int, *, wanted: int | None = None, judged: int = 0, answers: int = 0, outputs: float = 0
+        self, tokens: int, targets: int, length: int, *, wanted: int | None = None, judged: int = 0, task_head: float = 0.0
     ) -> float:
         """Returns exact training FLOPs: the backward pass costs two forward passes.
 
-        `targets` tokens are predicted, `judged` tokens are judged, and the task head gives `answers` answers of `outputs` numbers.
+        `targets` tokens are predicted, `judged` tokens are judged, and a forward pass of the task's head takes `task_head`.
         `wanted` tokens are read by a head; None: all, as published costs have it.
         """
         unwanted = 0.0 if wanted is None else (tokens - wanted) * self.unwanted_per_token()
-        heads = targets * self.forward_per_target() + judged * self.forward_per_judgement() + answers * self.forward_per_answer(outputs)
+        heads = targets * self.forward_per_target() + judged * self.forward_per_judgement() + task_head
         return 3.0 * (tokens * self.forward_per_token(length) - unwanted + heads)
 
     def six_nd(self, tokens: int) -> float:

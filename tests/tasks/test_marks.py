@@ -116,7 +116,7 @@ def test_flops_are_those_that_pytorch_counts(vocabulary: Vocabulary) -> None:
         cost = cost_of("bert", shape)
         read = batch.places.numel()  # type: ignore[union-attr]
         rest = cost.training(batch.ids.numel(), 0, batch.ids.shape[1], wanted=read)
-        return counter.get_total_flops(), task_flops(cost, task, batch) - rest
+        return counter.get_total_flops(), task_flops(cost, head, batch) - rest
 
     for task in (marked(), Classify(["a", "b"])):
         counted, ours = heads(task)

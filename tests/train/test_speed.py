@@ -37,7 +37,7 @@ def stage(vocabulary: Vocabulary, tmp_path: Path) -> JointStage:
 
 
 def test_the_ceiling_is_a_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(speed.SQUARE, "cpu", 128)
+    monkeypatch.setattr(speed, "SQUARE", 128)
     assert matmul_ceiling(MACHINE, blocks=1) > 0
 
 
@@ -55,7 +55,7 @@ def test_one_of_several_processes_times_its_steps_without_the_others(stage: Join
 
 
 def test_the_ceiling_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(speed.SQUARE, "cpu", 128)
+    monkeypatch.setattr(speed, "SQUARE", 128)
     first = matmul_ceiling(MACHINE, seconds=0.001, blocks=2)
     monkeypatch.setattr(speed.torch, "mm", None)
     assert matmul_ceiling(MACHINE, seconds=0.001, blocks=2) == first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from dataclasses import dataclass
 from typing import cast
@@ -13,15 +14,12 @@ from torch.nn import functional
 from tasklm.errors import TrainingError
 from tasklm.tokens.batches import TokenBatch
 
-try:
-    from torch.nn.attention.varlen import varlen_attn
-except ImportError:  # a PyTorch built without it; batches with `bounds` are refused then
-    varlen_attn = None  # type: ignore[assignment]
-
-if importlib.util.find_spec("triton") is not None and torch.cuda.is_available():
-    from tasklm.encoders.kernels.row_attention import row_attention
-else:  # PyTorch's own kernels do it
-    row_attention = None
+varlen_attn = row_attention = None
+if torch.cuda.is_available():  # they are for GPUs alone, and take seconds to import
+    with contextlib.suppress(ImportError):  # a PyTorch built without it; batches with `bounds` are refused then
+        from torch.nn.attention.varlen import varlen_attn  # type: ignore[assignment]
+    if importlib.util.find_spec("triton") is not None:  # without it PyTorch's own kernels do it
+        from tasklm.encoders.kernels.row_attention import row_attention
 
 HEAD_WIDTHS = (16, 32, 64, 128)  # that row_attention computes …
 LONGEST_ROW = 0 if row_attention is None else 256  # … and tokens of a row that one program can do
@@ -86,10 +84,10 @@ def _attend_in_bounds(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor,
 
 def _check_kernel(query: Tensor) -> None:
     """Raises an error where PyTorch's attention over pieces cannot run: it is a CUDA kernel for 16-bit numbers."""
-    if varlen_attn is None:
-        problem = f"PyTorch {torch.__version__} has no torch.nn.attention.varlen"
-    elif query.device.type != "cuda":
+    if query.device.type != "cuda":
         problem = f"it has no kernel for {query.device.type}"
+    elif varlen_attn is None:
+        problem = f"PyTorch {torch.__version__} has no torch.nn.attention.varlen"
     elif query.dtype not in (torch.bfloat16, torch.float16):
         problem = f"its kernel does not compute in {query.dtype}"
     else:

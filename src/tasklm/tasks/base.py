@@ -94,11 +94,6 @@ class Task(Protocol):
     together: int  # units that are answered as one, next to one another: the options of a choice; else 1
 
     @property
-    def outputs(self) -> float:
-        """Returns how many numbers the head gives for a place that it reads, for counting FLOPs."""
-        ...
-
-    @property
     def elsewhere(self) -> Elsewhere | None:
         """Returns what the task is in other programs; None where answers are searched for in many outputs by code of tasklm."""
         ...
@@ -140,6 +135,8 @@ class Task(Protocol):
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
         """Returns a fresh head: states (rows, places, width) → outputs (rows, answers, …), mostly an answer for each place.
+
+        Its `flops(rows, places)` says what a forward pass costs.
 
         `normed`: the encoder asks for the LayerNorm of ModernBERT's heads (`Encoder.normed_heads`); kinds that transformers has no
         class for pass it by.

@@ -33,6 +33,12 @@ class BiaffineHead(nn.Module):
             nn.init.orthogonal_(linear.weight)
             nn.init.zeros_(linear.bias)
 
+    def flops(self, rows: int, places: int) -> float:
+        """Returns the FLOPs of a forward pass on states of so many rows and places: by place, and by pair of places."""
+        (arc, _), relations, wide = self.sizes, len(self.relations), self.relations.shape[-1]
+        by_place = 2 * self.as_head.weight.numel() + self.arcs.numel() + self.relations.numel()
+        return 2.0 * rows * places * (by_place + places * (arc + relations * wide))
+
     def forward(self, states: Tensor) -> Tensor:
         """Returns (rows, places, places, 1 + relations) of states (rows, places, width): [d, h] is about head h of dependent d."""
         states = self.dropout(states)

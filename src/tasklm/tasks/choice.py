@@ -41,7 +41,7 @@ class Choice:
     packs: bool = False
 
     def __init__(self, together: int) -> None:
-        self.together, self.outputs = int(together), 1
+        self.together = int(together)
         self.labels: list[str] = []
 
     @property

@@ -43,10 +43,6 @@ class Classify:
             self.metrics = (*self.metrics, "f1")  # of the second class
 
     @property
-    def outputs(self) -> float:
-        return len(self.labels) / self.reads
-
-    @property
     def elsewhere(self) -> Elsewhere:
         meaning, ending = "The softmax of the logits gives the probabilities.", "" if self.marks else "ForSequenceClassification"
         return Elsewhere("text-classification", ending, meaning, "single_label_classification", marks=self.marks)

@@ -30,6 +30,10 @@ class CrfHead(nn.Module):
         nn.init.normal_(self.out.weight, std=0.02)
         nn.init.zeros_(self.out.bias)
 
+    def flops(self, rows: int, places: int) -> float:
+        """Returns the FLOPs of a forward pass on states of so many rows and places; sums over paths are no matrix products."""
+        return 2.0 * rows * places * self.out.weight.numel()
+
     def forward(self, states: Tensor) -> Tensor:
         """Returns the potentials (rows, places, tags, tags) of states (rows, places, width)."""
         emissions: Tensor = self.out(self.dropout(states)).unsqueeze(2)

@@ -26,6 +26,11 @@ class TokenHead(nn.Module):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
 
+    def flops(self, rows: int, places: int) -> float:
+        """Returns the FLOPs of a forward pass on states of so many rows and places."""
+        answers = rows * places * self.out.in_features / self.dense.in_features
+        return 2.0 * answers * (self.dense.weight.numel() + self.out.weight.numel())
+
     def forward(self, states: Tensor) -> Tensor:
         """Returns outputs (rows, places / reads, outputs) from states (rows, places, width)."""
         together = states.reshape(*states.shape[:-2], -1, self.dense.in_features)

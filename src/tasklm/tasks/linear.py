@@ -14,10 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed  # type: ignore[import-untyped]
-from scipy.sparse import csr_matrix, vstack
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 
 from tasklm.corpus.processes import processes_for
 from tasklm.errors import DataError
@@ -55,6 +51,8 @@ def tfidf_linear(train: Sequence[Example], dev: Sequence[Example], test: Sequenc
     Where there is nothing to learn from (one class, or no text with a word or two letters) it is the majority
     baseline. Without dev examples C is 1 and classes weigh as they occur.
     """
+    from scipy.sparse import vstack  # here and below: these packages cost a second, which reading and training need not spend
+
     usual = LinearBaseline(majority(train, dev), majority(train, test), None, None, None)
     labels = sorted({example.label for example in (*train, *dev)}, key=str)
     number = {label: position for position, label in enumerate(labels)}
@@ -89,6 +87,8 @@ def _predictions(matrix: Any, classes: Any, present: Any, others: Any, grid: Seq
 
     Processes, not threads: liblinear draws its order of examples from a state that all threads of a process share.
     """
+    from joblib import Parallel, delayed  # type: ignore[import-untyped]
+
     told_apart = present[1:] if len(present) == 2 else present
     fits = [(c, weight, one) for weight, c in grid for one in told_apart]
     slow_first = sorted(range(len(fits)), key=lambda place: -fits[place][0])
@@ -103,6 +103,9 @@ def _predictions(matrix: Any, classes: Any, present: Any, others: Any, grid: Seq
 
 def decide(matrix: Any, positive: Any, c: float, class_weight: str | None, others: Any) -> Any:
     """Returns by how much the other examples are rather of the class than of the rest."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
     # One against the rest with the dual solver: with far more features than examples it is several times faster than
     # the joint softmax fit, and on ACL-ARC it scores the same on dev (0.735 both) and on test (0.68 against 0.67).
     # A tolerance of 0.01 (liblinear's own is 0.1) predicts the same there as 0.0001 and nearly halves the time of C = 100.
@@ -127,6 +130,8 @@ def _without_multiples(of_train: Any, *others: Any) -> list[Any]:
     The character runs of a rare word occur together, so they are many. A rotation turns such columns into one that is as long
     as they are together: no product of two examples changes, so the fits and what they predict stay as they are.
     """
+    from scipy.sparse import csr_matrix
+
     lengths = np.sqrt(np.asarray(of_train.multiply(of_train).sum(axis=0)).ravel())
     drawn = np.random.default_rng(0).standard_normal((of_train.shape[0], 2))
     seen = np.where(lengths > 0, lengths, 1.0)  # a pair's word may stand in one of the two texts of train and in the other of dev

@@ -41,7 +41,7 @@ class Multilabel:
     def __init__(self, labels: Sequence[str], thresholds: Sequence[float] = ()) -> None:
         self.labels = list(labels)
         self.thresholds = [float(threshold) for threshold in thresholds] or [0.5] * len(self.labels)
-        self.together, self.outputs = 1, len(self.labels)
+        self.together = 1
 
     @property
     def elsewhere(self) -> Elsewhere:

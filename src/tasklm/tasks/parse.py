@@ -15,7 +15,7 @@ from tasklm.corpus.tables import kind_of
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
-from tasklm.tasks.biaffine import ARC, RELATION, UNKNOWN, BiaffineHead, arc_loss
+from tasklm.tasks.biaffine import UNKNOWN, BiaffineHead, arc_loss
 from tasklm.tasks.conll import CONLLU_FILES, FORM, HEAD, read_conllu
 from tasklm.tasks.conll import RELATION as RELATION_FIELD
 from tasklm.tasks.examples import Example, Finding, Splits
@@ -54,7 +54,6 @@ class Parse:
     metrics: tuple[str, ...] = ("las", "uas")
     packs: bool = False
     together = 1
-    outputs = 2 * (ARC + RELATION)  # what most of the head's arithmetic of a place goes into
 
     def __init__(self, labels: Sequence[str], usual: str, punctuation: bool = False, characters: bool = False) -> None:
         self.labels, self.usual, self.punctuation, self.characters = list(labels), usual, punctuation, characters

@@ -35,7 +35,7 @@ class Regress:
     def __init__(self, low: float, high: float) -> None:
         self.low, self.high = float(low), float(high)
         self.labels: list[str] = []
-        self.together, self.outputs = 1, 1
+        self.together = 1
 
     @property
     def elsewhere(self) -> Elsewhere:

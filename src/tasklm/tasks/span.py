@@ -81,7 +81,7 @@ class Span:
         "no answer" by more than `threshold`."""
         self.stride, self.answer_tokens, self.unanswerable, self.threshold = stride, answer_tokens, unanswerable, threshold
         self.labels: list[str] = []
-        self.together, self.outputs = 1, 2 + 2 * RANK
+        self.together = 1
 
     @property
     def elsewhere(self) -> Elsewhere | None:

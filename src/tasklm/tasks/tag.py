@@ -54,6 +54,10 @@ class TagHead(nn.Module):
         nn.init.normal_(self.out.weight, std=0.02)
         nn.init.zeros_(self.out.bias)
 
+    def flops(self, rows: int, places: int) -> float:
+        """Returns the FLOPs of a forward pass on states of so many rows and places."""
+        return 2.0 * rows * places * self.out.weight.numel()
+
     def forward(self, states: Tensor) -> Tensor:
         """Returns scores (rows, places, tags) of states (rows, places, width)."""
         scores: Tensor = self.out(self.dropout(states))
@@ -72,7 +76,6 @@ class Tag:
 
     def __init__(self, labels: Sequence[str], scheme: str, crf: bool = False, characters: bool = False) -> None:
         self.labels, self.scheme, self.crf, self.characters = list(labels), scheme, crf, characters
-        self.outputs = len(self.labels)
         self.packs = not crf
         if scheme == PLAIN:
             self.metrics = ("accuracy",)

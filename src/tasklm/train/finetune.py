@@ -45,7 +45,7 @@ class FinetuneStage:
         """Returns the one batch of a step."""
         batch = self.stream.next()
         assert batch.targets is not None
-        work, flops = JointBatch(None, batch, self.machine.counts_pieces(batch)), task_flops(self.cost, self.task, batch)
+        work, flops = JointBatch(None, batch, self.machine.counts_pieces(batch)), task_flops(self.cost, self.module.head, batch)
         count = self.task.count(batch.targets)
         return Step(work, self._compute, {"task": count}, {"task": 1.0}, batch.ids.numel(), flops, self.position())
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tasklm.costs import EncoderCost
 from tasklm.objectives.base import Corrupted, TwoHalves
-from tasklm.tasks.base import NONE, Task
+from tasklm.tasks.base import Task
 from tasklm.tokens.batches import PackedStream, TokenBatch
 from tasklm.tokens.examples import ExampleStream
 from tasklm.train.hardware import Machine
@@ -56,11 +56,11 @@ class JointBatch:
         return JointBatch(text, None if self.task is None else self.task.pinned(), self.counted)
 
 
-def task_flops(cost: EncoderCost, task: Task, batch: TokenBatch) -> float:
-    """Returns the FLOPs of training on a batch of the task."""
-    assert batch.targets is not None
-    read = int((batch.targets.flatten(2) != NONE).any(-1).sum()) if batch.targets.ndim > 2 else int((batch.targets != NONE).sum())
-    return cost.training(batch.ids.numel(), 0, batch.ids.shape[1], wanted=read, answers=read, outputs=task.outputs)
+def task_flops(cost: EncoderCost, head: Any, batch: TokenBatch) -> float:
+    """Returns the FLOPs of training on a batch of the task, padding among its places."""
+    assert batch.places is not None
+    rows, places = batch.places.shape
+    return cost.training(batch.ids.numel(), 0, batch.ids.shape[1], wanted=rows * places, task_head=head.flops(rows, places))
 
 
 class JointModel(nn.Module):
@@ -131,7 +131,7 @@ class JointStage:
 
     def _flops(self, text: Corrupted | None, task: TokenBatch | None) -> float:
         of_text: float = 0.0 if text is None else self.objective.flops(self.cost, text)
-        return of_text + (0.0 if task is None else task_flops(self.cost, self.module.task, task))
+        return of_text + (0.0 if task is None else task_flops(self.cost, self.module.head, task))
 
     def _compute_external(self, batch: JointBatch) -> dict[str, Tensor]:
         losses: dict[str, Tensor] = self._language(batch.text)
