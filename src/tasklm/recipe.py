@@ -137,14 +137,16 @@ class Train:
         "what stage 1 goes on from: a run, its fine-tuned model (RUN/model) or a Hugging Face checkpoint; empty: random weights",
     )
     embeddings: str = key(
-        "random",
-        "token embeddings that stage 1 begins with: random, or from counts of which tokens stand near one another in its text",
-        choices=("random", "counts"),
+        "auto",
+        "token embeddings that stage 1 begins with: random, or from counts of which tokens stand near one another in its text; "
+        "auto: counts for bert of up to 4 layers with mlm",
+        choices=("auto", "random", "counts"),
     )
     attention: str = key(
-        "random",
-        "attention that stage 1 begins with: random, or two heads of the first layers on neighbouring tokens (bert)",
-        choices=("random", "neighbours"),
+        "auto",
+        "attention that stage 1 begins with: random, or two heads of the first layers on neighbouring tokens (bert); "
+        "auto: neighbours for bert of up to 4 layers with mlm",
+        choices=("auto", "random", "neighbours"),
     )
     rho1: int | None = key(None, "external batches per internal batch; 0: task data only; auto: about 10 passes over the task", low=0)
     rho2: float = key(20.0, "weight of the self-supervised loss on task text, beside the task loss", low=0.0)

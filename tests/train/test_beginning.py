@@ -22,7 +22,7 @@ from tasklm.train.stages import Ingredients, Stage1Plan, run_stage1
 from tests.train.test_loop import parts  # noqa: F401  (a fixture)
 
 MINI = Shape(vocabulary=256, layers=3, width=192, heads=3, feedforward=256, positions=64)
-BOTH = {"embeddings": "counts", "attention": "neighbours"}
+BOTH, NEITHER = {"embeddings": "counts", "attention": "neighbours"}, {"embeddings": "random", "attention": "random"}
 EMBEDDINGS, BIAS, POSITIONS = "encoder.token.weight", "objective.bias", "encoder.position.weight"
 
 
@@ -33,11 +33,24 @@ def first_weights(parts: Ingredients, folder: Path, **settings: Any) -> dict[str
 
 
 def test_it_begins_as_the_recipe_says() -> None:
-    assert beginning_of(Train(), "bert", MINI) == Beginning(False, False)
+    assert beginning_of(Train(**NEITHER), "bert", MINI) == Beginning(False, False)
     assert beginning_of(Train(**BOTH), "bert", MINI) == Beginning(True, True)
-    assert beginning_of(Train(attention="neighbours"), "bert", MINI) == Beginning(False, True)
+    assert beginning_of(Train(embeddings="random", attention="neighbours"), "bert", MINI) == Beginning(False, True)
     assert beginning_of(Train(embeddings="counts", objective="electra"), "modern", MINI) == Beginning(True, False)
     assert beginning_of(Train(start="runs/first"), "bert", MINI) == Beginning(False, False)
+
+
+def test_small_models_begin_with_both_unless_told_otherwise() -> None:
+    assert beginning_of(Train(), "bert", MINI) == Beginning(True, True)
+    assert beginning_of(Train(attention="random"), "bert", MINI) == Beginning(True, False)
+    assert beginning_of(Train(), "bert", dataclasses.replace(MINI, heads=1)) == Beginning(True, False)  # one head has no room for two places
+    for settings, encoder, shape in (
+        (Train(), "bert", dataclasses.replace(MINI, layers=5)),
+        (Train(), "modern", MINI),
+        (Train(objective="electra"), "bert", MINI),
+        (Train(start="runs/first"), "bert", MINI),
+    ):
+        assert beginning_of(settings, encoder, shape) == Beginning(False, False)
 
 
 def test_what_cannot_be_is_refused_with_the_way_out() -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from tasklm.encoders.base import Shape
+from tasklm.encoders.sizes import SHALLOW
 from tasklm.encoders.weights import initial_spread
 from tasklm.errors import RecipeError
 from tasklm.objectives.prediction import TokenPrediction
@@ -31,8 +32,14 @@ class Beginning:
 
 
 def beginning_of(settings: Train, encoder: str, shape: Shape) -> Beginning:
-    """Returns how stage 1 begins; raises RecipeError where the recipe asks for what this encoder or `train.start` does not have."""
-    how, problems = Beginning(settings.embeddings == "counts", settings.attention == "neighbours"), []
+    """Returns how stage 1 begins; raises RecipeError where the recipe asks for what this encoder or `train.start` does not have.
+
+    Where it says nothing, small models of the kind on which it was measured to help begin with both.
+    """
+    small = encoder == "bert" and shape.layers <= SHALLOW and settings.objective == "mlm" and not settings.start
+    counts = small if settings.embeddings == "auto" else settings.embeddings == "counts"
+    neighbours = small and not obstacle(encoder, shape) if settings.attention == "auto" else settings.attention == "neighbours"
+    how, problems = Beginning(counts, neighbours), []
     if settings.start:
         asked = {"embeddings = 'counts'": how.counts, "attention = 'neighbours'": how.neighbours}
         told = "with train.start the weights are those of the start; leave it out"
