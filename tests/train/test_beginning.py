@@ -43,7 +43,7 @@ def test_it_begins_as_the_recipe_says() -> None:
 def test_small_models_begin_with_both_unless_told_otherwise() -> None:
     assert beginning_of(Train(), "bert", MINI) == Beginning(True, True)
     assert beginning_of(Train(attention="random"), "bert", MINI) == Beginning(True, False)
-    assert beginning_of(Train(), "bert", dataclasses.replace(MINI, heads=1)) == Beginning(True, False)  # one head has no room for two places
+    assert beginning_of(Train(), "bert", dataclasses.replace(MINI, heads=1)) == Beginning(True, False)  # no room for two places
     for settings, encoder, shape in (
         (Train(), "bert", dataclasses.replace(MINI, layers=5)),
         (Train(), "modern", MINI),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -14,10 +14,11 @@ from torch.nn import functional
 from tasklm.errors import TrainingError
 from tasklm.tokens.batches import TokenBatch
 
-varlen_attn = row_attention = None
+varlen_attn: Any = None
+row_attention: Any = None
 if torch.cuda.is_available():  # they are for GPUs alone, and take seconds to import
     with contextlib.suppress(ImportError):  # a PyTorch built without it; batches with `bounds` are refused then
-        from torch.nn.attention.varlen import varlen_attn  # type: ignore[assignment]
+        from torch.nn.attention.varlen import varlen_attn
     if importlib.util.find_spec("triton") is not None:  # without it PyTorch's own kernels do it
         from tasklm.encoders.kernels.row_attention import row_attention
 
