@@ -85,8 +85,9 @@ def _keys(artefacts: Artefacts) -> dict[str, str]:
 
 
 def objective_recipe(text: Text, objective: str, baselines: bool, threads: int) -> Recipe:
-    """Returns the recipe of an objective: it alone differs, beside who scores the baselines."""
-    changed = text.recipe.changed(train={"objective": objective}, evaluate={"baselines": baselines})
+    """Returns the recipe of an objective: it alone differs, beside who scores the baselines. All begin alike: auto would favour mlm."""
+    alike = {name: "random" for name in ("embeddings", "attention") if getattr(text.recipe.train, name) == "auto"}
+    changed = text.recipe.changed(train={"objective": objective, **alike}, evaluate={"baselines": baselines})
     return dataclasses.replace(changed, hardware=dataclasses.replace(changed.hardware, threads=threads))
 
 
