@@ -26,7 +26,8 @@ def test_no_word_is_lost_and_pieces_are_short(text: str, most: int) -> None:
     counts = [len(words(piece)) for piece in pieces]
     assert all(counts)
     assert [count for _, count in counted_passages(text, most)] == counts
-    # one character can be several words (the square ㌀ is アパート), a word can end inside the next (¼¼ is 1, 41 and 4): only such are over the limit
+    # one character can be several words (the square ㌀ is アパート), and a word can end in the next one (¼¼ is 1, 41 and 4):
+    # only such are over the limit
     assert not any(count > most and can_be_cut(piece) for piece, count in zip(pieces, counts, strict=True))
 
 
