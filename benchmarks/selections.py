@@ -52,6 +52,8 @@ def main() -> None:
     wanted = [(one, seed) for one in settings for seed in seeds if "failed" in known.get(one.name, {}).get(str(seed), {"failed": ""})]
     shared, broken = _score(recipe, wanted, options, deadline)
     found |= {"candidates": shared.candidates, "kept": shared.kept(), "content": shared.content}
+    if earlier is not None:
+        same(earlier, found)  # before the time is spent
     jobs: list[Job] = []
     for setting, seed in wanted:
         found["rows"][setting.name]["runs"][str(seed)] = {"failed": "not run yet"}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scipy import stats
@@ -255,3 +256,10 @@ def test_differences_have_the_interval_of_welch(module: Any) -> None:
     page = report.markdown({**about, "rows": rows}, "picture.svg")
     assert f"- **BM25 + influence** less **BM25**: dev +4.0 [{4 - 100 * half:+.1f}, {4 + 100 * half:+.1f}]." in page
     assert "less **random**" not in page
+
+
+def test_candidates_are_told_by_their_texts_and_not_by_their_places_in_the_corpus(module: Any, tmp_path: Path) -> None:
+    content = module("selection_runs.folders").content_of
+    for name, rows in {"one": {"a": 1, "b": 2}, "two": {"b": 1, "a": 2}, "three": {"a": 1, "c": 2}}.items():
+        pq.write_table(pa.table({"id": list(rows), "number": list(rows.values())}), tmp_path / name)
+    assert content(tmp_path / "one") == content(tmp_path / "two") != content(tmp_path / "three")

@@ -17,7 +17,7 @@ from selection_runs.settings import BM25, INFLUENCE, RANDOM, Setting
 from tasklm.errors import RecipeError
 from tasklm.recipe import Recipe, from_dict, to_dict, with_overrides
 from tasklm.recipe_files import absolute
-from tasklm.runs import Artefacts, digest, file_digest, read_json, require_file, write_json
+from tasklm.runs import Artefacts, digest, read_json, require_file, write_json
 from tasklm.tokens.tokenizer import Vocabulary
 
 FOUND = ("decontaminated", "ranking", "candidates", "candidate-tokens")  # artefacts that no row changes
@@ -36,7 +36,7 @@ class Shared:
     recipe: Recipe  # BM25 + influence, with the seed 1
     folder: Path  # of the run that found the candidates
     candidates: int
-    content: str  # digest of the candidates
+    content: str  # which the candidates are, as a digest
 
     def kept(self) -> int:
         """Returns how many passages are selected where the share is not varied: as many as influence keeps."""
@@ -107,7 +107,12 @@ def start_folder(folder: Path, recipe: Recipe, giver: Path | None, names: Sequen
 def shared_of(folder: Path, recipe: Recipe) -> Shared:
     """Returns what the first run that scored has found."""
     path = folder / "candidates" / "selected.parquet"
-    return Shared(recipe, folder, pq.read_metadata(path).num_rows, file_digest(path))
+    return Shared(recipe, folder, pq.read_metadata(path).num_rows, content_of(path))
+
+
+def content_of(selected: Path) -> str:
+    """Returns a digest of which passages were selected, in whatever order the corpus has them."""
+    return digest(sorted(pq.read_table(selected, columns=["id"])["id"].to_pylist()))
 
 
 def is_done(folder: Path, recipe: Recipe, content: str = "") -> bool:
