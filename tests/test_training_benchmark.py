@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -213,3 +214,20 @@ def test_a_failure_is_told(module: Any, monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(running.Failed, match=said):
         running.run_engine({"threads": 1}, tmp_path, limit=0.5)
+
+
+def test_the_time_of_a_step_is_that_of_kernels_and_of_waiting(module: Any) -> None:
+    activity = module("activity")
+
+    def event(name: str, start: float, end: float, device: str = "CUDA", named: bool = False) -> Any:
+        about = {"device_type": SimpleNamespace(name=device), "is_user_annotation": named, "name": name}
+        return SimpleNamespace(time_range=SimpleNamespace(start=start, end=end), **about)
+
+    events = [event("matmul", 10, 30), event("copy", 12, 14), event("add", 34, 36), event("matmul", 36, 56)]
+    events += [event("step", 0, 99, named=True), event("launch", 0, 5, device="CPU")]
+    work = activity.device_work(reversed(events))
+    assert [one.name for one in work] == ["matmul", "copy", "add", "matmul"]
+    assert activity.waits(work) == [(4, "matmul", "add")]  # while the copy's end is followed by the product on another stream
+    page = activity.markdown(work, steps=2)
+    assert "2 kernels and copies a step; 23 µs a step, of which the device waits 2." in page
+    assert "| 20.0 | 1.0 | matmul |" in page and "| 2.0 | 0.5 | matmul → add |" in page

@@ -62,14 +62,8 @@ def _external_only(stage: JointStage) -> JointStage:
     return stage
 
 
-def measure(
-    shape: Shape, rows: int, length: int, tokens: Path | None, vocabulary: int, steps: int, warmup: int, device: torch.device
-) -> dict[str, Any]:
-    """Returns the time of `steps` steps after `warmup` steps, on the token shards of the folder `tokens`.
-
-    The keys are those of the peers: seconds, tokens, first_loss, last_loss, version, settings.
-    """
-    assert tokens is not None
+def make_loop(shape: Shape, rows: int, length: int, tokens: Path, vocabulary: int, steps: int, device: torch.device) -> tuple[Loop, str]:
+    """Returns the loop over so many steps on the token shards of the folder `tokens`, and its settings in words."""
     machine = set_up(Hardware(device=str(device), threads=torch.get_num_threads()))
     numbers: Any = Numbers(vocabulary)
     task = Classify(["a", "b"])
@@ -77,20 +71,33 @@ def measure(
     shape = replace(shape, vocabulary=padded_vocabulary(vocabulary), positions=max(shape.positions, length), dropout=0.0)
     parts = Ingredients("bert", shape, task, numbers, examples, examples, Shards.open(tokens), length, machine)
     stage = _external_only(joint_stage(parts, Train(), rho1=1_000_000, batch=rows))
-    timer = StepTimer(warmup, steps, device)
     how = Settings(1.0, 1, 1e9, stage.accumulate)
     optimiser = make_optimiser(stage.module, Rule("adamw", RATE, 0.01))
-    losses = []
-    for record in Loop(stage, optimiser, Schedule("linear", warmup + steps, 0.1), how, None, machine).run():
-        losses.append(record.losses["lm"])
-        timer.step()
     compiled = "compiled" if machine.compiles else "not compiled"
     graphs = ", launches replayed" if machine.compiles and stage.graphs else ""
+    words = f"{'bf16' if machine.bf16 else 'fp32'}, {compiled}{graphs}, fused AdamW, {how.accumulate} micro-batch(es)"
+    return Loop(stage, optimiser, Schedule("linear", steps, 0.1), how, None, machine), words
+
+
+def measure(
+    shape: Shape, rows: int, length: int, tokens: Path | None, vocabulary: int, steps: int, warmup: int, device: torch.device
+) -> dict[str, Any]:
+    """Returns the time of `steps` steps after `warmup` steps.
+
+    The keys are those of the peers: seconds, tokens, first_loss, last_loss, version, settings.
+    """
+    assert tokens is not None
+    loop, words = make_loop(shape, rows, length, tokens, vocabulary, warmup + steps, device)
+    timer = StepTimer(warmup, steps, device)
+    losses = []
+    for record in loop.run():
+        losses.append(record.losses["lm"])
+        timer.step()
     return {
         "seconds": timer.seconds,
         "tokens": steps * rows * length,
         "first_loss": float(losses[0]),
         "last_loss": float(losses[-1]),
         "version": f"torch {torch.__version__}",
-        "settings": f"{'bf16' if machine.bf16 else 'fp32'}, {compiled}{graphs}, fused AdamW, {how.accumulate} micro-batch(es)",
+        "settings": words,
     }

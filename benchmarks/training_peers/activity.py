@@ -1,0 +1,65 @@
+"""What a GPU did while a profiler watched: seconds of each kernel, and seconds in which it waited."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+NAME_LENGTH = 110  # of a kernel's name, in the table
+
+
+@dataclass(frozen=True)
+class Work:
+    """One kernel or copy on the device, in microseconds since some moment."""
+
+    name: str
+    start: float
+    end: float
+
+
+def device_work(events: Iterable[Any]) -> list[Work]:
+    """Returns what ran on the device, of the events of torch.profiler; ranges that only bear a name are left out."""
+    found = [event for event in events if event.device_type.name == "CUDA" and not getattr(event, "is_user_annotation", False)]
+    return sorted((Work(one.name, one.time_range.start, one.time_range.end) for one in found), key=lambda work: work.start)
+
+
+def waits(work: list[Work]) -> list[tuple[float, str, str]]:
+    """Returns the spans in which nothing ran: how long, after which kernel, and before which."""
+    found = []
+    for place, one in enumerate(work[1:], 1):
+        last = max(work[:place][-64:], key=lambda before: before.end)  # several streams: a long kernel may outlast later ones
+        if one.start > last.end:
+            found.append((one.start - last.end, last.name, one.name))
+    return found
+
+
+def markdown(work: list[Work], steps: int, rows: int = 40) -> str:
+    """Returns where the time of a step went, as tables; times are microseconds a step."""
+    calls = Counter(one.name for one in work)
+    spent: dict[str, float] = defaultdict(float)
+    for one in work:
+        spent[one.name] += one.end - one.start
+    idle: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for span, before, after in waits(work):
+        idle[before, after].append(span)
+    whole, waiting = work[-1].end - work[0].start, sum(map(sum, idle.values()))
+    lines = [
+        f"{len(work) / steps:,.0f} kernels and copies a step; {whole / steps:,.0f} µs a step, of which the device waits {waiting / steps:,.0f}.",
+        "",
+        "| µs a step | calls a step | kernel |",
+        "|---|---|---|",
+        *(
+            f"| {spent[name] / steps:,.1f} | {calls[name] / steps:,.1f} | {name[:NAME_LENGTH]} |"
+            for name in sorted(spent, key=spent.__getitem__, reverse=True)[:rows]
+        ),
+        "",
+        "| µs waited a step | times a step | between |",
+        "|---|---|---|",
+    ]
+    for (before, after), spans in sorted(idle.items(), key=lambda one: -sum(one[1]))[: rows // 2]:
+        lines.append(
+            f"| {sum(spans) / steps:,.1f} | {len(spans) / steps:,.1f} | {before[: NAME_LENGTH // 2]} → {after[: NAME_LENGTH // 2]} |"
+        )
+    return "\n".join([*lines, ""])
