@@ -44,9 +44,9 @@ def markdown(work: list[Work], steps: int, rows: int = 40) -> str:
     idle: dict[tuple[str, str], list[float]] = defaultdict(list)
     for span, before, after in waits(work):
         idle[before, after].append(span)
-    whole, waiting = work[-1].end - work[0].start, sum(map(sum, idle.values()))
+    whole, waiting = (work[-1].end - work[0].start) / steps, sum(map(sum, idle.values())) / steps
     lines = [
-        f"{len(work) / steps:,.0f} kernels and copies a step; {whole / steps:,.0f} µs a step, of which the device waits {waiting / steps:,.0f}.",
+        f"{len(work) / steps:,.0f} kernels and copies a step; {whole:,.0f} µs a step, of which the device waits {waiting:,.0f}.",
         "",
         "| µs a step | calls a step | kernel |",
         "|---|---|---|",
@@ -58,8 +58,7 @@ def markdown(work: list[Work], steps: int, rows: int = 40) -> str:
         "| µs waited a step | times a step | between |",
         "|---|---|---|",
     ]
-    for (before, after), spans in sorted(idle.items(), key=lambda one: -sum(one[1]))[: rows // 2]:
-        lines.append(
-            f"| {sum(spans) / steps:,.1f} | {len(spans) / steps:,.1f} | {before[: NAME_LENGTH // 2]} → {after[: NAME_LENGTH // 2]} |"
-        )
+    for names, spans in sorted(idle.items(), key=lambda one: -sum(one[1]))[: rows // 2]:
+        between = " → ".join(name[: NAME_LENGTH // 2] for name in names)
+        lines.append(f"| {sum(spans) / steps:,.1f} | {len(spans) / steps:,.1f} | {between} |")
     return "\n".join([*lines, ""])
