@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from tasklm.errors import RecipeError
 from tasklm.pipeline import fit
@@ -18,9 +16,6 @@ from tasklm.recipe import Tokens
 from tasklm.recipe_files import load
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary
 from tasklm.tracking import Tracker
-
-if "PYTEST_XDIST_WORKER" in os.environ:
-    torch.set_num_threads(1)  # workers share the cores: threads that wait for one another's turn would spin
 
 SUBJECTS = ["the cat", "a dog", "my sister", "the old farmer", "this engine", "a small bird"]
 VERBS = ["likes", "sees", "hears", "follows", "remembers", "repairs"]

@@ -27,7 +27,7 @@ CASES = """
 "finetune.epochs" = 1
 "finetune.seeds" = 1
 "evaluate.bootstrap" = 100
-"budget.flops" = 3e9
+"budget.flops" = 5e8
 
 [tasks."A class"]
 train = "classes/train.jsonl"

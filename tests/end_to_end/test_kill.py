@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import numpy as np
 
 from tasklm.train.checkpoints import load_weights
 from tests.end_to_end.conftest import options
+from tests.end_to_end.forking import Commands, forked
 
 POINTS = [
     "decontaminated.partial", "selected.partial", "tokens.partial", "stage1.partial/plan.json", "stage1.partial/checkpoint-00000000[5-9]",
@@ -22,31 +21,31 @@ POINTS = [
 
 def command(files: Path, out: Path) -> list[str]:
     given = options(files, train__checkpoint_seconds="0")
-    words = [sys.executable, "-m", "tasklm", "fit", given.pop("data.train"), "--corpus", given.pop("data.corpus"), "--out", str(out)]
+    words = ["fit", given.pop("data.train"), "--corpus", given.pop("data.corpus"), "--out", str(out)]
     for key, value in given.items():
         words += [f"--{key}", value]
     return words
 
 
-def kill_at(words: list[str], folder: Path, pattern: str, delay: float) -> bool:
+def kill_at(commands: Commands, words: list[str], folder: Path, pattern: str, delay: float) -> bool:
     """Starts the command, kills it a moment after something matching the pattern appears; says whether it was in time."""
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not any(folder.glob(pattern)):
+    command = commands.start(words)
+    while not command.ended() and not any(folder.glob(pattern)):
         time.sleep(0.002)
     time.sleep(delay)
-    alive = process.poll() is None
-    process.kill()
-    process.wait()
+    alive = not command.ended()
+    command.kill()
     return alive
 
 
 def test_killed_in_every_stage_ends_in_identical_weights(files: Path, tmp_path: Path) -> None:
     straight, cut = tmp_path / "straight" / "run", tmp_path / "cut" / "run"
-    subprocess.run(command(files, straight), check=True, capture_output=True)
     draw = random.Random(7)
-    killed = [kill_at(command(files, cut), cut, pattern, draw.uniform(0, 0.05)) for pattern in POINTS]
-    assert sum(killed) >= 6, "the kills came too late to test anything"
-    subprocess.run(command(files, cut), check=True, capture_output=True)
+    with forked() as commands:
+        assert commands.start(command(files, straight)).wait() == 0
+        killed = [kill_at(commands, command(files, cut), cut, pattern, draw.uniform(0, 0.05)) for pattern in POINTS]
+        assert sum(killed) >= 6, "the kills came too late to test anything"
+        assert commands.start(command(files, cut)).wait() == 0
     for name in ("stage1/model.safetensors", "stage2/seed-1/best.safetensors", "stage2/seed-2/best.safetensors", "model/model.safetensors"):
         first, second = load_weights(straight / name), load_weights(cut / name)
         assert first.keys() == second.keys()

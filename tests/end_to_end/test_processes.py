@@ -11,12 +11,19 @@ from pathlib import Path
 import pytest
 import torch
 
+from tasklm.pipeline import fit
+from tasklm.recipe_files import load
+from tasklm.tracking import SILENT
 from tasklm.train.checkpoints import load_weights
 from tests.end_to_end.conftest import options
 
 
+def quick(files: Path, **changes: str) -> dict[str, str]:
+    return options(files, train__steps="12", finetune__seeds="1", finetune__epochs="2", **changes)
+
+
 def arguments(files: Path, out: Path, **changes: str) -> list[str]:
-    given = options(files, train__steps="12", finetune__seeds="1", finetune__epochs="2", **changes)
+    given = quick(files, **changes)
     words = ["fit", given.pop("data.train"), "--corpus", given.pop("data.corpus"), "--out", str(out)]
     for key, value in given.items():
         words += [f"--{key}", value]
@@ -54,8 +61,7 @@ def same_training(first: Path, second: Path) -> None:
 @pytest.fixture(scope="module")
 def alone(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("alone") / "run"
-    done = run([sys.executable, "-m", "tasklm", *arguments(files, folder)])
-    assert done.returncode == 0, done.stderr
+    fit(load(None, quick(files)), folder, SILENT)
     return folder
 
 

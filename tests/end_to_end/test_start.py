@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +17,7 @@ from tasklm.recipe_files import load
 from tasklm.tracking import SILENT
 from tasklm.train.checkpoints import load_weights, save_weights
 from tests.end_to_end.conftest import options
+from tests.end_to_end.forking import forked
 from tests.end_to_end.test_kill import kill_at
 from tests.end_to_end.test_processes import run, same_training, several
 
@@ -92,10 +91,11 @@ def test_killed_and_continued_it_ends_in_identical_weights(files: Path, first: P
     given = further(files, first, train__steps="24", train__checkpoint_seconds="0", train__objective="electra-two-stage")
     straight, cut = tmp_path / "straight" / "run", tmp_path / "cut" / "run"
     fit(load(None, given), straight, SILENT, until="train")
-    words = [sys.executable, "-m", "tasklm", *command(given, cut)]
     points = [f"stage1.partial/checkpoint-0000000{step}" for step in ("0[3-9]", "12", "1[5-9]")]
-    assert sum(kill_at(words, cut, pattern, 0.0) for pattern in points) >= 2, "the kills came too late to test anything"
-    subprocess.run(words, check=True, capture_output=True)
+    with forked() as commands:
+        killed = [kill_at(commands, command(given, cut), cut, pattern, 0.0) for pattern in points]
+        assert sum(killed) >= 2, "the kills came too late to test anything"
+        assert commands.start(command(given, cut)).wait() == 0
     assert equal(load_weights(straight / "stage1/model.safetensors"), load_weights(cut / "stage1/model.safetensors"))
     assert json.loads((cut / "stage1" / "summary.json").read_text())["switched"] == 12
 
