@@ -47,3 +47,9 @@ def test_steps_spend_the_flops(internal: float, external: float, rho1: int | Non
 def test_rates_of_stage_1_fall_with_the_width_slower_under_muon() -> None:
     assert [budget.stage1_rate(width, "muon") for width in (64, 256, 1024)] == [2e-3, 2e-3, 1e-3]
     assert [budget.stage1_rate(width, "adamw") for width in (64, 192, 768)] == [2e-3, 2e-3, 5e-4]
+
+
+def test_small_models_take_few_examples_a_step_where_there_are_few() -> None:
+    assert [budget.stage2_batch(examples, shallow) for examples, shallow in [(1999, True), (2000, True), (1999, False)]] == [8, 32, 32]
+    assert budget.epochs_for(4800, 32) == 10 and budget.epochs_for(4800, 8) == 5  # twice the steps of a quarter of the examples
+    assert budget.epochs_for(10, 32) == 30 and budget.epochs_for(10**6, 32) == 3

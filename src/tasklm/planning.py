@@ -24,7 +24,7 @@ from tasklm.train.joint import JointStage
 from tasklm.train.model import cost_of
 from tasklm.train.optimisers import Rule
 from tasklm.train.speed import matmul_ceiling, seconds_per_step
-from tasklm.train.stages import Ingredients, Stage1Plan, finetune_stage, joint_stage
+from tasklm.train.stages import Ingredients, Stage1Plan, batch_of, finetune_stage, joint_stage
 from tasklm.workspace import CorpusData, Run, TaskData, sections
 
 INTERNAL_TRIED, EXTERNAL_TRIED = 256, 8  # batches whose FLOPs are counted to plan by FLOPs
@@ -120,7 +120,7 @@ def _rule(recipe: Recipe) -> Rule:
 def stage_plan(run: Run, parts: Ingredients, plan: budget.Plan) -> dict[str, Any]:
     """Returns the steps of stage 1 and the epochs of stage 2 that fit the budget, from the measured speed."""
     recipe, examples = run.recipe, len(parts.train)
-    epochs = recipe.finetune.epochs or budget.epochs_for(examples, recipe.finetune.batch)
+    epochs = recipe.finetune.epochs or budget.epochs_for(examples, batch_of(recipe.finetune, parts))
     rho1 = recipe.train.rho1
     steps, allowed = recipe.train.steps, None
     if steps is None and plan.seconds is not None:

@@ -190,7 +190,7 @@ class Train:
 @dataclass(frozen=True)
 class Finetune:
     epochs: int | None = key(None, "passes over the training examples, the best on dev is kept; auto: 3 to 30 by their number", low=1)
-    batch: int = key(32, "examples per step", low=1)
+    batch: int | None = key(None, "examples per step; auto: 32, but 8 where up to 4 layers learn from fewer than 2,000 examples", low=1)
     learning_rate: float | None = key(None, "peak learning rate; auto: by width, 3e-4 at 256 (the papers: 2e-5 at 768)", low=0.0, high=1.0)
     optimiser: str = key("adamw", "rule that moves the weights", choices=OPTIMISERS)
     layer_decay: float = key(1.0, "each layer learns at this share of the rate of the layer above it (ELECTRA: 0.8)", low=0.1, high=1.0)

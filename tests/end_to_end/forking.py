@@ -1,4 +1,4 @@
-"""Commands in processes of their own that need not import everything anew: each is forked from one that has, and can be killed like any."""
+"""Commands in processes of their own, forked from one that has imported everything already; they can be killed like any."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,29 +14,32 @@ from contextlib import contextmanager
 
 
 class Command:
-    """One `tasklm …` in a process of its own."""
+    """One `tasklm …` in a process of its own, or in several that train together, as torchrun would start them."""
 
-    def __init__(self, parent: subprocess.Popen[str], words: list[str]) -> None:
+    def __init__(self, parent: subprocess.Popen[str], words: list[str], processes: int) -> None:
         assert parent.stdin is not None and parent.stdout is not None
-        self.answers, self.status = parent.stdout, None
-        parent.stdin.write(json.dumps(words) + "\n")
+        self._answers, self._status = parent.stdout, -1
+        parent.stdin.write(json.dumps({"words": words, "processes": processes}) + "\n")
         parent.stdin.flush()
-        self.pid = int(self.answers.readline())
+        self._numbers = json.loads(self._answers.readline())
+        self._waited = False
 
     def ended(self) -> bool:
         """Returns whether it has ended."""
-        return self.status is not None or bool(select.select([self.answers], [], [], 0)[0])
+        return self._waited or bool(select.select([self._answers], [], [], 0)[0])
 
     def wait(self) -> int:
-        """Returns the exit status, or less than 0: the signal that ended it."""
-        if self.status is None:
-            self.status = int(self.answers.readline())
-        return self.status
+        """Returns the exit status, 0 where all went well; less than 0: the signal that ended it."""
+        if not self._waited:
+            statuses = json.loads(self._answers.readline())
+            self._waited, self._status = True, next((status for status in statuses if status), 0)
+        return self._status
 
     def kill(self) -> None:
         """Ends it at once, as SIGKILL does."""
         if not self.ended():
-            os.kill(self.pid, signal.SIGKILL)
+            for number in self._numbers:
+                os.kill(number, signal.SIGKILL)
         self.wait()
 
 
@@ -45,9 +49,9 @@ class Commands:
     def __init__(self, parent: subprocess.Popen[str]) -> None:
         self._parent = parent
 
-    def start(self, words: list[str]) -> Command:
+    def start(self, words: list[str], processes: int = 1) -> Command:
         """Starts `tasklm` with these words."""
-        return Command(self._parent, words)
+        return Command(self._parent, words, processes)
 
 
 @contextmanager
@@ -59,20 +63,39 @@ def forked() -> Iterator[Commands]:
 
 
 def _serve() -> None:
-    """Forks a process for each line of standard input; writes its number, and at its end its status."""
+    """Forks processes for each line of standard input; writes their numbers, and at their end their statuses."""
     import sklearn.linear_model  # noqa: F401  (late imports of every training)
 
     from tasklm import cli, pipeline  # noqa: F401
 
     for line in sys.stdin:
-        if not (child := os.fork()):
-            silence = os.open(os.devnull, os.O_RDWR)
-            for stream in range(3):
-                os.dup2(silence, stream)
-            sys.argv = ["tasklm", *json.loads(line)]
-            sys.exit(cli.main())
-        print(child, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        asked = json.loads(line)
+        meeting = _free_port()
+        children = []
+        for rank in range(asked["processes"]):
+            if not (child := os.fork()):
+                _be(rank, asked["processes"], meeting)
+                sys.argv = ["tasklm", *asked["words"]]
+                sys.exit(cli.main())
+            children.append(child)
+        print(json.dumps(children), flush=True)
+        print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]), flush=True)
+
+
+def _be(rank: int, processes: int, meeting: int) -> None:
+    """Makes this process silent, and one of several where there are several."""
+    silence = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(silence, stream)
+    if processes > 1:
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(meeting), "GLOO_SOCKET_IFNAME": "lo"}
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
 
 
 if __name__ == "__main__":

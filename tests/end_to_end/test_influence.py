@@ -21,7 +21,8 @@ from tasklm.tasks.examples import Splits
 from tasklm.tracking import Tracker
 from tasklm.train.influence import Influence
 from tests.end_to_end.conftest import options
-from tests.end_to_end.test_processes import arguments, run, several
+from tests.end_to_end.forking import forked
+from tests.end_to_end.test_processes import arguments
 
 QUICK = {"select__passages": "100", "select__influence_steps": "20", "select__near_duplicates": "0"}
 
@@ -124,8 +125,9 @@ def test_random_candidates_and_train_examples(files: Path, tmp_path: Path) -> No
 
 def test_two_processes_score_what_one_scores(done: Path, files: Path, tmp_path: Path) -> None:
     words = arguments(files, tmp_path / "two" / "run", select__method="bm25,influence", **QUICK)
-    finished = run([*several(2), "-m", "tasklm", *words])
-    assert finished.returncode == 0, finished.stderr
+    with forked() as commands:
+        assert commands.start(words, processes=2).wait() == 0
+    assert json.loads((tmp_path / "two" / "run" / "manifest.json").read_text())["processes"] == 2
     ours, theirs = (InfluenceScores(place / "influence").of_tasks(0, 60) for place in (tmp_path / "two" / "run", done))
     np.testing.assert_allclose(ours, theirs, rtol=1e-2, atol=1e-3 * np.abs(theirs).max())
     assert len(rows(tmp_path / "two" / "run")) == 20

@@ -19,7 +19,7 @@ from tasklm.train.checkpoints import load_weights, save_weights
 from tests.end_to_end.conftest import options
 from tests.end_to_end.forking import forked
 from tests.end_to_end.test_kill import kill_at
-from tests.end_to_end.test_processes import run, same_training, several
+from tests.end_to_end.test_processes import same_training
 
 LEFT_OUT = ("model.", "tokens.vocabulary")  # what the run that is started from decides
 
@@ -104,6 +104,7 @@ def test_several_processes_start_from_the_same_weights(files: Path, first: Path,
     """And go over to the second half of an objective together."""
     given = further(files, first, train__objective="electra-two-stage")
     fit(load(None, given), tmp_path / "one" / "run", SILENT, until="train")
-    done = run([*several(2), "-m", "tasklm", *command(given, tmp_path / "two" / "run")])
-    assert done.returncode == 0, done.stderr
+    with forked() as commands:
+        assert commands.start(command(given, tmp_path / "two" / "run"), processes=2).wait() == 0
+    assert json.loads((tmp_path / "two" / "run" / "manifest.json").read_text())["processes"] == 2
     same_training(tmp_path / "one" / "run", tmp_path / "two" / "run")

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from tasklm.budget import stage1_rate, stage2_rate
+from tasklm.budget import stage1_rate, stage2_batch, stage2_rate
 from tasklm.costs import describe, micro_batch_for, training_bytes
 from tasklm.encoders.base import Shape
+from tasklm.encoders.sizes import SHALLOW
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe import Finetune, Train
 from tasklm.runs import write_json
@@ -156,9 +157,15 @@ def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Pl
     Checkpoints(folder).clear()
 
 
+def batch_of(settings: Finetune, parts: Ingredients) -> int:
+    """Returns examples per step of stage 2."""
+    return settings.batch or stage2_batch(len(parts.train), parts.shape.layers <= SHALLOW)
+
+
 def finetune_stage(parts: Ingredients, settings: Finetune, seed: int, metric: str, best: Path | None) -> FinetuneStage:
     """Returns stage 2 with freshly drawn weights."""
-    accumulate = accumulation(parts, settings, settings.batch)
+    batch = batch_of(settings, parts)
+    accumulate = accumulation(parts, settings, batch)
     torch.manual_seed(step_seed(seed, 0))
     encoder = new_encoder(parts.encoder, dataclasses.replace(parts.shape, dropout=settings.dropout))
     model = TaskModel(encoder, parts.task.head(parts.shape.width, settings.dropout, encoder.normed_heads)).to(parts.machine.device)
@@ -171,9 +178,9 @@ def finetune_stage(parts: Ingredients, settings: Finetune, seed: int, metric: st
         answers = task.answers(parts.dev.examples, parts.dev.units, kept)
         return score(task.metric(metric), gold, [task.label_of(answer) for answer in answers])
 
-    stream = ExampleStream(parts.train, settings.batch, seed, one_shape=parts.machine.compiles, packs=parts.task.packs)
+    stream = ExampleStream(parts.train, batch, seed, one_shape=parts.machine.compiles, packs=parts.task.packs)
     cost = cost_of(parts.encoder, parts.shape)
-    graphs = accumulate == 1 and cost.training(settings.batch * parts.length, 0, parts.length) < GRAPH_FLOPS
+    graphs = accumulate == 1 and cost.training(batch * parts.length, 0, parts.length) < GRAPH_FLOPS
     return FinetuneStage(model, parts.task, stream, evaluate, best, parts.machine, cost, accumulate, graphs)
 
 
@@ -202,8 +209,8 @@ def run_stage2(
     summary = _follow(f"stage 2, seed {seed}", stage, rule, schedule, how, average, Checkpoints(folder), parts, tracker)
     if not parts.machine.ranks.first:
         return
-    best = {"dev": stage.best_score, "best_epoch": stage.best_step // len(stage.stream), "epochs": epochs, "learning_rate": peak}
-    write_json(folder / "summary.json", {**summary, **best, "metric": metric})
+    found = {"dev": stage.best_score, "best_epoch": stage.best_step // len(stage.stream), "metric": metric}
+    write_json(folder / "summary.json", {**summary, **found, "epochs": epochs, "learning_rate": peak, "batch": stage.stream.batch})
     Checkpoints(folder).clear()
 
 
