@@ -1,4 +1,4 @@
-"""What a GPU did while a profiler watched: seconds of each kernel, and seconds in which it waited."""
+"""What a GPU did while a profiler watched: how long each kernel took, and how long it waited."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def device_work(events: Iterable[Any]) -> list[Work]:
 
 def waits(work: list[Work]) -> list[tuple[float, str, str]]:
     """Returns the spans in which nothing ran: how long, after which kernel, and before which."""
-    found = []
-    for place, one in enumerate(work[1:], 1):
-        last = max(work[:place][-64:], key=lambda before: before.end)  # several streams: a long kernel may outlast later ones
+    found, last = [], work[0]
+    for one in work[1:]:
         if one.start > last.end:
             found.append((one.start - last.end, last.name, one.name))
+        last = max(last, one, key=lambda either: either.end)  # several streams: a long kernel may outlast later ones
     return found
 
 

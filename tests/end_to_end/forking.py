@@ -9,8 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import IO, Any
 
 
 class Command:
@@ -46,8 +48,14 @@ class Command:
 class Commands:
     """Starts commands, one at a time."""
 
-    def __init__(self, parent: subprocess.Popen[str]) -> None:
-        self._parent = parent
+    def __init__(self, parent: subprocess.Popen[str], said: IO[str]) -> None:
+        self._parent, self._said = parent, said
+
+    def run(self, words: list[str], processes: int = 1) -> None:
+        """Runs `tasklm` with these words to its end; anything but success fails the test, with the last of what was said."""
+        status = self.start(words, processes).wait()
+        self._said.seek(0)
+        assert status == 0, (status, self._said.read()[-4000:])
 
     def start(self, words: list[str], processes: int = 1) -> Command:
         """Starts `tasklm` with these words."""
@@ -57,8 +65,12 @@ class Commands:
 @contextmanager
 def forked() -> Iterator[Commands]:
     """Yields what starts commands, and ends with it."""
-    with subprocess.Popen([sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
-        yield Commands(parent)
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with (
+        tempfile.TemporaryFile("w+") as said,
+        subprocess.Popen([sys.executable, "-m", __name__], stderr=said, **pipes) as parent,
+    ):
+        yield Commands(parent, said)
         parent.communicate()
 
 
@@ -83,10 +95,9 @@ def _serve() -> None:
 
 
 def _be(rank: int, processes: int, meeting: int) -> None:
-    """Makes this process silent, and one of several where there are several."""
-    silence = os.open(os.devnull, os.O_RDWR)
-    for stream in range(3):
-        os.dup2(silence, stream)
+    """Lets this process speak where errors go, and makes it one of several where there are several."""
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
     if processes > 1:
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(meeting), "GLOO_SOCKET_IFNAME": "lo"}

@@ -126,7 +126,7 @@ def test_random_candidates_and_train_examples(files: Path, tmp_path: Path) -> No
 def test_two_processes_score_what_one_scores(done: Path, files: Path, tmp_path: Path) -> None:
     words = arguments(files, tmp_path / "two" / "run", select__method="bm25,influence", **QUICK)
     with forked() as commands:
-        assert commands.start(words, processes=2).wait() == 0
+        commands.run(words, processes=2)
     assert json.loads((tmp_path / "two" / "run" / "manifest.json").read_text())["processes"] == 2
     ours, theirs = (InfluenceScores(place / "influence").of_tasks(0, 60) for place in (tmp_path / "two" / "run", done))
     np.testing.assert_allclose(ours, theirs, rtol=1e-2, atol=1e-3 * np.abs(theirs).max())

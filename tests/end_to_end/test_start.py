@@ -95,7 +95,7 @@ def test_killed_and_continued_it_ends_in_identical_weights(files: Path, first: P
     with forked() as commands:
         killed = [kill_at(commands, command(given, cut), cut, pattern, 0.0) for pattern in points]
         assert sum(killed) >= 2, "the kills came too late to test anything"
-        assert commands.start(command(given, cut)).wait() == 0
+        commands.run(command(given, cut))
     assert equal(load_weights(straight / "stage1/model.safetensors"), load_weights(cut / "stage1/model.safetensors"))
     assert json.loads((cut / "stage1" / "summary.json").read_text())["switched"] == 12
 
@@ -105,6 +105,6 @@ def test_several_processes_start_from_the_same_weights(files: Path, first: Path,
     given = further(files, first, train__objective="electra-two-stage")
     fit(load(None, given), tmp_path / "one" / "run", SILENT, until="train")
     with forked() as commands:
-        assert commands.start(command(given, tmp_path / "two" / "run"), processes=2).wait() == 0
+        commands.run(command(given, tmp_path / "two" / "run"), processes=2)
     assert json.loads((tmp_path / "two" / "run" / "manifest.json").read_text())["processes"] == 2
     same_training(tmp_path / "one" / "run", tmp_path / "two" / "run")
