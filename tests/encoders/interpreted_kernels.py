@@ -25,30 +25,30 @@ def pieces_of(length: int, *sizes: tuple[int, ...]) -> Tensor:
     return pieces
 
 
-def attention_error(pieces: Tensor, width: int, tiled: bool) -> float:
-    """Returns the largest difference in mixed values and gradients; padding is left out where tiles cut it."""
+def attention_error(pieces: Tensor, width: int, tiled: bool, biased: bool = True) -> float:
+    """Returns the largest difference in mixed values and gradients, the bias's as a share of the tokens; cut padding is left out."""
     torch.manual_seed(0)
     (count, length), heads = pieces.shape, 2
-    given, weights = torch.randn(count, length, 3, heads, width, requires_grad=True), torch.randn(count, length, heads, width)
-    query, key, value = (part.transpose(1, 2) for part in given.unbind(2))
-    mask = pieces[:, None, :, None] == pieces[:, None, None, :]
-    wanted = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
-    wanted.backward(weights)
-    wanted = wanted.detach()
-    tiles = torch.from_numpy(tile_starts(pieces.numpy(), TILE)) if tiled else None
-    starts = pieces if tiles is None else tiles
-    states = given.detach()
-    mixed, gradient = torch.full_like(weights, NOTHING), torch.full_like(states, NOTHING)
-    constants, (programs, groups, group) = rows._constants(states, tiles), rows._grid(states, tiles)
-    block = constants[-1] if constants[-1] <= rows.SHORT else rows.BLOCK_OF_LONG
-    rows._forward[(programs, groups)](states, pieces, starts, mixed, *constants, block, group)
-    if constants[-1] <= rows.SHORT:
-        rows._backward[(programs, groups)](states, pieces, starts, weights, gradient, *constants, group)
-    else:
-        rows._backward_of_long[(programs, heads)](states, pieces, weights, gradient, *constants, block)
     real = pieces > 0 if tiled else torch.ones_like(pieces, dtype=torch.bool)
-    assert given.grad is not None and bool(mixed.isfinite().all() and gradient.isfinite().all())
-    return max(float((mixed - wanted)[real].abs().max()), float((gradient - given.grad)[real].abs().max()))
+    tiles = torch.from_numpy(tile_starts(pieces.numpy(), TILE)) if tiled else None
+    mask = pieces[:, None, :, None] == pieces[:, None, None, :]
+    drawn, added = torch.randn(count, length, 3, heads, width), torch.randn(3 * heads * width)
+    weights = torch.randn(count, length, heads, width) * real[:, :, None, None]
+    outcomes = []
+    for ours in (False, True):
+        given, bias = drawn.clone().requires_grad_(), added.clone().requires_grad_()
+        if ours:
+            states = given + bias.detach().view(3, heads, width)
+            mixed = rows.row_attention(states, bias if biased else None, pieces, tiles)
+        else:
+            query, key, value = (part.transpose(1, 2) for part in (given + bias.view(3, heads, width)).unbind(2))
+            mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
+        mixed.backward(weights)
+        assert given.grad is not None and (bias.grad is not None) == (biased or not ours)
+        outcomes.append((mixed.detach()[real], given.grad[real], torch.zeros(1) if bias.grad is None or not biased else bias.grad / length))
+    errors = [(own - exact).abs().max() for exact, own in zip(*outcomes, strict=True)]
+    assert all(bool(error.isfinite()) for error in errors)
+    return max(map(float, errors))
 
 
 def gelu_error(tokens: int, width: int) -> float:
@@ -98,6 +98,7 @@ if __name__ == "__main__":
     for length, tiled in ((40, False), (128, False), (200, False), (200, True), (256, True)):
         print("attention", attention_error(pieces_of(length, (20, 9), (15, 11, 14), (min(length, 128),)), 16, tiled))
     print("attention", attention_error(pieces_of(256, (100, 90, 20, 30), (128, 5, 60)), 32, True))
+    print("attention", attention_error(pieces_of(60, (20, 9), (15, 11, 14)), 16, False, biased=False))
     for tokens, width in ((70, 200), (5, 7)):
         print("gelu", gelu_error(tokens, width))
     for tokens, width, programs in ((70, 200, 3), (33, 24, 4), (5, 7, 528), (3, 1030, 2)):

@@ -53,9 +53,10 @@ def error_of(found: Tensor, wanted: Tensor) -> float:
     return float((found.float() - wanted.float()).detach().abs().max() / wanted.detach().abs().max())
 
 
-def mix(query_key_value: Tensor, pieces: Tensor) -> Tensor:
+def mix(query_key_value: Tensor, pieces: Tensor, bias: Tensor | None = None) -> Tensor:
     assert attention.row_attention is not None, "triton is not installed, though PyTorch for GPUs brings it"
-    return attention.row_attention(query_key_value, pieces, None)
+    mixed: Tensor = attention.row_attention(query_key_value, bias, pieces, None)
+    return mixed
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -68,7 +69,8 @@ def test_row_attention_is_attention_inside_pieces_on_a_gpu(length: int, width: i
     weights = torch.randn(9, length, 3, width, device="cuda").bfloat16()
     call: Callable[..., Tensor] = torch.compile(mix, fullgraph=True, dynamic=False) if compiled else mix
     ours, theirs = given.clone().requires_grad_(), given.float().requires_grad_()
-    found, wanted = call(ours, pieces), reference(theirs, pieces)
+    bias, their_bias = (torch.zeros(3 * 3 * width, device="cuda", requires_grad=True) for _ in range(2))
+    found, wanted = call(ours, pieces, bias), reference(theirs + their_bias.view(3, 3, width), pieces)
     assert found.dtype == torch.bfloat16
     assert error_of(found, wanted) < 1e-2
     found.backward(weights)
@@ -76,6 +78,7 @@ def test_row_attention_is_attention_inside_pieces_on_a_gpu(length: int, width: i
     assert ours.grad is not None and theirs.grad is not None
     for part, name in enumerate(("query", "key", "value")):
         assert error_of(ours.grad[:, :, part], theirs.grad[:, :, part]) < 1.5e-2, name
+    assert bias.grad is not None and their_bias.grad is not None and error_of(bias.grad, their_bias.grad) < 1.5e-2
 
 
 def test_tiles_of_short_pieces_give_what_whole_rows_give_on_a_gpu() -> None:
@@ -89,7 +92,7 @@ def test_tiles_of_short_pieces_give_what_whole_rows_give_on_a_gpu() -> None:
     for chosen in (None, tiles):
         own = given.clone().requires_grad_()
         assert attention.row_attention is not None
-        mixed = attention.row_attention(own, pieces.cuda(), chosen)
+        mixed = attention.row_attention(own, None, pieces.cuda(), chosen)
         mixed.float().sin().sum().backward()
         outcomes.append((mixed.detach(), own.grad))
     real = pieces > 0
@@ -114,9 +117,12 @@ def test_row_attention_does_not_look_across_pieces_on_a_gpu() -> None:
 
 
 def test_row_attention_passes_pytorchs_own_checks_on_a_gpu() -> None:
+    from tasklm.encoders.kernels.row_attention import row_attention_of
+
     query_key_value = torch.randn(2, 40, 3, 2, 32, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    bias = torch.zeros(3 * 2 * 32, device="cuda", requires_grad=True)
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")  # not of changing shapes: rows have one length
-    torch.library.opcheck(attention.row_attention, (query_key_value, pieces_of(2, 40, 0).cuda(), None), test_utils=checks)
+    torch.library.opcheck(row_attention_of, (query_key_value, bias, pieces_of(2, 40, 0).cuda(), None), test_utils=checks)
 
 
 def test_the_layout_is_that_of_the_fastest_kernel_on_a_gpu() -> None:

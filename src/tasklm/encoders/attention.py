@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from tasklm.errors import TrainingError
@@ -58,14 +58,25 @@ def layout_of(batch: TokenBatch, head_width: int) -> Layout:
     return Layout(mask=pieces[:, None, :, None] == pieces[:, None, None, :])
 
 
-def attend(query_key_value: Tensor, layout: Layout) -> Tensor:
+def project_and_attend(linear: nn.Linear, states: Tensor, heads: int, layout: Layout) -> Tensor:
+    """Returns what attention makes of the queries, keys and values that a linear map gives: (rows, length, width) → the same.
+
+    Kernels of our own add up the gradient of the map's bias too, which would read the gradients of all queries, keys and values again.
+    """
+    rows, length, width = states.shape
+    summed = linear.bias if layout.pieces is not None else None
+    projected = linear(states) if summed is None else functional.linear(states, linear.weight, summed.detach())
+    return attend(projected.view(rows, length, 3, heads, width // heads), layout, summed)
+
+
+def attend(query_key_value: Tensor, layout: Layout, bias: Tensor | None = None) -> Tensor:
     """Returns softmax(QKᵀ/√d)·V inside the pieces of the layout: (rows, length, 3, heads, head width) → (rows, length, heads · head width).
 
     On a CPU attention stays in fp32 even when matrix products are in bf16: the backward pass of PyTorch's bf16 kernel
-    takes three to four times as long there.
+    takes three to four times as long there. `bias`: see row_attention, for layouts by pieces alone.
     """
     if layout.pieces is not None:
-        return cast(Tensor, row_attention(query_key_value.contiguous(), layout.pieces, layout.tiles)).flatten(2)
+        return cast(Tensor, row_attention(query_key_value.contiguous(), bias, layout.pieces, layout.tiles)).flatten(2)
     query, key, value = query_key_value.unbind(2)
     if layout.bounds is not None:
         return _attend_in_bounds(query, key, value, layout.bounds, layout.longest).flatten(2)

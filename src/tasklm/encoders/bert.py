@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tasklm.encoders.activation import linear_gelu
-from tasklm.encoders.attention import Layout, attend, layout_of
+from tasklm.encoders.attention import Layout, layout_of, project_and_attend
 from tasklm.encoders.base import ENCODERS, Shape, pick
 from tasklm.encoders.embeddings import EPSILON, SummedEmbeddings
 from tasklm.encoders.residual import Hidden, add_and_norm
@@ -35,9 +35,8 @@ class BertLayer(nn.Module):
 
     def forward(self, hidden: Hidden, layout: Layout, wanted: Tensor | None = None) -> Hidden:
         """Returns hidden states of the same shape (rows, length, width), or (wanted, width)."""
-        rows, length, width = hidden.states.shape
-        split = self.query_key_value(hidden.states).view(rows, length, 3, self.heads, width // self.heads)
-        return self._after_attention(pick(hidden.residual, wanted), pick(attend(split, layout), wanted))
+        mixed = project_and_attend(self.query_key_value, hidden.states, self.heads, layout)
+        return self._after_attention(pick(hidden.residual, wanted), pick(mixed, wanted))
 
     def two_streams(self, content: Hidden, queries: Hidden, streams: Streams, last: bool) -> tuple[Hidden, Hidden]:
         """Returns the content (rows, length, width) and the queries (rows, places, width) of the next layer; after the last, queries alone.

@@ -14,22 +14,23 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# Rows that a program takes, and rows and columns that it has at hand at once: measured best on an H200.
+# Rows that a program takes, and rows and columns that it has at hand at once: measured best on an H200, as are the warps.
 FORWARD, BACKWARD = (4, 4, 1024), (32, 2, 1024)
+WARPS, WARPS_BACKWARD = 4, 4
 
 
 @triton.jit
-def _normal(value):  # type: ignore[no-untyped-def]
-    """Returns the cumulative distribution and the density of the normal distribution.
+def _beyond(distance):  # type: ignore[no-untyped-def]
+    """Returns the probability that a normal variable is larger than the distance, which is not negative, and the density there.
 
-    erf by Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26.
+    1 - erf by Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26. A root and a power of two are an instruction each, a
+    division and a power of e are several: with those the kernels would wait for the arithmetic, not for the memory.
     """
-    distance = tl.abs(value) * 0.7071067811865476
-    t = 1.0 / (1.0 + 0.3275911 * distance)
-    power = tl.exp(-distance * distance)
-    polynomial = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t
-    tail = 0.5 * polynomial * power
-    return tl.where(value > 0, 1.0 - tail, tail), 0.3989422804014327 * power
+    root = tl.rsqrt(1.0 + 0.23164188826630546 * distance)
+    t = root * root
+    power = tl.exp2(-0.7213475204444817 * distance * distance)
+    polynomial = ((((0.5307027145 * t - 0.7265760135) * t + 0.7107068705) * t - 0.142248368) * t + 0.127414796) * t
+    return polynomial * power, 0.3989422804014327 * power
 
 
 @triton.jit
@@ -45,8 +46,9 @@ def _forward(inner_at, bias_at, out_at, rows, WIDTH: tl.constexpr, ROWS: tl.cons
         here = (row < rows)[:, None] & (column < WIDTH)[None, :]
         place = row[:, None] * WIDTH + column[None, :]
         value = tl.load(inner_at + place, mask=here, other=0.0).to(tl.float32) + bias[None, :]
-        share, _ = _normal(value)
-        tl.store(out_at + place, (value * share).to(out_at.dtype.element_ty), mask=here)
+        distance = tl.abs(value)
+        beyond, _ = _beyond(distance)
+        tl.store(out_at + place, (tl.maximum(value, 0.0) - distance * beyond).to(out_at.dtype.element_ty), mask=here)
 
 
 @triton.jit
@@ -76,8 +78,10 @@ def _backward(  # type: ignore[no-untyped-def]
         place = row[:, None] * WIDTH + column[None, :]
         value = tl.load(inner_at + place, mask=here, other=0.0).to(tl.float32) + bias[None, :]
         gradient = tl.load(gradient_at + place, mask=here, other=0.0).to(tl.float32)
-        share, density = _normal(value)
-        result = gradient * (share + value * density)
+        distance = tl.abs(value)
+        beyond, density = _beyond(distance)
+        slope = beyond - distance * density  # of a negative value; that of a positive one is the rest to 1
+        result = gradient * tl.where(value > 0, 1.0 - slope, slope)
         tl.store(result_at + place, result.to(result_at.dtype.element_ty), mask=here)
         sums += result
     tl.store(sums_at + tl.program_id(0) * WIDTH + column, tl.sum(sums, 0), mask=column < WIDTH)
@@ -92,7 +96,7 @@ def biased_gelu(inner: Tensor, bias: Tensor) -> Tensor:
     """Returns gelu(inner + bias): contiguous (tokens, width) and (width,) → (tokens, width)."""
     out, (rows, _, columns) = torch.empty_like(inner), FORWARD
     kernel = torch.library.wrap_triton(_forward)
-    kernel[_grid(inner, rows, columns)](inner, bias, out, *inner.shape, *FORWARD)
+    kernel[_grid(inner, rows, columns)](inner, bias, out, *inner.shape, *FORWARD, num_warps=WARPS)
     return out
 
 
@@ -103,7 +107,7 @@ def biased_gelu_gradient(inner: Tensor, bias: Tensor, gradient: Tensor) -> tuple
     grid = _grid(inner, rows, columns)
     sums = torch.empty((grid[0], inner.shape[1]), dtype=torch.float32, device=inner.device)
     kernel = torch.library.wrap_triton(_backward)
-    kernel[grid](inner, bias, gradient, result, sums, *inner.shape, *BACKWARD)
+    kernel[grid](inner, bias, gradient, result, sums, *inner.shape, *BACKWARD, num_warps=WARPS_BACKWARD)
     return result, sums
 
 

@@ -4,7 +4,8 @@ General kernels spread a sequence over many programs, which then must keep stati
 program holds all keys and values of a head in a row of at most 256 tokens, and so sees all scores of its queries at once.
 It takes several heads of a row, one after the other: the next one's numbers travel while the last one's are computed.
 Rows of several short pieces are cut into tiles of at most 128 tokens, between pieces, each of which is as good as a row.
-Queries, keys and values stay in the one tensor that their linear map gives, and so do their gradients.
+Queries, keys and values stay in the one tensor that their linear map gives, and so do their gradients. The map's bias is in them; its
+gradient is added up on the way. Powers are of two, an instruction each, and the backward pass divides by no sums: it gets their logarithms.
 `benchmarks/attention.py` measures it beside PyTorch's own kernels.
 """
 
@@ -20,8 +21,8 @@ from torch import Tensor
 from tasklm.tokens.packing import TILE
 
 SHORT = TILE  # tokens of a row whose scores the registers hold at once; longer rows take the queries in blocks of
-BLOCK_OF_LONG = 32  # … so many (this and the numbers of heads, warps and stages below: measured best on an H200)
-MOST_HEADS = 6  # that one program takes
+BLOCK_OF_LONG = 32  # … so many (this and what follows: measured best on an H200)
+FORWARD, BACKWARD, BACKWARD_OF_LONG = (6, 4, 2), (6, 8, 2), (1, 8, 3)  # heads that a program takes at most, its warps, stages of its loads
 
 
 @triton.jit
@@ -44,12 +45,16 @@ def _store(row_at, states, head, part, token, count, HEADS: tl.constexpr, WIDTH:
 
 
 @triton.jit
-def _weights(query, key, pieces, other, SCALE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Returns the probabilities (queries, keys) in fp32, 0 outside a token's own piece."""
-    scores = tl.dot(query, tl.trans(key)) * SCALE
-    scores = tl.where(pieces[:, None] == other[None, :], scores, -1e30)
-    powers = tl.exp(scores - tl.max(scores, 1)[:, None])
-    return powers / tl.sum(powers, 1)[:, None]
+def _sum(states, TOKENS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Returns the sum over the tokens as 16 equal rows (16, WIDTH): a product with ones costs less than sums across threads."""
+    return tl.dot(tl.full((16, TOKENS), 1.0, states.dtype), states)
+
+
+@triton.jit
+def _store_sum(sums_at, sums, head, part, HEADS: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Writes one of the equal rows of `_sum`, as part 0 (queries) or 1 (values) of a program's sums."""
+    row, column = tl.arange(0, 16)[:, None], tl.arange(0, WIDTH)[None, :]
+    tl.store(sums_at + (part * HEADS + head) * WIDTH + column + 0 * row, sums, mask=row + 0 * column == 0)
 
 
 @triton.jit
@@ -58,6 +63,7 @@ def _forward(  # type: ignore[no-untyped-def]
     pieces_at,
     starts_at,
     out_at,
+    logs_at,
     SCALE: tl.constexpr,
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -72,9 +78,10 @@ def _forward(  # type: ignore[no-untyped-def]
         count = (tl.load(starts_at + tl.program_id(0) + 1) - first).to(tl.int32)
     qkv_at += first * (3 * HEADS * WIDTH)
     out_at += first * (HEADS * WIDTH)
+    logs_at += first * HEADS
     pieces_at += first
     token = tl.arange(0, KEYS)
-    other = tl.load(pieces_at + token, mask=token < count, other=-1)
+    other = tl.load(pieces_at + token, mask=token < count, other=-1).to(tl.int32)
     turns = GROUP * (KEYS // BLOCK) if LENGTH > 0 else tl.where(count > 0, GROUP, 0)
     for turn in range(turns):  # one loop over heads and their blocks of queries: loads overlap in the innermost loop alone
         head = tl.program_id(1) * GROUP + turn // (KEYS // BLOCK)
@@ -82,9 +89,24 @@ def _forward(  # type: ignore[no-untyped-def]
         query = _load(qkv_at, head, 0, asking, count, HEADS, WIDTH, 3)
         key = _load(qkv_at, head, 1, token, count, HEADS, WIDTH, 3)
         value = _load(qkv_at, head, 2, token, count, HEADS, WIDTH, 3)
-        pieces = tl.load(pieces_at + asking, mask=asking < count, other=-1)
-        mixed = tl.dot(_weights(query, key, pieces, other, SCALE).to(value.dtype), value)
+        pieces = tl.load(pieces_at + asking, mask=asking < count, other=-1).to(tl.int32)
+        scores = tl.where(pieces[:, None] == other[None, :], tl.dot(query, tl.trans(key)), -1e30)
+        top = tl.max(scores, 1) * SCALE
+        powers = tl.exp2(scores * SCALE - top[:, None])
+        total = tl.sum(powers, 1)
+        mixed = tl.dot(powers.to(value.dtype), value) * (1.0 / total)[:, None]
         _store(out_at, mixed, head, 0, asking, count, HEADS, WIDTH, 1)
+        tl.store(logs_at + head * count + asking, top + tl.log2(total), mask=asking < count)
+
+
+@triton.jit
+def _gradients(query, key, value, of_mixed, logs, pieces, other, SCALE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Returns the probabilities (queries, keys), 0 outside a token's own piece, and the gradients of the scores."""
+    weights = tl.exp2(tl.dot(query, tl.trans(key)) * SCALE - logs[:, None])
+    weights = tl.where(pieces[:, None] == other[None, :], weights, 0.0)
+    of_weights = tl.dot(of_mixed, tl.trans(value))
+    of_scores = weights * (of_weights - tl.sum(weights * of_weights, 1)[:, None])
+    return weights.to(value.dtype), of_scores.to(value.dtype)
 
 
 @triton.jit
@@ -92,13 +114,16 @@ def _backward(  # type: ignore[no-untyped-def]
     qkv_at,
     pieces_at,
     starts_at,
+    logs_at,
     gradient_at,
     result_at,
+    sums_at,
     SCALE: tl.constexpr,
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
     LENGTH: tl.constexpr,
     KEYS: tl.constexpr,
+    SUMS: tl.constexpr,
     GROUP: tl.constexpr,
 ):
     """For tiles, and rows of up to SHORT tokens."""
@@ -109,8 +134,10 @@ def _backward(  # type: ignore[no-untyped-def]
     qkv_at += first * (3 * HEADS * WIDTH)
     result_at += first * (3 * HEADS * WIDTH)
     gradient_at += first * (HEADS * WIDTH)
+    logs_at += first * HEADS
+    sums_at += tl.program_id(0) * (2 * HEADS * WIDTH)
     token = tl.arange(0, KEYS)
-    pieces = tl.load(pieces_at + first + token, mask=token < count, other=-1)
+    pieces = tl.load(pieces_at + first + token, mask=token < count, other=-1).to(tl.int32)
     turns = GROUP if LENGTH > 0 else tl.where(count > 0, GROUP, 0)
     for turn in range(turns):
         head = tl.program_id(1) * GROUP + turn
@@ -118,26 +145,31 @@ def _backward(  # type: ignore[no-untyped-def]
         key = _load(qkv_at, head, 1, token, count, HEADS, WIDTH, 3)
         value = _load(qkv_at, head, 2, token, count, HEADS, WIDTH, 3)
         of_mixed = _load(gradient_at, head, 0, token, count, HEADS, WIDTH, 1)
-        weights = _weights(query, key, pieces, pieces, SCALE)
-        of_value = tl.dot(tl.trans(weights.to(value.dtype)), of_mixed)
-        _store(result_at, of_value, head, 2, token, count, HEADS, WIDTH, 3)
-        of_weights = tl.dot(of_mixed, tl.trans(value))
-        of_scores = (weights * (of_weights - tl.sum(weights * of_weights, 1)[:, None]) * SCALE).to(value.dtype)
-        _store(result_at, tl.dot(tl.trans(of_scores), query), head, 1, token, count, HEADS, WIDTH, 3)
-        _store(result_at, tl.dot(of_scores, key), head, 0, token, count, HEADS, WIDTH, 3)
+        logs = tl.load(logs_at + head * count + token, mask=token < count, other=0.0)
+        weights, of_scores = _gradients(query, key, value, of_mixed, logs, pieces, pieces, SCALE)
+        _store(result_at, tl.dot(tl.trans(weights), of_mixed), head, 2, token, count, HEADS, WIDTH, 3)
+        _store(result_at, tl.dot(tl.trans(of_scores), query) * (SCALE * 0.6931471805599453), head, 1, token, count, HEADS, WIDTH, 3)
+        of_query = (tl.dot(of_scores, key) * (SCALE * 0.6931471805599453)).to(key.dtype)
+        _store(result_at, of_query, head, 0, token, count, HEADS, WIDTH, 3)
+        if SUMS:
+            _store_sum(sums_at, _sum(of_query, KEYS), head, 0, HEADS, WIDTH)
+            _store_sum(sums_at, _sum(of_mixed, KEYS), head, 1, HEADS, WIDTH)
 
 
 @triton.jit
 def _backward_of_long(  # type: ignore[no-untyped-def]
     qkv_at,
     pieces_at,
+    logs_at,
     gradient_at,
     result_at,
+    sums_at,
     SCALE: tl.constexpr,
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
     LENGTH: tl.constexpr,
     KEYS: tl.constexpr,
+    SUMS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """For longer rows: one head a program, queries in blocks."""
@@ -146,83 +178,116 @@ def _backward_of_long(  # type: ignore[no-untyped-def]
     result_at += row * (LENGTH * 3 * HEADS * WIDTH)
     gradient_at += row * (LENGTH * HEADS * WIDTH)
     pieces_at += row * LENGTH
+    logs_at += (row * HEADS + head) * LENGTH
+    sums_at += row * (2 * HEADS * WIDTH)
     token = tl.arange(0, KEYS)
     key = _load(qkv_at, head, 1, token, LENGTH, HEADS, WIDTH, 3)
     value = _load(qkv_at, head, 2, token, LENGTH, HEADS, WIDTH, 3)
-    other = tl.load(pieces_at + token, mask=token < LENGTH, other=-1)
+    other = tl.load(pieces_at + token, mask=token < LENGTH, other=-1).to(tl.int32)
     of_key, of_value = tl.zeros((KEYS, WIDTH), tl.float32), tl.zeros((KEYS, WIDTH), tl.float32)
+    of_queries, of_values = tl.zeros((16, WIDTH), tl.float32), tl.zeros((16, WIDTH), tl.float32)
     for start in range(0, LENGTH, BLOCK):
         asking = start + tl.arange(0, BLOCK)
         query = _load(qkv_at, head, 0, asking, LENGTH, HEADS, WIDTH, 3)
         of_mixed = _load(gradient_at, head, 0, asking, LENGTH, HEADS, WIDTH, 1)
-        pieces = tl.load(pieces_at + asking, mask=asking < LENGTH, other=-1)
-        weights = _weights(query, key, pieces, other, SCALE)
-        of_value += tl.dot(tl.trans(weights.to(value.dtype)), of_mixed)
-        of_weights = tl.dot(of_mixed, tl.trans(value))
-        of_scores = (weights * (of_weights - tl.sum(weights * of_weights, 1)[:, None]) * SCALE).to(value.dtype)
+        pieces = tl.load(pieces_at + asking, mask=asking < LENGTH, other=-1).to(tl.int32)
+        logs = tl.load(logs_at + asking, mask=asking < LENGTH, other=0.0)
+        weights, of_scores = _gradients(query, key, value, of_mixed, logs, pieces, other, SCALE)
+        of_value += tl.dot(tl.trans(weights), of_mixed)
         of_key += tl.dot(tl.trans(of_scores), query)
-        _store(result_at, tl.dot(of_scores, key), head, 0, asking, LENGTH, HEADS, WIDTH, 3)
-    _store(result_at, of_key, head, 1, token, LENGTH, HEADS, WIDTH, 3)
+        of_query = (tl.dot(of_scores, key) * (SCALE * 0.6931471805599453)).to(key.dtype)
+        _store(result_at, of_query, head, 0, asking, LENGTH, HEADS, WIDTH, 3)
+        if SUMS:
+            of_queries += _sum(of_query, BLOCK)
+            of_values += _sum(of_mixed, BLOCK)
+    _store(result_at, of_key * (SCALE * 0.6931471805599453), head, 1, token, LENGTH, HEADS, WIDTH, 3)
     _store(result_at, of_value, head, 2, token, LENGTH, HEADS, WIDTH, 3)
+    if SUMS:
+        _store_sum(sums_at, of_queries, head, 0, HEADS, WIDTH)
+        _store_sum(sums_at, of_values, head, 1, HEADS, WIDTH)
 
 
 def _constants(query_key_value: Tensor, tiles: Tensor | None) -> tuple[float, int, int, int, int]:
-    """Returns scale, heads, head width, length of rows (0: there are tiles) and the power of two that holds a row's or tile's tokens."""
-    _, length, _, heads, width = query_key_value.shape
-    if tiles is not None:
-        return width**-0.5, heads, width, 0, TILE
-    return width**-0.5, heads, width, length, max(16, triton.next_power_of_2(length))
+    """Returns scale, heads, head width, length of rows (0: there are tiles) and the power of two that holds a row's or tile's tokens.
 
-
-def _grid(query_key_value: Tensor, tiles: Tensor | None) -> tuple[int, int, int]:
-    """Returns rows or tiles, groups of heads, and heads in a group: as many for all programs."""
-    rows, heads = query_key_value.shape[0], query_key_value.shape[3]
-    group = max(count for count in range(1, MOST_HEADS + 1) if heads % count == 0)
-    return rows if tiles is None else len(tiles) - 1, heads // group, group
-
-
-@torch.library.triton_op("tasklm::row_attention", mutates_args=())
-def row_attention(query_key_value: Tensor, pieces: Tensor, tiles: Tensor | None) -> Tensor:
-    """Returns (rows, length, heads, head width) from contiguous (rows, length, 3, heads, head width) and pieces (rows, length).
-
-    `tiles` (int32) says where tiles begin in the flattened batch, and its end; None: every row is one.
+    The scale is that of scores whose powers of two are taken.
     """
+    _, length, _, heads, width = query_key_value.shape
+    scale = width**-0.5 / 0.6931471805599453  # the natural logarithm of 2; gradients are multiplied by it again
+    if tiles is not None:
+        return scale, heads, width, 0, TILE
+    return scale, heads, width, length, max(16, triton.next_power_of_2(length))
+
+
+def _grid(query_key_value: Tensor, tiles: Tensor | None, most: int) -> tuple[tuple[int, int], int]:
+    """Returns the programs, rows or tiles by groups of heads, and the heads in a group: as many for all, `most` at most."""
+    rows, heads = query_key_value.shape[0], query_key_value.shape[3]
+    group = max(count for count in range(1, most + 1) if heads % count == 0)
+    return (rows if tiles is None else len(tiles) - 1, heads // group), group
+
+
+@torch.library.triton_op("tasklm::row_attention_of", mutates_args=())
+def row_attention_of(query_key_value: Tensor, bias: Tensor | None, pieces: Tensor, tiles: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Returns the mixed values, and for every token and head the logarithm to base 2 of what its powers add up to."""
     rows, length, _, heads, width = query_key_value.shape
     out = torch.empty((rows, length, heads, width), dtype=query_key_value.dtype, device=query_key_value.device)
-    constants, (programs, groups, group) = _constants(query_key_value, tiles), _grid(query_key_value, tiles)
+    logs = torch.empty((rows, length, heads), dtype=torch.float32, device=query_key_value.device)  # in a row or tile: by heads, then tokens
+    constants, (most, warps, stages) = _constants(query_key_value, tiles), FORWARD
+    grid, group = _grid(query_key_value, tiles, most)
     block = constants[-1] if constants[-1] <= SHORT else BLOCK_OF_LONG
-    kernel = torch.library.wrap_triton(_forward)
-    kernel[(programs, groups)](
-        query_key_value, pieces, pieces if tiles is None else tiles, out, *constants, block, group, num_warps=4, num_stages=2
-    )
-    return out
+    given, kernel = (query_key_value, pieces, pieces if tiles is None else tiles), torch.library.wrap_triton(_forward)
+    kernel[grid](*given, out, logs, *constants, block, group, num_warps=warps, num_stages=stages)
+    return out, logs
 
 
 @torch.library.triton_op("tasklm::row_attention_gradient", mutates_args=())
-def row_attention_gradient(query_key_value: Tensor, pieces: Tensor, tiles: Tensor | None, gradient: Tensor) -> Tensor:
-    """Returns the gradient of queries, keys and values from that of the mixed values."""
-    result = torch.empty_like(query_key_value)
-    constants, (programs, groups, group) = _constants(query_key_value, tiles), _grid(query_key_value, tiles)
-    if constants[-1] <= SHORT:
-        kernel = torch.library.wrap_triton(_backward)
-        kernel[(programs, groups)](
-            query_key_value, pieces, pieces if tiles is None else tiles, gradient, result, *constants, group, num_warps=8, num_stages=2
-        )
+def row_attention_gradient(
+    query_key_value: Tensor, pieces: Tensor, tiles: Tensor | None, logs: Tensor, gradient: Tensor, sums: bool
+) -> tuple[Tensor, Tensor]:
+    """Returns the gradient of queries, keys and values from that of the mixed values, and sums of the queries' and values' gradients.
+
+    The sums come in parts, (parts, 2, heads · head width), still to be summed; they are empty unless asked for.
+    """
+    result, width = torch.empty_like(query_key_value), query_key_value.shape[3] * query_key_value.shape[4]
+    constants = _constants(query_key_value, tiles)
+    short = constants[-1] <= SHORT
+    most, warps, stages = BACKWARD if short else BACKWARD_OF_LONG
+    grid, group = _grid(query_key_value, tiles, most)
+    made = torch.empty if tiles is None else torch.zeros  # tiles may be empty
+    summed = made((grid[0] if sums else 0, 2, width), dtype=torch.float32, device=query_key_value.device)
+    settings = {"num_warps": warps, "num_stages": stages}
+    if short:
+        starts, kernel = pieces if tiles is None else tiles, torch.library.wrap_triton(_backward)
+        kernel[grid](query_key_value, pieces, starts, logs, gradient, result, summed, *constants, sums, group, **settings)
     else:
         kernel = torch.library.wrap_triton(_backward_of_long)
-        grid = (programs, groups * group)
-        kernel[grid](query_key_value, pieces, gradient, result, *constants, BLOCK_OF_LONG, num_warps=8, num_stages=3)
-    return result
+        kernel[grid](query_key_value, pieces, logs, gradient, result, summed, *constants, sums, BLOCK_OF_LONG, **settings)
+    return result, summed
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
-    query_key_value, pieces, tiles = inputs
-    ctx.save_for_backward(query_key_value, pieces, tiles)
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor | None, Tensor, Tensor | None], output: tuple[Tensor, Tensor]) -> None:
+    query_key_value, bias, pieces, tiles = inputs
+    ctx.save_for_backward(query_key_value, pieces, tiles, output[1])
+    ctx.bias_type = None if bias is None else bias.dtype
 
 
-def _differentiate(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-    query_key_value, pieces, tiles = ctx.saved_tensors
-    return row_attention_gradient(query_key_value, pieces, tiles, gradient.contiguous()), None, None
+def _differentiate(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
+    """Returns the gradients; that of the keys' bias is 0, since it adds the same to all scores of a query."""
+    result, parts = row_attention_gradient(*ctx.saved_tensors, gradient.contiguous(), ctx.bias_type is not None)
+    if ctx.bias_type is None:
+        return result, None, None, None
+    queries, values = parts.sum(0).unbind(0)
+    return result, torch.cat([queries, torch.zeros_like(queries), values]).to(ctx.bias_type), None, None
 
 
-row_attention.register_autograd(_differentiate, setup_context=_keep)
+row_attention_of.register_autograd(_differentiate, setup_context=_keep)
+
+
+def row_attention(query_key_value: Tensor, bias: Tensor | None, pieces: Tensor, tiles: Tensor | None) -> Tensor:
+    """Returns (rows, length, heads, head width) from contiguous (rows, length, 3, heads, head width) and pieces (rows, length).
+
+    `bias` (3 · heads · head width,) is in the queries, keys and values already, as a constant: all its gradient comes from here.
+    `tiles` (int32) says where tiles begin in the flattened batch, and its end; None: every row is one.
+    """
+    mixed: Tensor = row_attention_of(query_key_value, bias, pieces, tiles)[0]
+    return mixed
