@@ -22,7 +22,7 @@ from tasklm.tokens.packing import TILE
 
 SHORT = TILE  # tokens of a row whose scores the registers hold at once; longer rows take the queries in blocks of
 BLOCK_OF_LONG = 32  # … so many (this and what follows: measured best on an H200)
-FORWARD, BACKWARD, BACKWARD_OF_LONG = (6, 4, 2), (6, 8, 2), (1, 8, 3)  # heads that a program takes at most, its warps, stages of its loads
+FORWARD, BACKWARD, BACKWARD_OF_LONG = (6, 4, 2), (12, 8, 3), (1, 8, 3)  # heads that a program takes at most, its warps, stages of its loads
 
 
 @triton.jit
