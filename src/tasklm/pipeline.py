@@ -46,7 +46,7 @@ COMPARISONS = {"task-only": "task data only", "random": "random selection"}
 
 
 def check_names(recipe: Recipe) -> None:
-    """Raises the error for all plug-ins that the recipe names and that do not exist, before any work is done."""
+    """Raises the error for all plug-ins that the recipe names and that do not exist or do not go together, before any work is done."""
     problems: list[str] = []
     chosen: list[tuple[Registry[Any], str]] = [
         (TASKS, recipe.data.kind), (ENCODERS, recipe.model.encoder), (OBJECTIVES, recipe.train.objective)
@@ -58,6 +58,8 @@ def check_names(recipe: Recipe) -> None:
             registry.get(name)
         except RecipeError as error:
             problems += error.problems
+    if recipe.train.next_sentence and recipe.train.objective != "mlm":
+        problems.append(f"train.next_sentence goes with train.objective = 'mlm' alone, not with {recipe.train.objective!r}")
     if problems:
         raise RecipeError(problems)
 

@@ -173,6 +173,7 @@ class Train:
         "bert", "what stands in their place; bert: 80 % [MASK], 10 % random, 10 % kept; mask: always [MASK]", choices=("bert", "mask")
     )
     whole_words: bool = key(False, "mlm: hide all tokens of a word or none")
+    next_sentence: bool = key(False, "mlm: also tell whether the second part of a passage follows the first, as BERT did")
     generator: float = key(0.25, "electra: width of the generator, as a share of the encoder's", low=0.05, high=1.0)
     temperature: float = key(1.0, "electra: temperature of the generator's samples (ALE: 0.8)", low=0.05, high=10.0)
     judgement: float = key(50.0, "electra: weight of the discriminator's loss beside the generator's", low=0.0)

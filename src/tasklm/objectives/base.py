@@ -8,7 +8,7 @@ row: neither the split of a batch nor the device changes it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -33,10 +33,16 @@ class Corrupted:
     answers: Tensor  # (rows, places) int64: the original tokens there; NONE where a row has fewer
     draws: Tensor | None = None  # (rows, places) float32 in [0, 1): for what is drawn at these places while computing
     judged: Tensor | None = None  # (rows, length) bool: the tokens that are to be judged, where not all are
+    firsts: Tensor | None = None  # (rows, places) int64: columns of the [CLS] of pieces in two parts …
+    follows: Tensor | None = None  # (rows, places) int64: … and whether the second follows the first; NONE where a row has fewer
 
     def targets(self) -> int:
         """Returns how many tokens are to be predicted."""
         return int((self.answers != NONE).sum())
+
+    def pairs(self) -> int:
+        """Returns how many pieces have two parts."""
+        return 0 if self.follows is None else int((self.follows != NONE).sum())
 
     def judging(self) -> Tensor:
         """Returns which tokens are to be judged (rows, length): all but padding unless `judged` says otherwise."""
@@ -63,26 +69,33 @@ class Corrupted:
         return replace(self, batch=self.batch.counted())
 
     def _each(self, change: Callable[[Tensor], Tensor], batch: TokenBatch) -> Corrupted:
-        draws, judged = (None if tensor is None else change(tensor) for tensor in (self.draws, self.judged))
-        return Corrupted(batch, change(self.picked), change(self.answers), draws, judged)
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        changed: dict[str, Any] = {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
+        return replace(self, batch=batch, **changed)
 
     def places(self) -> tuple[Tensor, Tensor]:
         """Returns positions in the flattened batch and the answers there, both (targets,).
 
         A compiled graph needs one shape for all batches: there the places that ask nothing stay in.
         """
-        places, answers, _ = self._flat(self.answers)
+        places, answers, _ = self._flat(self.picked, self.answers, self.answers)
         return places, answers
 
     def drawn_places(self) -> tuple[Tensor, Tensor, Tensor]:
         """Returns positions, answers and random numbers alike."""
         assert self.draws is not None
-        return self._flat(self.draws)
+        return self._flat(self.picked, self.answers, self.draws)
 
-    def _flat(self, more: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def first_places(self) -> tuple[Tensor, Tensor]:
+        """Returns the positions of [CLS] in pieces of two parts, and the answers there, alike."""
+        assert self.firsts is not None and self.follows is not None
+        places, answers, _ = self._flat(self.firsts, self.follows, self.follows)
+        return places, answers
+
+    def _flat(self, columns: Tensor, answers: Tensor, more: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         rows, length = self.batch.ids.shape
-        starts = torch.arange(0, rows * length, length, device=self.picked.device)
-        places, answers, more = (self.picked + starts[:, None]).flatten(), self.answers.flatten(), more.flatten()
+        starts = torch.arange(0, rows * length, length, device=columns.device)
+        places, answers, more = (columns + starts[:, None]).flatten(), answers.flatten(), more.flatten()
         if places.device.type == "cpu" and not torch.compiler.is_compiling():
             asked = answers != NONE
             return places[asked], answers[asked], more[asked]

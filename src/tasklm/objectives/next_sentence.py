@@ -1,0 +1,47 @@
+"""Next-sentence prediction, BERT's second objective (arXiv 1810.04805): does the second part of a piece follow the first?"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tasklm.encoders.base import Shape
+from tasklm.encoders.weights import draw_weights, initial_spread
+from tasklm.errors import RecipeError
+from tasklm.tokens.batches import TokenBatch
+from tasklm.tokens.sentence_pairs import pair_rows
+from tasklm.tokens.tokenizer import Vocabulary
+
+
+class NextSentence(nn.Module):
+    """The state of [CLS] → two logits, by BERT's pooler: a dense layer and tanh."""
+
+    def __init__(self, shape: Shape, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self.dense, self.out = nn.Linear(shape.width, shape.width), nn.Linear(shape.width, 2)
+        for layer in (self.dense, self.out):
+            draw_weights(layer, initial_spread(shape.width))
+        self.sep = vocabulary.sep
+        self.continues: np.ndarray | None = None
+        with suppress(RecipeError):  # a vocabulary that marks no words: texts are cut anywhere
+            self.continues = vocabulary.continuing()
+
+    def paired(self, batch: TokenBatch, seed: int) -> tuple[TokenBatch, Tensor, Tensor]:
+        """Returns the batch with its pieces cut in two, half of them swapped, and (rows, places) the columns of their [CLS] and answers."""
+        ids, segments, firsts, answers = map(
+            torch.from_numpy, pair_rows(batch.ids.numpy(), batch.pieces.numpy(), self.sep, self.continues, seed)
+        )
+        return replace(batch, ids=ids, segments=segments), firsts, answers
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Returns logits (pieces, 2), of FOLLOWS and SWAPPED, from the states (pieces, width) of [CLS]."""
+        logits: Tensor = self.out(torch.tanh(self.dense(states)))
+        return logits
+
+    def flops(self, pieces: int) -> float:
+        """Returns the FLOPs of a forward pass."""
+        return 2.0 * pieces * (self.dense.weight.numel() + self.out.weight.numel())
