@@ -63,7 +63,7 @@ def test_bert_keeps_what_is_predicted(vocabulary: Vocabulary, bf16: bool, dropou
     assert memory.copies == copies and log_probabilities < memory.logits
 
 
-def _attend_in_its_own_type(query_key_value: Tensor, layout: Layout) -> Tensor:
+def _attend_in_its_own_type(query_key_value: Tensor, layout: Layout, bias: Tensor | None = None) -> Tensor:
     query, key, value = query_key_value.permute(2, 0, 3, 1, 4)  # each (rows, heads, length, head width)
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=layout.mask).transpose(1, 2).flatten(2)
 
@@ -75,8 +75,8 @@ def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         return functional.layer_norm(hidden.float(), self.normalized_shape, self.weight, self.bias, self.eps)
 
     monkeypatch.setattr(nn.LayerNorm, "forward", norm)
-    for kind in ("bert", "modern"):
-        monkeypatch.setattr(f"tasklm.encoders.{kind}.attend", _attend_in_its_own_type)
+    for place in ("attention", "modern"):
+        monkeypatch.setattr(f"tasklm.encoders.{place}.attend", _attend_in_its_own_type)
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tasklm.recipe_files import dump, load
 from tests.conftest import labelled, sentences, write_jsonl
+from tests.end_to_end.forking import Commands, forked
 
 QUICK = {
     "model.size": "tiny", "model.layers": "1", "model.width": "32", "model.heads": "2", "tokens.length": "32", "tokens.vocabulary": "400",
@@ -27,7 +30,21 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def commands() -> Iterator[Commands]:
+    """What starts commands that can be killed."""
+    with forked() as started:
+        yield started
+
+
 def options(files: Path, **changes: str) -> dict[str, str]:
     """Returns dotted keys of a quick run on the files."""
     data = {f"data.{name}": str(files / f"{name}.jsonl") for name in ("train", "dev", "test", "corpus")}
     return {**data, **QUICK, **{key.replace("__", "."): value for key, value in changes.items()}}
+
+
+def until(step: str, given: dict[str, str], folder: Path) -> list[str]:
+    """Returns the words of the command that does a run up to a step; its recipe is in the folder already."""
+    folder.mkdir(parents=True)
+    (folder / "recipe.toml").write_text(dump(load(None, given)), encoding="utf-8")
+    return [step, str(folder)]

@@ -77,8 +77,12 @@ def forked() -> Iterator[Commands]:
 def _serve() -> None:
     """Forks processes for each line of standard input; writes their numbers, and at their end their statuses."""
     import sklearn.linear_model  # noqa: F401  (late imports of every training)
+    import torch._dynamo  # noqa: F401  (the first optimiser imports it)
 
     from tasklm import cli, pipeline  # noqa: F401
+    from tasklm.tokens.masking import uniform_rows
+
+    uniform_rows(1, 1, 0)  # compiled functions take a while to get ready at their first call
 
     for line in sys.stdin:
         asked = json.loads(line)

@@ -20,9 +20,9 @@ from tasklm.select.influence import InfluenceScores
 from tasklm.tasks.examples import Splits
 from tasklm.tracking import Tracker
 from tasklm.train.influence import Influence
-from tests.end_to_end.conftest import options
-from tests.end_to_end.forking import forked
-from tests.end_to_end.test_processes import arguments
+from tests.end_to_end.conftest import options, until
+from tests.end_to_end.forking import Commands
+from tests.end_to_end.test_processes import quick
 
 QUICK = {"select__passages": "100", "select__influence_steps": "20", "select__near_duplicates": "0"}
 
@@ -123,10 +123,9 @@ def test_random_candidates_and_train_examples(files: Path, tmp_path: Path) -> No
     assert (scores.units, scores.tasks) == (25, 10)
 
 
-def test_two_processes_score_what_one_scores(done: Path, files: Path, tmp_path: Path) -> None:
-    words = arguments(files, tmp_path / "two" / "run", select__method="bm25,influence", **QUICK)
-    with forked() as commands:
-        commands.run(words, processes=2)
+def test_two_processes_score_what_one_scores(done: Path, files: Path, tmp_path: Path, commands: Commands) -> None:
+    given = quick(files, select__method="bm25,influence", **QUICK)
+    commands.run(until("select", given, tmp_path / "two" / "run"), processes=2)
     assert json.loads((tmp_path / "two" / "run" / "manifest.json").read_text())["processes"] == 2
     ours, theirs = (InfluenceScores(place / "influence").of_tasks(0, 60) for place in (tmp_path / "two" / "run", done))
     np.testing.assert_allclose(ours, theirs, rtol=1e-2, atol=1e-3 * np.abs(theirs).max())

@@ -10,7 +10,7 @@ import numpy as np
 
 from tasklm.train.checkpoints import load_weights
 from tests.end_to_end.conftest import options
-from tests.end_to_end.forking import Commands, forked
+from tests.end_to_end.forking import Commands
 
 POINTS = [
     "decontaminated.partial", "selected.partial", "tokens.partial", "stage1.partial/plan.json", "stage1.partial/checkpoint-00000000[5-9]",
@@ -38,14 +38,13 @@ def kill_at(commands: Commands, words: list[str], folder: Path, pattern: str, de
     return alive
 
 
-def test_killed_in_every_stage_ends_in_identical_weights(files: Path, tmp_path: Path) -> None:
+def test_killed_in_every_stage_ends_in_identical_weights(files: Path, tmp_path: Path, commands: Commands) -> None:
     straight, cut = tmp_path / "straight" / "run", tmp_path / "cut" / "run"
     draw = random.Random(7)
-    with forked() as commands:
-        commands.run(command(files, straight))
-        killed = [kill_at(commands, command(files, cut), cut, pattern, draw.uniform(0, 0.05)) for pattern in POINTS]
-        assert sum(killed) >= 6, "the kills came too late to test anything"
-        commands.run(command(files, cut))
+    commands.run(command(files, straight))
+    killed = [kill_at(commands, command(files, cut), cut, pattern, draw.uniform(0, 0.05)) for pattern in POINTS]
+    assert sum(killed) >= 6, "the kills came too late to test anything"
+    commands.run(command(files, cut))
     for name in ("stage1/model.safetensors", "stage2/seed-1/best.safetensors", "stage2/seed-2/best.safetensors", "model/model.safetensors"):
         first, second = load_weights(straight / name), load_weights(cut / name)
         assert first.keys() == second.keys()

@@ -16,7 +16,7 @@ from tasklm.recipe_files import load
 from tasklm.tracking import SILENT
 from tasklm.train.checkpoints import load_weights
 from tests.end_to_end.conftest import options
-from tests.end_to_end.forking import forked
+from tests.end_to_end.forking import Commands
 
 
 def quick(files: Path, **changes: str) -> dict[str, str]:
@@ -79,15 +79,16 @@ def test_two_processes_train_what_one_trains(files: Path, alone: Path, tmp_path:
     assert [row["name"] for row in ours["rows"]] == [row["name"] for row in theirs["rows"]]
 
 
-def test_a_process_that_dies_ends_the_job_and_another_number_continues(files: Path, alone: Path, tmp_path: Path) -> None:
+def test_a_process_that_dies_ends_the_job_and_another_number_continues(
+    files: Path, alone: Path, tmp_path: Path, commands: Commands
+) -> None:
     folder = tmp_path / "cut" / "run"
     words = arguments(files, folder, train__checkpoint_seconds="0")
     done = run([*several(2), str(Path(__file__).parent / "dying_process.py"), *words])
     assert done.returncode != 0
     assert "rank 1 gives up" in done.stderr
     assert list(folder.glob("stage1.partial/checkpoint-*")), done.stderr
-    with forked() as commands:
-        commands.run(words, processes=3)
+    commands.run(["train", str(folder)], processes=3)
     same_training(alone, folder)
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     steps = [event["step"] for event in events if event["event"] == "step" and event["stage"] == "stage 1"]

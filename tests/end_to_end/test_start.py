@@ -16,8 +16,8 @@ from tasklm.recipe import Recipe
 from tasklm.recipe_files import load
 from tasklm.tracking import SILENT
 from tasklm.train.checkpoints import load_weights, save_weights
-from tests.end_to_end.conftest import options
-from tests.end_to_end.forking import forked
+from tests.end_to_end.conftest import options, until
+from tests.end_to_end.forking import Commands
 from tests.end_to_end.test_kill import kill_at
 from tests.end_to_end.test_processes import same_training
 
@@ -36,12 +36,6 @@ def further(files: Path, first: Path, **changes: str) -> dict[str, str]:
     usual = {"train__start": str(first), "train__steps": "12", "finetune__epochs": "1", "finetune__seeds": "1"}
     given = options(files, **{**usual, **changes})
     return {key: value for key, value in given.items() if not key.startswith(LEFT_OUT)}
-
-
-def command(given: dict[str, str], out: Path) -> list[str]:
-    given = dict(given)
-    words = ["fit", given.pop("data.train"), "--corpus", given.pop("data.corpus"), "--out", str(out)]
-    return words + [word for key, value in given.items() for word in (f"--{key}", value)]
 
 
 def encoder_of(run: Path) -> dict[str, Tensor]:
@@ -86,25 +80,24 @@ def test_the_recorded_recipe_repeats_it_and_other_weights_build_it_anew(files: P
     assert (tmp_path / "run" / "stage1" / "model.safetensors").stat().st_mtime_ns != built
 
 
-def test_killed_and_continued_it_ends_in_identical_weights(files: Path, first: Path, tmp_path: Path) -> None:
+def test_killed_and_continued_it_ends_in_identical_weights(files: Path, first: Path, tmp_path: Path, commands: Commands) -> None:
     """With an objective that changes after half of the steps."""
     given = further(files, first, train__steps="24", train__checkpoint_seconds="0", train__objective="electra-two-stage")
     straight, cut = tmp_path / "straight" / "run", tmp_path / "cut" / "run"
     fit(load(None, given), straight, SILENT, until="train")
     points = [f"stage1.partial/checkpoint-0000000{step}" for step in ("0[3-9]", "12", "1[5-9]")]
-    with forked() as commands:
-        killed = [kill_at(commands, command(given, cut), cut, pattern, 0.0) for pattern in points]
-        assert sum(killed) >= 2, "the kills came too late to test anything"
-        commands.run(command(given, cut))
+    words = until("train", given, cut)
+    killed = [kill_at(commands, words, cut, pattern, 0.0) for pattern in points]
+    assert sum(killed) >= 2, "the kills came too late to test anything"
+    commands.run(words)
     assert equal(load_weights(straight / "stage1/model.safetensors"), load_weights(cut / "stage1/model.safetensors"))
     assert json.loads((cut / "stage1" / "summary.json").read_text())["switched"] == 12
 
 
-def test_several_processes_start_from_the_same_weights(files: Path, first: Path, tmp_path: Path) -> None:
+def test_several_processes_start_from_the_same_weights(files: Path, first: Path, tmp_path: Path, commands: Commands) -> None:
     """And go over to the second half of an objective together."""
     given = further(files, first, train__objective="electra-two-stage")
     fit(load(None, given), tmp_path / "one" / "run", SILENT, until="train")
-    with forked() as commands:
-        commands.run(command(given, tmp_path / "two" / "run"), processes=2)
+    commands.run(until("train", given, tmp_path / "two" / "run"), processes=2)
     assert json.loads((tmp_path / "two" / "run" / "manifest.json").read_text())["processes"] == 2
     same_training(tmp_path / "one" / "run", tmp_path / "two" / "run")

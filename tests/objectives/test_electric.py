@@ -116,7 +116,7 @@ def test_energies_become_the_probabilities_of_a_language_and_normalise_themselve
     sentences, shares = language(vocabulary)
     words = sentences.unique().tolist()
     weights = [*encoder.parameters(), *objective.parameters()]
-    optimiser = torch.optim.AdamW(weights, lr=3e-3)
+    optimiser = torch.optim.AdamW(weights, lr=3e-3, fused=True)
     schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.02, STEPS)
     draw = torch.Generator().manual_seed(1)
 

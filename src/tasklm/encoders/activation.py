@@ -1,12 +1,14 @@
-"""A linear map and GELU, in one call: on a GPU in 16 bits by kernels of our own."""
+"""GELU, and a linear map before it in one call: on a GPU in 16 bits by kernels of our own."""
 
 from __future__ import annotations
 
 import importlib.util
-from typing import cast
+import platform
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 if importlib.util.find_spec("triton") is not None and torch.cuda.is_available():
@@ -14,10 +16,39 @@ if importlib.util.find_spec("triton") is not None and torch.cuda.is_available():
 else:  # PyTorch's own kernels do it
     biased_gelu = None
 
+SLOW_GRADIENT = platform.machine() in ("aarch64", "arm64")  # where PyTorch takes ten times as long for it as for GELU itself
+
 
 def linear_gelu(linear: nn.Linear, hidden: Tensor, form: str) -> Tensor:
     """Returns gelu(linear(hidden)), exact (form "none") or in its tanh form ("tanh")."""
     if biased_gelu is None or form != "none" or hidden.device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
-        return functional.gelu(linear(hidden), approximate=form)
+        return gelu(linear(hidden), form)
     inner = functional.linear(hidden, linear.weight)
     return cast(Tensor, biased_gelu(inner.flatten(0, -2), linear.bias)).view(inner.shape)
+
+
+def gelu(inner: Tensor, form: str = "none") -> Tensor:
+    """Returns GELU, exact (form "none") or in its tanh form ("tanh")."""
+    if SLOW_GRADIENT and form == "none" and inner.device.type == "cpu" and inner.requires_grad and not torch.compiler.is_compiling():
+        return cast(Tensor, _Gelu.apply(inner))  # type: ignore[no-untyped-call]
+    return functional.gelu(inner, approximate=form)
+
+
+class _Gelu(torch.autograd.Function):
+    """Exact GELU that computes its slope at once, by operations that PyTorch has fast: both passes take a third of the time."""
+
+    @staticmethod
+    def forward(ctx: Any, inner: Tensor) -> Tensor:
+        """Returns inner · Φ(inner); keeps Φ(inner) + inner · φ(inner)."""
+        slope = torch.erf(inner * 0.7071067811865476).add_(1.0).mul_(0.5)
+        result = inner * slope
+        slope.add_(torch.mul(inner, inner).mul_(-0.5).exp_().mul_(inner), alpha=0.3989422804014327)
+        ctx.save_for_backward(slope)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        """Returns the gradient of `inner`."""
+        (slope,) = ctx.saved_tensors
+        return cast(Tensor, gradient * slope)
