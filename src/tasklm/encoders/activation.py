@@ -35,20 +35,19 @@ def gelu(inner: Tensor, form: str = "none") -> Tensor:
 
 
 class _Gelu(torch.autograd.Function):
-    """Exact GELU that computes its slope at once, by operations that PyTorch has fast: both passes take a third of the time."""
+    """PyTorch's exact GELU with a gradient by operations that it has fast: both passes together take a third of the time."""
 
     @staticmethod
     def forward(ctx: Any, inner: Tensor) -> Tensor:
-        """Returns inner · Φ(inner); keeps Φ(inner) + inner · φ(inner)."""
-        slope = torch.erf(inner * 0.7071067811865476).add_(1.0).mul_(0.5)
-        result = inner * slope
-        slope.add_(torch.mul(inner, inner).mul_(-0.5).exp_().mul_(inner), alpha=0.3989422804014327)
-        ctx.save_for_backward(slope)
-        return result
+        """Returns inner · Φ(inner)."""
+        ctx.save_for_backward(inner)
+        return functional.gelu(inner)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        """Returns the gradient of `inner`."""
-        (slope,) = ctx.saved_tensors
-        return cast(Tensor, gradient * slope)
+        """Returns the gradient times Φ(inner) + inner · φ(inner)."""
+        (inner,) = ctx.saved_tensors
+        slope = torch.erf(inner * 0.7071067811865476).add_(1.0).mul_(0.5)
+        slope.add_(torch.mul(inner, inner).mul_(-0.5).exp_().mul_(inner), alpha=0.3989422804014327)
+        return slope.mul_(gradient)

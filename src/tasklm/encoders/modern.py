@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from tasklm.encoders.activation import gelu
 from tasklm.encoders.attention import Layout, attend, layout_of
 from tasklm.encoders.base import ENCODERS, Shape, pick
 from tasklm.encoders.two_streams import Streams, attend_streams, project
@@ -74,7 +74,7 @@ class ModernLayer(nn.Module):
     def _after_attention(self, hidden: Tensor, mixed: Tensor) -> Tensor:
         hidden = hidden + self.dropout(self.attention_out(mixed))
         inner, gate = self.up(self.norm(hidden)).chunk(2, dim=-1)
-        added: Tensor = self.dropout(self.down(functional.gelu(inner) * gate))
+        added: Tensor = self.dropout(self.down(gelu(inner) * gate))
         return hidden + added
 
 
