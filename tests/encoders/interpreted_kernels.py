@@ -92,6 +92,28 @@ def norm_error(tokens: int, width: int, programs: int) -> float:
     return max(*map(float, errors[:4]), *(float(error) / tokens for error in errors[4:]))
 
 
+def wrong_stages() -> list[object]:
+    """Returns the cases in which other stages are chosen than fit, by the bytes that Triton 3.6 needs for them."""
+    needed = {  # head width, tokens of a row: forward and backward, one stage and more, for compute capability 9.0
+        (64, 128): ([50176, 107520], [98304, 147968, 214016]),
+        (128, 128): ([99328, 205824], [163840, 295424, 427008]),
+        (32, 128): ([25600, 54272], [65536, 90624, 123904]),
+        (64, 256): ([49152, 86272], [143360, 139648, 148224]),
+        (128, 256): ([81920, 155904], [253952, 246144, 262912]),
+    }
+    wrong: list[object] = []
+    for room in (65_536, 101_376, 166_912, 232_448):
+        rows._room = lambda room=room: room  # type: ignore[assignment]
+        for (width, length), sizes in needed.items():
+            chosen = rows._stages(width, length)
+            wrong += [
+                (room, width, length) for stages, bytes_of in zip(chosen, sizes, strict=True) if stages and bytes_of[stages - 1] > room
+            ]
+            if room == 232_448 and width == 64 and chosen != (2, 3):
+                wrong.append(("slow", chosen))
+    return wrong
+
+
 if __name__ == "__main__":
     torch.use_deterministic_algorithms(True)  # new memory holds no numbers
     torch.library.wrap_triton = lambda kernel: kernel  # the interpreter's kernels are called as they are
@@ -103,3 +125,4 @@ if __name__ == "__main__":
         print("gelu", gelu_error(tokens, width))
     for tokens, width, programs in ((70, 200, 3), (33, 24, 4), (5, 7, 528), (3, 1030, 2)):
         print("norm", norm_error(tokens, width, programs))
+    print("stages", len(wrong_stages()))

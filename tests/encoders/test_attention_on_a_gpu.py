@@ -60,9 +60,11 @@ def mix(query_key_value: Tensor, pieces: Tensor, bias: Tensor | None = None) -> 
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("width", [32, 64])
+@pytest.mark.parametrize("width", [32, 64, 128])
 @pytest.mark.parametrize("length", LENGTHS)
 def test_row_attention_is_attention_inside_pieces_on_a_gpu(length: int, width: int, compiled: bool) -> None:
+    if not attention.fits(length, width, False):
+        pytest.skip("this GPU's programs have too little memory")
     torch.manual_seed(length + width)
     pieces = pieces_of(9, length, seed=width).cuda()
     given = torch.randn(9, length, 3, 3, width, device="cuda").bfloat16()  # what both compute from

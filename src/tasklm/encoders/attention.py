@@ -16,11 +16,12 @@ from tasklm.tokens.batches import TokenBatch
 
 varlen_attn: Any = None
 row_attention: Any = None
+fits: Any = None
 if torch.cuda.is_available():  # they are for GPUs alone, and take seconds to import
     with contextlib.suppress(ImportError):  # a PyTorch built without it; batches with `bounds` are refused then
         from torch.nn.attention.varlen import varlen_attn
     if importlib.util.find_spec("triton") is not None:  # without it PyTorch's own kernels do it
-        from tasklm.encoders.kernels.row_attention import row_attention
+        from tasklm.encoders.kernels.row_attention import fits, row_attention
 
 HEAD_WIDTHS = (16, 32, 64, 128)  # that row_attention computes …
 LONGEST_ROW = 0 if row_attention is None else 256  # … and tokens of a row that one program can do
@@ -51,7 +52,8 @@ def layout_of(batch: TokenBatch, head_width: int) -> Layout:
     if batch.bounds is not None:
         return Layout(bounds=batch.bounds, longest=batch.longest)
     short = (pieces.shape[1] <= LONGEST_ROW or batch.tiles is not None) and head_width in HEAD_WIDTHS
-    if row_attention is not None and short and pieces.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
+    ours = row_attention is not None and short and pieces.device.type == "cuda" and torch.is_autocast_enabled("cuda")
+    if ours and fits(pieces.shape[1], head_width, batch.tiles is not None):
         return Layout(pieces=pieces, tiles=batch.tiles)
     if pieces.device.type == "cpu" and not torch.compiler.is_compiling() and bool((pieces == 1).all()):
         return Layout()

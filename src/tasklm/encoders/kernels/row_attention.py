@@ -11,6 +11,7 @@ gradient is added up on the way. Powers are of two, an instruction each, and the
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -22,7 +23,8 @@ from tasklm.tokens.packing import TILE
 
 SHORT = TILE  # tokens of a row whose scores the registers hold at once; longer rows take the queries in blocks of
 BLOCK_OF_LONG = 32  # … so many (this and what follows: measured best on an H200)
-FORWARD, BACKWARD, BACKWARD_OF_LONG = (6, 4, 2), (12, 8, 3), (1, 8, 3)  # heads that a program takes at most, its warps, stages of its loads
+FORWARD, BACKWARD, BACKWARD_OF_LONG = (6, 4, 2), (12, 8, 3), (1, 8, 3)  # heads that a program takes, its warps, stages of loads, at most
+ROOM_ELSEWHERE = 1 << 16  # bytes of shared memory of a program where PyTorch does not say
 
 
 @triton.jit
@@ -207,6 +209,38 @@ def _backward_of_long(  # type: ignore[no-untyped-def]
         _store_sum(sums_at, of_values, head, 1, HEADS, WIDTH)
 
 
+@functools.cache
+def _room() -> int:
+    """Returns the bytes of shared memory that a program may have on every GPU here; the interpreter's have no limit."""
+    gpus = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+    return min((getattr(gpu, "shared_memory_per_block_optin", ROOM_ELSEWHERE) for gpu in gpus), default=1 << 30)
+
+
+def _stages(width: int, keys: int) -> tuple[int, int]:
+    """Returns the stages of the forward and the backward pass for which there is room; 0: not even for one.
+
+    Memory in bytes, as Triton needs it for compute capabilities 8.0 and 9.0, or a little more.
+    """
+    block = keys if keys <= SHORT else BLOCK_OF_LONG
+    forward = (_room() - 10_240) // (2 * width * (block + 2 * keys))
+    if keys <= SHORT:
+        backward, most = (_room() - 2 * keys * keys) // (2 * width * 4 * keys), BACKWARD[2]
+    else:
+        backward, most = (_room() - 2 * width * 4 * keys) // (2 * width * 2 * block), BACKWARD_OF_LONG[2]
+    return max(0, min(forward, FORWARD[2])), max(0, min(backward, most))
+
+
+def _keys(length: int) -> int:
+    """Returns the power of two that holds a row's tokens."""
+    return max(16, int(triton.next_power_of_2(length)))
+
+
+@torch.compiler.assume_constant_result
+def fits(length: int, width: int, tiled: bool) -> bool:
+    """Returns whether the kernels can run on the GPUs here, for rows (or tiles) of this length and heads of this width."""
+    return min(_stages(width, TILE if tiled else _keys(length))) > 0
+
+
 def _constants(query_key_value: Tensor, tiles: Tensor | None) -> tuple[float, int, int, int, int]:
     """Returns scale, heads, head width, length of rows (0: there are tiles) and the power of two that holds a row's or tile's tokens.
 
@@ -216,7 +250,7 @@ def _constants(query_key_value: Tensor, tiles: Tensor | None) -> tuple[float, in
     scale = width**-0.5 / 0.6931471805599453  # the natural logarithm of 2; gradients are multiplied by it again
     if tiles is not None:
         return scale, heads, width, 0, TILE
-    return scale, heads, width, length, max(16, triton.next_power_of_2(length))
+    return scale, heads, width, length, _keys(length)
 
 
 def _grid(query_key_value: Tensor, tiles: Tensor | None, most: int) -> tuple[tuple[int, int], int]:
@@ -232,8 +266,9 @@ def row_attention_of(query_key_value: Tensor, bias: Tensor | None, pieces: Tenso
     rows, length, _, heads, width = query_key_value.shape
     out = torch.empty((rows, length, heads, width), dtype=query_key_value.dtype, device=query_key_value.device)
     logs = torch.empty((rows, length, heads), dtype=torch.float32, device=query_key_value.device)  # in a row or tile: by heads, then tokens
-    constants, (most, warps, stages) = _constants(query_key_value, tiles), FORWARD
+    constants, (most, warps, _) = _constants(query_key_value, tiles), FORWARD
     grid, group = _grid(query_key_value, tiles, most)
+    stages, _ = _stages(width, constants[-1])
     block = constants[-1] if constants[-1] <= SHORT else BLOCK_OF_LONG
     given, kernel = (query_key_value, pieces, pieces if tiles is None else tiles), torch.library.wrap_triton(_forward)
     kernel[grid](*given, out, logs, *constants, block, group, num_warps=warps, num_stages=stages)
@@ -251,7 +286,8 @@ def row_attention_gradient(
     result, width = torch.empty_like(query_key_value), query_key_value.shape[3] * query_key_value.shape[4]
     constants = _constants(query_key_value, tiles)
     short = constants[-1] <= SHORT
-    most, warps, stages = BACKWARD if short else BACKWARD_OF_LONG
+    most, warps, _ = BACKWARD if short else BACKWARD_OF_LONG
+    _, stages = _stages(query_key_value.shape[4], constants[-1])
     grid, group = _grid(query_key_value, tiles, most)
     made = torch.empty if tiles is None else torch.zeros  # tiles may be empty
     summed = made((grid[0] if sums else 0, 2, width), dtype=torch.float32, device=query_key_value.device)
