@@ -109,6 +109,21 @@ def test_micro_batches_add_up_and_examples_of_a_task_stay_whole(vocabulary: Voca
     assert set(objective.targets(of_task)) == {"lm"} == set(objective(encoder, of_task))
 
 
+def test_one_compiled_graph_serves_batches_of_other_pieces(vocabulary: Vocabulary) -> None:
+    _, encoder, objective = of_transformers(vocabulary)
+    graphs: list[object] = []
+
+    def counting(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> object:
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(objective, backend=counting, fullgraph=True, dynamic=False)
+    for sizes in ((24, 40), (64,)):
+        corrupted = objective.corrupt(rows(vocabulary, 6, sizes), 5)
+        torch.testing.assert_close(compiled(encoder, corrupted), objective(encoder, corrupted))
+    assert len(graphs) == 1  # though the second batch has half as many pieces
+
+
 def test_the_heads_flops_are_those_that_pytorch_counts(vocabulary: Vocabulary) -> None:
     _, _, objective = of_transformers(vocabulary)
     corrupted, cost = objective.corrupt(rows(vocabulary, 6, (24, 40)), 5), cost_of("bert", Shape(len(vocabulary), 2, 32, 4, 64, 64))

@@ -16,7 +16,7 @@ if importlib.util.find_spec("triton") is not None and torch.cuda.is_available():
 else:  # PyTorch's own kernels do it
     biased_gelu = None
 
-SLOW_GRADIENT = platform.machine() in ("aarch64", "arm64")  # where PyTorch takes ten times as long for it as for GELU itself
+SLOW_GRADIENT = platform.machine() in ("aarch64", "arm64")  # where PyTorch's kernel for GELU's gradient is a slow one
 
 
 def linear_gelu(linear: nn.Linear, hidden: Tensor, form: str) -> Tensor:
@@ -35,7 +35,7 @@ def gelu(inner: Tensor, form: str = "none") -> Tensor:
 
 
 class _Gelu(torch.autograd.Function):
-    """PyTorch's exact GELU with a gradient by operations that it has fast: both passes together take a third of the time."""
+    """PyTorch's exact GELU with a gradient made of operations that are fast everywhere."""
 
     @staticmethod
     def forward(ctx: Any, inner: Tensor) -> Tensor:

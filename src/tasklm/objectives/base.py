@@ -8,7 +8,7 @@ row: neither the split of a batch nor the device changes it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -19,7 +19,7 @@ from tasklm.costs import EncoderCost, MemoryCost
 from tasklm.encoders.base import Encoder, Shape
 from tasklm.recipe import Train
 from tasklm.registry import Registry
-from tasklm.tokens.batches import TokenBatch
+from tasklm.tokens.batches import TokenBatch, changed_tensors
 from tasklm.tokens.masking import NONE, mask_rows, uniform_rows
 from tasklm.tokens.tokenizer import Vocabulary
 
@@ -69,9 +69,7 @@ class Corrupted:
         return replace(self, batch=self.batch.counted())
 
     def _each(self, change: Callable[[Tensor], Tensor], batch: TokenBatch) -> Corrupted:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        changed: dict[str, Any] = {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
-        return replace(self, batch=batch, **changed)
+        return replace(self, batch=batch, **changed_tensors(self, change))
 
     def places(self) -> tuple[Tensor, Tensor]:
         """Returns positions in the flattened batch and the answers there, both (targets,).

@@ -82,9 +82,13 @@ class TokenBatch:
         return replace(self, bounds=torch.from_numpy(bounds), longest=self.longest or length)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> TokenBatch:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        changed: dict[str, Any] = {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
-        return replace(self, **changed)
+        return replace(self, **changed_tensors(self, change))
+
+
+def changed_tensors(record: Any, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+    """Returns the tensors among the fields of a dataclass, by their names, each changed."""
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    return {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
 
 
 def shuffled(count: int, *seed: int) -> np.ndarray:
