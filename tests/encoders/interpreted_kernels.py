@@ -12,7 +12,10 @@ from torch.nn import functional
 from tasklm.encoders.kernels import biased_gelu as gelu
 from tasklm.encoders.kernels import residual_norm as norm
 from tasklm.encoders.kernels import row_attention as rows
+from tasklm.encoders.kernels import token_losses as losses
+from tasklm.tokens.masking import NONE
 from tasklm.tokens.packing import TILE, tile_starts
+from tasklm.train import adamw_kernel as adamw
 
 NOTHING = float("nan")  # what no program wrote must not pass for a result
 
@@ -92,6 +95,54 @@ def norm_error(tokens: int, width: int, programs: int) -> float:
     return max(*map(float, errors[:4]), *(float(error) / tokens for error in errors[4:]))
 
 
+def losses_error(states: int, types: int) -> float:
+    """Returns the largest difference in losses and gradients from PyTorch in fp64, the bias's as a share of the states."""
+    torch.manual_seed(0)
+    drawn, added, weights = 9 * torch.randn(states, types), torch.randn(types), torch.randn(states)
+    answers = torch.randint(types, (states,))
+    answers[::3] = NONE
+    outcomes = []
+    for kind in (torch.float64, torch.float32):
+        logits, bias = (part.to(kind, copy=True).requires_grad_() for part in (drawn, added))
+        if kind == torch.float64:
+            found = functional.cross_entropy(logits + bias, answers, ignore_index=NONE, reduction="none")
+        else:
+            found = losses.token_losses(logits, bias, answers)
+        found.backward(weights.to(kind))
+        assert logits.grad is not None and bias.grad is not None
+        outcomes.append((found.detach(), logits.grad, bias.grad / states))
+    errors = [(ours - exact).abs().max() for exact, ours in zip(*outcomes, strict=True)]
+    assert all(bool(error.isfinite()) for error in errors)
+    return max(map(float, errors))
+
+
+def adamw_error(skipped: bool, divisor: float) -> float:
+    """Returns the largest difference of weights and state from torch's AdamW after three steps; a step called off changes nothing."""
+    torch.manual_seed(0)
+    drawn = [torch.randn(size) for size in ((3, 5), (adamw.CHUNK * 2,), (1,), (adamw.CHUNK + 7,))]
+    exact = [torch.nn.Parameter(weight.clone()) for weight in drawn]
+    peer = torch.optim.AdamW(exact, lr=0.01, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.1)
+    weights, means, squares = ([torch.zeros_like(weight) for weight in drawn] for _ in range(3))
+    steps = [torch.zeros(()) for _ in drawn]
+    torch._foreach_copy_(weights, drawn)
+    for _ in range(3):
+        gradients = [torch.randn_like(weight) for weight in drawn]
+        for weight, gradient in zip(exact, gradients, strict=True):
+            weight.grad = gradient / divisor
+        if not skipped:
+            peer.step()
+            torch._foreach_add_(steps, 1.0)
+        tensors = adamw.Tensors(weights, means, squares, steps, [adamw.aligned(gradient) for gradient in gradients])
+        adamw.move(adamw.Table(tensors), torch.tensor(float(skipped)), torch.tensor(divisor), 0.01, 0.1, (0.9, 0.98), 1e-6)
+    pairs = list(zip(weights, exact, strict=True))
+    if skipped:
+        assert not any(bool(state.any()) for state in (*means, *squares))
+    else:
+        pairs += list(zip(means, (peer.state[weight]["exp_avg"] for weight in exact), strict=True))
+        pairs += list(zip(squares, (peer.state[weight]["exp_avg_sq"] for weight in exact), strict=True))
+    return max(float((ours - theirs).detach().abs().max()) for ours, theirs in pairs)
+
+
 def wrong_stages() -> list[object]:
     """Returns the cases in which other stages are chosen than fit, by the bytes that Triton 3.6 needs for them."""
     needed = {  # head width, tokens of a row: forward and backward, one stage and more, for compute capability 9.0
@@ -125,4 +176,8 @@ if __name__ == "__main__":
         print("gelu", gelu_error(tokens, width))
     for tokens, width, programs in ((70, 200, 3), (33, 24, 4), (5, 7, 528), (3, 1030, 2)):
         print("norm", norm_error(tokens, width, programs))
+    for states, types in ((70, 200), (5, 7), (3, 9000)):
+        print("losses", losses_error(states, types))
+    for skipped, divisor in ((False, 1.0), (False, 3.0), (True, 1.0)):
+        print("adamw", adamw_error(skipped, divisor))
     print("stages", len(wrong_stages()))

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from tasklm.costs import EncoderCost, MemoryCost, training_bytes
 from tasklm.encoders.base import Encoder, Shape
@@ -65,8 +64,7 @@ class TwoStageElectra(nn.Module):
         """Returns the loss of this half, summed over its targets."""
         if not self.second_half:
             places, answers = corrupted.places()
-            logits = self.prediction.logits(encoder(corrupted.batch, places), encoder.token)
-            return {"generator": functional.cross_entropy(logits.float(), answers, reduction="sum")}
+            return {"generator": self.prediction.loss(encoder(corrupted.batch, places), encoder.token, answers)}
         with torch.no_grad():
             shown = self.generator(self.generator.network, corrupted)
         return {"discriminator": self.judgement.loss(encoder, shown, corrupted.judging()).sum()}

@@ -46,15 +46,11 @@ class MaskedLanguageModel(TokenPrediction):
         """Returns the cross-entropy summed over the picked tokens, and over the pieces; logits exist at these alone."""
         places, answers = corrupted.places()
         if corrupted.follows is None or self.next_sentence is None:
-            return {"lm": self._lm(encoder, encoder(corrupted.batch, places), answers)}
+            return {"lm": self.loss(encoder(corrupted.batch, places), encoder.token, answers)}
         firsts, follows = corrupted.first_places()
         states = encoder(corrupted.batch, torch.cat([places, firsts]))
         follow = functional.cross_entropy(self.next_sentence(states[len(places) :]).float(), follows, reduction="sum")
-        return {"lm": self._lm(encoder, states[: len(places)], answers), "next": follow}
-
-    def _lm(self, encoder: Encoder, states: Tensor, answers: Tensor) -> Tensor:
-        logits = self.logits(states, encoder.token)  # (targets, vocabulary)
-        return functional.cross_entropy(logits.float(), answers, reduction="sum")
+        return {"lm": self.loss(states[: len(places)], encoder.token, answers), "next": follow}
 
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
         """Returns the exact FLOPs of a training step."""

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from tasklm.costs import EncoderCost, MemoryCost, training_bytes
 from tasklm.encoders.base import ENCODERS, Shape
@@ -86,7 +85,7 @@ class PermutationLanguageModel(TokenPrediction):
         if answers.device.type == "cpu" and not torch.compiler.is_compiling():  # a compiled graph needs one shape for all batches
             asked = answers != NONE
             states, answers = states[asked], answers[asked]
-        return {"lm": functional.cross_entropy(self.logits(states, encoder.token).float(), answers, reduction="sum")}
+        return {"lm": self.loss(states, encoder.token, answers)}
 
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
         """Returns the exact FLOPs of a training step: both streams, the last layer's content up to its keys and values."""

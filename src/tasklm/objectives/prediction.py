@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.encoders.weights import draw_weights, initial_spread
+from tasklm.tokens.masking import NONE
+
+if importlib.util.find_spec("triton") is not None and torch.cuda.is_available():
+    from tasklm.encoders.kernels.token_losses import token_losses
+else:  # PyTorch's own kernels do it
+    token_losses = None  # type: ignore[assignment]
 
 
 class TokenPrediction(nn.Module):
@@ -24,5 +32,15 @@ class TokenPrediction(nn.Module):
 
     def logits(self, hidden: Tensor, tokens: nn.Embedding) -> Tensor:
         """Returns logits (states, vocabulary) of hidden states (states, width)."""
-        hidden = self.norm(functional.gelu(self.dense(hidden), approximate=self.gelu))
-        return functional.linear(hidden, tokens.weight, self.bias)
+        return functional.linear(self._transformed(hidden), tokens.weight, self.bias)
+
+    def loss(self, hidden: Tensor, tokens: nn.Embedding, answers: Tensor) -> Tensor:
+        """Returns the cross-entropy summed over the hidden states (states, width), but for those whose answer (states,) is NONE."""
+        if token_losses is None or hidden.device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
+            return functional.cross_entropy(self.logits(hidden, tokens).float(), answers, ignore_index=NONE, reduction="sum")
+        losses: Tensor = token_losses(functional.linear(self._transformed(hidden), tokens.weight), self.bias, answers)
+        return losses.sum()
+
+    def _transformed(self, hidden: Tensor) -> Tensor:
+        transformed: Tensor = self.norm(functional.gelu(self.dense(hidden), approximate=self.gelu))
+        return transformed

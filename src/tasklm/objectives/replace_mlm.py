@@ -35,8 +35,8 @@ class ReplaceMLM(Replacing):
     def forward(self, encoder: Encoder, corrupted: Corrupted) -> dict[str, Tensor]:
         """Returns both cross-entropies, summed over the places."""
         shown = self.generator(encoder, corrupted)
-        logits = self.prediction.logits(encoder(shown.batch, shown.places), encoder.token).float()
-        return {"generator": shown.generator_loss(), "lm": functional.cross_entropy(logits, shown.answers, reduction="sum")}
+        loss = self.prediction.loss(encoder(shown.batch, shown.places), encoder.token, shown.answers)
+        return {"generator": shown.generator_loss(), "lm": loss}
 
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
         """Returns the exact FLOPs of a training step: generator and encoder."""

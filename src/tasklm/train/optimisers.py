@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tasklm.errors import RecipeError
 from tasklm.recipe import OPTIMISERS
 from tasklm.registry import nearest
+from tasklm.train.adamw import FusedAdamW
 from tasklm.train.lamb import Lamb
 from tasklm.train.muon import Muon
 from tasklm.train.named_tensors import fill
@@ -28,23 +29,6 @@ class Rule:
     rate: float  # peak learning rate
     weight_decay: float
     layer_decay: float = 1.0  # layer i learns at rate · layer_decay ** (layers above it); embeddings are one below layer 0
-
-
-class FusedAdamW(torch.optim.AdamW):
-    """AdamW in one fused kernel, with its state made at once and a step that can be called off on the device."""
-
-    found_inf: Tensor | None = None  # torch's name: where this is 1, its kernel changes nothing and takes the step count back
-    grad_scale: Tensor | None = None  # torch's name: its kernel divides the gradients by it
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds a group of parameters with their state: moments of 0 and no step done."""
-        super().add_param_group(param_group)
-        for parameter in self.param_groups[-1]["params"]:
-            self.state[parameter] = {
-                "step": torch.zeros((), device=parameter.device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
 
 
 class Optimiser:
@@ -108,7 +92,7 @@ def make_optimiser(module: nn.Module, rule: Rule) -> Optimiser:
     if matrices := {name: parameter for name, parameter in names.items() if name in hidden}:
         parts.append(Muon(_groups(matrices, rates, rule), rule.rate))
     if rest := {name: parameter for name, parameter in names.items() if name not in hidden}:
-        parts.append(FusedAdamW(_groups(rest, rates, rule), lr=rule.rate, betas=(0.9, 0.98), eps=1e-6, fused=True))
+        parts.append(FusedAdamW(_groups(rest, rates, rule), rule.rate))
     return Optimiser(names, parts)
 
 

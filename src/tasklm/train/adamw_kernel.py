@@ -1,0 +1,138 @@
+"""AdamW's step for many tensors at once, as one GPU kernel in Triton, which comes with PyTorch.
+
+The tensors are given by a table of addresses: a program of the kernel looks up the tensor that its chunk belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+CHUNK, VALUES = 4096, 1024  # numbers that a program moves, and that it has at hand at once
+ALIGNED = 16  # bytes: addresses are multiples of it, so that a GPU reads four numbers at once
+
+
+@triton.jit
+def _at(row_at, kind, start):  # type: ignore[no-untyped-def]
+    """Returns where a chunk of a tensor begins."""
+    tensor_at = tl.load(row_at + kind).to(tl.pointer_type(tl.float32))
+    return tl.multiple_of(tensor_at, 16) + start
+
+
+@triton.jit
+def _values(  # type: ignore[no-untyped-def]
+    weights_at,
+    means_at,
+    squares_at,
+    gradients_at,
+    here,
+    divisor,
+    kept,
+    pace,
+    correction,
+    BETA1: tl.constexpr,
+    BETA2: tl.constexpr,
+    EPSILON: tl.constexpr,
+):
+    gradient = tl.load(gradients_at, mask=here) / divisor
+    mean = tl.load(means_at, mask=here)
+    mean += (1.0 - BETA1) * (gradient - mean)
+    square = BETA2 * tl.load(squares_at, mask=here) + (1.0 - BETA2) * gradient * gradient
+    weight = kept * tl.load(weights_at, mask=here) - pace * mean / (tl.sqrt(square) * correction + EPSILON)
+    tl.store(means_at, mean, mask=here)
+    tl.store(squares_at, square, mask=here)
+    tl.store(weights_at, weight, mask=here)
+
+
+@triton.jit
+def _move(  # type: ignore[no-untyped-def]
+    addresses_at,
+    chunks_at,
+    skip_at,
+    divisor_at,
+    rate,
+    decay,
+    BETA1: tl.constexpr,
+    BETA2: tl.constexpr,
+    EPSILON: tl.constexpr,
+    CHUNK: tl.constexpr,
+    VALUES: tl.constexpr,
+):
+    if tl.load(skip_at) == 0.0:
+        chunks_at += 2 * tl.program_id(0)
+        row_at, start = addresses_at + 6 * tl.load(chunks_at), tl.multiple_of(tl.load(chunks_at + 1), 16)
+        weights_at, means_at, squares_at = _at(row_at, 0, start), _at(row_at, 1, start), _at(row_at, 2, start)
+        gradients_at, left = _at(row_at, 4, start), tl.load(row_at + 5) - start
+        step, divisor = tl.load(tl.load(row_at + 3).to(tl.pointer_type(tl.float32))), tl.load(divisor_at)
+        pace = rate / (1.0 - tl.exp2(step * tl.log2(BETA1)))
+        correction = tl.rsqrt(1.0 - tl.exp2(step * tl.log2(BETA2)))
+        kept = 1.0 - rate * decay
+        for first in range(0, CHUNK, VALUES):
+            place = first + tl.arange(0, VALUES)
+            at = weights_at + place, means_at + place, squares_at + place, gradients_at + place
+            if left >= CHUNK:  # without a mask a GPU reads four numbers at once
+                _values(at[0], at[1], at[2], at[3], None, divisor, kept, pace, correction, BETA1, BETA2, EPSILON)
+            else:
+                _values(at[0], at[1], at[2], at[3], place < left, divisor, kept, pace, correction, BETA1, BETA2, EPSILON)
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """What AdamW moves, and what it needs for it: lists of fp32 tensors, all contiguous, at aligned addresses."""
+
+    weights: Sequence[Tensor]
+    means: Sequence[Tensor]
+    squares: Sequence[Tensor]
+    steps: Sequence[Tensor]  # 0-dim: how many were done, this one among them
+    gradients: Sequence[Tensor]
+
+
+class Table:
+    """Where the tensors lie, on their device."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        self._key = _key(tensors)
+        lists = (tensors.weights, tensors.means, tensors.squares, tensors.steps, tensors.gradients)
+        assert all(_readable(tensor) for tensors_of in (*lists[:3], lists[4]) for tensor in tensors_of)
+        rows = [[*(tensor.data_ptr() for tensor in of_one), of_one[0].numel()] for of_one in zip(*lists, strict=True)]
+        chunks = [[row, start] for row, weight in enumerate(tensors.weights) for start in range(0, weight.numel(), CHUNK)]
+        device = tensors.weights[0].device
+        self.addresses, self.chunks = (_copied(numbers, device) for numbers in (rows, chunks))
+        self.zero, self.one = torch.zeros((), device=device), torch.ones((), device=device)
+
+    def fits(self, tensors: Tensors) -> bool:
+        """Returns whether weights and gradients still lie there; the state of an optimiser stays where it was made."""
+        return self._key == _key(tensors)
+
+
+def _key(tensors: Tensors) -> list[int]:
+    return [tensor.data_ptr() for tensors_of in (tensors.weights, tensors.gradients) for tensor in tensors_of]
+
+
+def _readable(tensor: Tensor) -> bool:
+    return tensor.is_contiguous() and tensor.dtype == torch.float32 and tensor.data_ptr() % ALIGNED == 0
+
+
+def _copied(numbers: list[list[int]], device: torch.device) -> Tensor:
+    """Returns the numbers on a device, which nobody waits for."""
+    table = torch.tensor(numbers, dtype=torch.int64)
+    return table if device.type == "cpu" else table.pin_memory().to(device, non_blocking=True)
+
+
+def aligned(tensor: Tensor) -> Tensor:
+    """Returns the tensor itself, or a copy that is contiguous and at an aligned address."""
+    tensor = tensor.contiguous()
+    return tensor if tensor.data_ptr() % ALIGNED == 0 else tensor.clone()
+
+
+def move(
+    table: Table, skip: Tensor | None, divisor: Tensor | None, rate: float, decay: float, betas: tuple[float, float], epsilon: float
+) -> None:
+    """Moves the weights, but where `skip` is 1 on the device; gradients count as divided by `divisor`."""
+    skip, divisor = table.zero if skip is None else skip, table.one if divisor is None else divisor
+    _move[(len(table.chunks),)](table.addresses, table.chunks, skip, divisor, rate, decay, *betas, epsilon, CHUNK, VALUES)
