@@ -50,7 +50,7 @@ def packed(texts: list[Tensor], padding: int) -> TokenBatch:
     pieces = torch.repeat_interleave(torch.tensor([*range(1, len(texts) + 1), 0]), lengths)
     positions = torch.cat([torch.arange(int(length)) for length in lengths])
     bounds = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)]).int()
-    return TokenBatch(ids[None], pieces[None], positions[None], bounds=bounds, longest=int(lengths.max()))
+    return TokenBatch(ids[None], pieces[None], positions[None], bounds=bounds[None], longest=int(lengths.max()))
 
 
 def texts(*lengths: int) -> list[Tensor]:

@@ -48,6 +48,17 @@ def test_padding_and_packing_change_no_result(kind: str, monkeypatch: pytest.Mon
             torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
 
 
+def test_groups_of_bounded_rows_change_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, batch = stirred("bert"), rows_of(texts(*LENGTHS))
+    wanted = encoder(batch)
+    monkeypatch.setattr(attention, "varlen_attn", piece_by_piece)
+    monkeypatch.setattr(attention, "_check_kernel", lambda query: None)
+    monkeypatch.setattr("tasklm.tokens.batches.MOST_BOUNDED", 10)
+    counted = batch.with_bounds()
+    assert counted.bounds is not None and len(counted.bounds) == 2
+    torch.testing.assert_close(encoder(counted)[batch.pieces > 0], wanted[batch.pieces > 0], atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_wanted_tokens_get_the_states_and_gradients_that_they_have_among_all(kind: str, layers: int) -> None:

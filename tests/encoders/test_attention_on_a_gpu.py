@@ -141,9 +141,9 @@ def test_the_layout_is_that_of_the_fastest_kernel_on_a_gpu() -> None:
 SHAPES = {"short": ((6, 7, 11, 1, 15), 8), "long": ((60, 70, 11, 1, 140), 10)}  # lengths of the texts, padding at the end of their row
 
 
-def encoder_of(kind: str, width: int, heads: int) -> nn.Module:
+def encoder_of(kind: str, width: int, heads: int, positions: int = 256) -> nn.Module:
     torch.manual_seed(0)
-    encoder = ENCODERS.get(kind)(Shape(64, 3, width, heads, 2 * width, 256)).cuda().eval()
+    encoder = ENCODERS.get(kind)(Shape(64, 3, width, heads, 2 * width, positions)).cuda().eval()
     stir(encoder, 0.1)
     return encoder
 
@@ -191,3 +191,17 @@ def test_bounds_of_a_batch_give_what_its_pieces_give_on_a_gpu() -> None:
     with torch.autocast("cuda", dtype=torch.bfloat16), torch.no_grad():
         by_pieces, by_bounds = encoder(pack.to(device)), encoder(pack.with_bounds().to(device))
     assert error_of(by_bounds[:, :95], by_pieces[:, :95]) < 0.03
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_bounds_of_more_pieces_than_a_launch_takes_on_a_gpu(compiled: bool) -> None:
+    """600 rows of 384 tokens may hold 78,000 pieces: they come in groups."""
+    encoder, device = encoder_of("bert", 64, 2, positions=384), torch.device("cuda")
+    batch = rows_of(texts(*[305 + number % 80 for number in range(600)]))
+    counted = batch.with_bounds()
+    assert counted.bounds is not None and len(counted.bounds) > 1
+    call = torch.compile(encoder, fullgraph=True, dynamic=False) if compiled else encoder
+    with torch.autocast("cuda", dtype=torch.bfloat16), torch.no_grad():
+        by_mask, by_bounds = encoder(batch.to(device)), call(counted.to(device))
+    real = batch.pieces > 0
+    assert error_of(by_bounds[real], by_mask[real]) < 0.03

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tasklm.errors import RunError
 from tasklm.tokens import batches
-from tasklm.tokens.batches import SHORTEST_PIECE, PackedStream, TokenBatch
+from tasklm.tokens.batches import SHORTEST_PIECE, PackedStream, TokenBatch, padded_rows
 from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.conftest import sentences
@@ -60,7 +60,7 @@ def test_bounds_by_hand() -> None:
     batch = batch_of([[1, 1, 1, 2, 2, 2, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0, 0, 0]]).with_bounds()
     assert batch.bounds is not None and batch.bounds.dtype == torch.int32 and batch.longest == 8
     # pieces at 0, 3, 6 (padding), 8 and 16 (padding); then the end, as often as a batch of this shape may need
-    assert batch.bounds.tolist() == [0, 3, 6, 8, 16] + [24] * (3 * (8 // SHORTEST_PIECE + 2) + 1 - 5)
+    assert batch.bounds[0].tolist() == [0, 3, 6, 8, 16] + [24] * (3 * (8 // SHORTEST_PIECE + 2) + 1 - 5)
 
 
 @settings(max_examples=100, deadline=None)
@@ -74,7 +74,8 @@ def test_bounds_cover_every_token_and_cut_between_pieces(data: st.DataObject, ro
             row = [piece for piece in row if piece != row[-1]]
         grid.append(row + [0] * (length - len(row)))
     bounds, flat = batch_of(grid).with_bounds().bounds, [(number, piece) for number, row in enumerate(grid) for piece in row]
-    assert bounds is not None and len(bounds) == rows * (length // SHORTEST_PIECE + 2) + 1  # by the shape alone
+    assert bounds is not None and bounds.shape == (1, rows * (length // SHORTEST_PIECE + 2) + 1)  # by the shape alone
+    bounds = bounds[0]
     assert bounds[0] == 0 and bounds[-1] == rows * length and (bounds.diff() >= 0).all() and int(bounds.diff().max()) <= length
     wanted = [0] + [i for i in range(1, len(flat)) if flat[i] != flat[i - 1]] + [len(flat)]
     assert bounds.unique().tolist() == wanted
@@ -82,7 +83,18 @@ def test_bounds_cover_every_token_and_cut_between_pieces(data: st.DataObject, ro
 
 def test_bounds_of_pieces_shorter_than_any_text_are_kept_all_the_same() -> None:
     bounds = batch_of([[1, 2, 3, 4, 5, 6]]).with_bounds().bounds
-    assert bounds is not None and bounds.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert bounds is not None and bounds.tolist() == [[0, 1, 2, 3, 4, 5, 6]]
+
+
+def test_bounds_of_more_pieces_than_a_launch_takes_come_in_groups_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "MOST_BOUNDED", 9)
+    batch = batch_of([[1, 1, 1, 2, 2, 2], [1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1]]).with_bounds()
+    assert batch.bounds is not None and batch.bounds.tolist() == [[0, 3, 6, 10, *[12] * 5], [0, 3, 6, *[12] * 6]]
+
+
+def test_rows_of_one_piece_have_few_bounds() -> None:
+    batch = padded_rows([[5] * 4, [6] * 30], 0).with_bounds()
+    assert batch.bounds is not None and batch.bounds.tolist() == [[0, 4, 30, 60, 60]]
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7])

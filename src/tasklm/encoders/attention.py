@@ -34,7 +34,7 @@ class Layout:
     pieces: Tensor | None = None  # (rows, length) int64: for rows or tiles short enough for the kernels of row_attention
     tiles: Tensor | None = None  # (tiles + 1,) int32: where tiles of several pieces begin in the flattened batch, then its end
     mask: Tensor | None = None  # (rows, 1, length, length) bool
-    bounds: Tensor | None = None  # (pieces + 1,) int32: where pieces begin in the flattened batch, then its end
+    bounds: Tensor | None = None  # (groups, pieces + 1) int32: where pieces begin in each group of rows, then its end
     longest: int = 0  # tokens that the longest piece may have
 
 
@@ -91,9 +91,9 @@ def attend(query_key_value: Tensor, layout: Layout, bias: Tensor | None = None) 
 
 def _attend_in_bounds(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int) -> Tensor:
     _check_kernel(query)
-    tokens = query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1)  # each (tokens, heads, head width)
-    mixed = varlen_attn(tokens[0], tokens[1], tokens[2], bounds, bounds, longest, longest)
-    return cast(Tensor, mixed).view(query.shape)
+    queries, keys, values = (states.view(len(bounds), -1, *states.shape[2:]).unbind() for states in (query, key, value))
+    mixed = [varlen_attn(*group, ends, ends, longest, longest) for *group, ends in zip(queries, keys, values, bounds.unbind(), strict=True)]
+    return cast(Tensor, mixed[0] if len(mixed) == 1 else torch.cat(mixed)).view(query.shape)
 
 
 def _check_kernel(query: Tensor) -> None:

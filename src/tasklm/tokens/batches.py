@@ -16,6 +16,7 @@ from tasklm.tokens.tokenizer import Vocabulary
 
 WINDOW = 1 << 18  # passages packed at a time: bounds the plan's memory to about 20 MB
 SHORTEST_PIECE = 3  # [CLS], a token, [SEP]
+MOST_BOUNDED = 65_535  # pieces, empty ones among them, that one launch on a GPU takes
 
 
 @dataclass
@@ -28,7 +29,8 @@ class TokenBatch:
     targets: Tensor | None = None  # (rows, places, …): the task's targets, for task batches; NONE where there is none
     segments: Tensor | None = None  # (rows, length) int64: 0 or 1 in pairs of texts; None: all 0
     places: Tensor | None = None  # (rows, places) int64: columns that the task's head reads, for task batches; 0 where there is none
-    bounds: Tensor | None = None  # (pieces + 1,) int32: where pieces begin in the flattened batch, and its end; None: not counted
+    bounds: Tensor | None = None  # (groups, pieces + 1) int32: where pieces begin in each group of rows, and its end; None: not counted
+    most: int = 0  # pieces that a row may hold, padding left out; 0: as many as fit
     longest: int = 0  # tokens that the longest piece may have; 0: as many as a row
     direction: int = 0  # which tokens of its piece a token sees beside itself: those before it (1), those after it (−1), or all
     tiles: Tensor | None = None  # (tiles + 1,) int32: where tiles of whole pieces begin in the flattened batch, and its end
@@ -71,14 +73,20 @@ class TokenBatch:
         return self.with_bounds()
 
     def with_bounds(self) -> TokenBatch:
-        """Returns the batch with the bounds of its pieces, in an array whose size depends on the batch's shape alone."""
+        """Returns the batch with the bounds of its pieces, in an array whose size depends on the batch's shape, and `most`, alone."""
         pieces = self.pieces.numpy()
         rows, length = pieces.shape
         begins = np.ones((rows, length), bool)
         begins[:, 1:] = pieces[:, 1:] != pieces[:, :-1]  # padding is a piece of its own
-        found = np.flatnonzero(begins)
-        bounds = np.full(max(rows * (length // SHORTEST_PIECE + 2), len(found)) + 1, rows * length, np.int32)
-        bounds[: len(found)] = found
+        each = (self.most or length // SHORTEST_PIECE + 1) + 1
+        groups = next(
+            count for count in range(1, rows + 1) if rows % count == 0 and (rows // count * each <= MOST_BOUNDED or count == rows)
+        )
+        found = [np.flatnonzero(group) for group in begins.reshape(groups, -1)]
+        size = max(rows // groups * each, *map(len, found))
+        bounds = np.full((groups, size + 1), rows // groups * length, np.int32)
+        for ends, places in zip(bounds, found, strict=True):
+            ends[: len(places)] = places
         return replace(self, bounds=torch.from_numpy(bounds), longest=self.longest or length)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> TokenBatch:
@@ -105,7 +113,7 @@ def padded_rows(rows: Sequence[Sequence[int] | np.ndarray], pad: int, multiple: 
         ids[number, : len(row)] = row
     inside = np.arange(longest) < sizes[:, None]
     positions = np.where(inside, np.arange(longest), 0)
-    return TokenBatch(torch.from_numpy(ids), torch.from_numpy(inside.astype(np.int64)), torch.from_numpy(positions))
+    return TokenBatch(torch.from_numpy(ids), torch.from_numpy(inside.astype(np.int64)), torch.from_numpy(positions), most=1)
 
 
 class PackedStream:

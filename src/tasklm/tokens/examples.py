@@ -102,7 +102,7 @@ class EncodedExamples:
         ids_, pieces_, positions_, read_ = (torch.from_numpy(array) for array in (ids, pieces, positions, read))
         targets_ = None if wanted is None else torch.from_numpy(wanted)
         segments_ = None if segments is None else torch.from_numpy(segments)
-        return TokenBatch(ids_, pieces_, positions_, targets_, segments_, places=read_, longest=self.length)
+        return TokenBatch(ids_, pieces_, positions_, targets_, segments_, places=read_, longest=self.length, most=MOST)
 
     def in_order(self, batch: int) -> Iterator[tuple[np.ndarray, TokenBatch]]:
         """Yields every group once, padded, sorted by length, with the numbers of the groups."""
