@@ -5,6 +5,8 @@ test_interpreted_kernels.py runs it in a process of its own: the interpreter is 
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -125,7 +127,7 @@ def adamw_error(skipped: bool, divisor: float) -> float:
     weights, means, squares = ([torch.zeros_like(weight) for weight in drawn] for _ in range(3))
     steps = [torch.zeros(()) for _ in drawn]
     torch._foreach_copy_(weights, drawn)
-    for _ in range(3):
+    for step in range(3):
         gradients = [torch.randn_like(weight) for weight in drawn]
         for weight, gradient in zip(exact, gradients, strict=True):
             weight.grad = gradient / divisor
@@ -133,7 +135,10 @@ def adamw_error(skipped: bool, divisor: float) -> float:
             peer.step()
             torch._foreach_add_(steps, 1.0)
         tensors = adamw.Tensors(weights, means, squares, steps, [adamw.aligned(gradient) for gradient in gradients])
-        adamw.move(adamw.Table(tensors), torch.tensor(float(skipped)), torch.tensor(divisor), 0.01, 0.1, (0.9, 0.98), 1e-6)
+        if step == 0:
+            table = adamw.Table(tensors)
+        assert table.finds(tensors) and not adamw.Table(tensors).finds(dataclasses.replace(tensors, weights=gradients))
+        adamw.move(table, torch.tensor(float(skipped)), torch.tensor(divisor), 0.01, 0.1, (0.9, 0.98), 1e-6)
     pairs = list(zip(weights, exact, strict=True))
     if skipped:
         assert not any(bool(state.any()) for state in (*means, *squares))

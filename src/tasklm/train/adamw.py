@@ -56,7 +56,9 @@ class FusedAdamW(torch.optim.AdamW):
         gradients = [adamw_kernel.aligned(weight.grad) for weight in moving if weight.grad is not None]
         tensors = adamw_kernel.Tensors(moving, means, squares, steps, gradients)
         torch._foreach_add_(steps, 1.0 if self.found_inf is None else 1.0 - self.found_inf)
-        table = self._tables.get(number)
-        if table is None or not table.fits(tensors):
-            table = self._tables[number] = adamw_kernel.Table(tensors)
-        adamw_kernel.move(table, self.found_inf, self.grad_scale, group["lr"], group["weight_decay"], group["betas"], group["eps"])
+        if number not in self._tables or not self._tables[number].finds(tensors):
+            self._tables[number] = adamw_kernel.Table(tensors)
+            self._tables[number].finds(tensors)
+        adamw_kernel.move(
+            self._tables[number], self.found_inf, self.grad_scale, group["lr"], group["weight_decay"], group["betas"], group["eps"]
+        )

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 CHUNK, VALUES = 4096, 1024  # numbers that a program moves, and that it has at hand at once
+GRADIENTS = 4  # column of their addresses
 ALIGNED = 16  # bytes: addresses are multiples of it, so that a GPU reads four numbers at once
 
 
@@ -93,35 +95,46 @@ class Tensors:
 
 
 class Table:
-    """Where the tensors lie, on their device."""
+    """Where the tensors lie, on their device; the weights and the state of an optimiser stay where they are."""
+
+    addresses: Tensor  # (tensors, 6): of weights, means, squares, steps and gradients, and the count of numbers
+    chunks: Tensor  # (programs, 2): the tensor and the first number of each chunk
 
     def __init__(self, tensors: Tensors) -> None:
-        self._key = _key(tensors)
-        lists = (tensors.weights, tensors.means, tensors.squares, tensors.steps, tensors.gradients)
-        assert all(_readable(tensor) for tensors_of in (*lists[:3], lists[4]) for tensor in tensors_of)
-        rows = [[*(tensor.data_ptr() for tensor in of_one), of_one[0].numel()] for of_one in zip(*lists, strict=True)]
-        chunks = [[row, start] for row, weight in enumerate(tensors.weights) for start in range(0, weight.numel(), CHUNK)]
-        device = tensors.weights[0].device
-        self.addresses, self.chunks = (_copied(numbers, device) for numbers in (rows, chunks))
-        self.zero, self.one = torch.zeros((), device=device), torch.ones((), device=device)
+        lists = (tensors.weights, tensors.means, tensors.squares, tensors.steps)
+        assert all(_readable(tensor) for kept in lists[:3] for tensor in kept)
+        self._device = tensors.weights[0].device
+        self._weights, self._gradients = _addresses(tensors.weights), list[int]()
+        sizes = np.array([weight.numel() for weight in tensors.weights])
+        self._rows = np.stack([*(np.array(_addresses(kept)) for kept in lists), np.zeros_like(sizes), sizes], 1)
+        chunks = -(-sizes // CHUNK)
+        firsts = np.arange(chunks.sum()) - np.repeat(chunks.cumsum() - chunks, chunks)  # number of a chunk in its tensor
+        self.chunks = self._copied(np.stack([np.repeat(np.arange(len(sizes)), chunks), CHUNK * firsts], 1))
+        self.zero, self.one = torch.zeros((), device=self._device), torch.ones((), device=self._device)
+        self.finds(tensors)
 
-    def fits(self, tensors: Tensors) -> bool:
-        """Returns whether weights and gradients still lie there; the state of an optimiser stays where it was made."""
-        return self._key == _key(tensors)
+    def finds(self, tensors: Tensors) -> bool:
+        """Returns whether it is of these weights; their gradients are looked up anew where they lie elsewhere than before."""
+        if self._weights != _addresses(tensors.weights):
+            return False
+        if self._gradients != (found := _addresses(tensors.gradients)):
+            assert all(map(_readable, tensors.gradients))
+            self._gradients, self._rows[:, GRADIENTS] = found, found
+            self.addresses = self._copied(self._rows)
+        return True
+
+    def _copied(self, numbers: np.ndarray) -> Tensor:
+        """Returns a copy on the device, which nobody waits for."""
+        table = torch.tensor(numbers, dtype=torch.int64)
+        return table if self._device.type == "cpu" else table.pin_memory().to(self._device, non_blocking=True)
 
 
-def _key(tensors: Tensors) -> list[int]:
-    return [tensor.data_ptr() for tensors_of in (tensors.weights, tensors.gradients) for tensor in tensors_of]
+def _addresses(tensors: Sequence[Tensor]) -> list[int]:
+    return [tensor.data_ptr() for tensor in tensors]
 
 
 def _readable(tensor: Tensor) -> bool:
     return tensor.is_contiguous() and tensor.dtype == torch.float32 and tensor.data_ptr() % ALIGNED == 0
-
-
-def _copied(numbers: list[list[int]], device: torch.device) -> Tensor:
-    """Returns the numbers on a device, which nobody waits for."""
-    table = torch.tensor(numbers, dtype=torch.int64)
-    return table if device.type == "cpu" else table.pin_memory().to(device, non_blocking=True)
 
 
 def aligned(tensor: Tensor) -> Tensor:
