@@ -97,7 +97,7 @@ def encoder_case(name: str, layers: int = 4) -> tuple[nn.Module, TokenBatch, Enc
     """Returns an encoder without heads, a batch for it and its cost."""
     torch.manual_seed(0)
     kind, (inner, embedding) = "bert" if name == "electra" else name, SHAPES[name]
-    ids = torch.randint(5, 900, (7, LENGTH))
+    ids = torch.randint(5, 900, (3, LENGTH))
     batch = TokenBatch(ids, torch.ones_like(ids), torch.arange(LENGTH).expand_as(ids).clone())
     shape = Shape(900, layers, 128, 2, inner, LENGTH, embedding=embedding)
     return ENCODERS.get(kind)(shape), batch, EncoderCost(layers, 128, inner, 900, LENGTH, kind=kind, embedding=embedding)

@@ -222,6 +222,7 @@ def _filtered(value: Any, paths: list[list[str]]) -> Any:
 
 
 class _Handler(BaseHTTPRequestHandler):
+    disable_nagle_algorithm = True  # an answer is written in parts: each would wait for the other side
     protocol_version = "HTTP/1.1"
     double: ElasticDouble
 
