@@ -9,9 +9,10 @@ INSTALLED := $(VENV)/.installed
 demo: $(INSTALLED)
 	$(BIN)/tasklm demo --out runs/demo --data runs/demo-data
 
-# Files in the order of their names: those with few, long tests would otherwise come last, and one worker wait.
+# Files in the order of their names: those with few, long tests would otherwise come last, and one worker wait. Compiled modules are kept,
+# whatever the environment says: else each of the many processes that the tests start would compile all of them.
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -133,13 +133,14 @@ def kept_by_a_compiled_graph(encoder: nn.Module, batch: TokenBatch) -> int:
             value = node.meta["val"]
             if node.op != "placeholder" and value.numel() % tokens == 0:  # else a copy of a weight
                 found[node] = value.numel() * value.element_size()
-        return make_boxed_func(graph)
+        made = [node.meta["val"] for node in outputs]
+        return make_boxed_func(lambda *_: [torch.empty(value.shape, dtype=value.dtype) for value in made])  # nothing need be computed
 
     ways = {"partition_fn": min_cut_rematerialization_partition, "decompositions": select_decomp_table()}
     backend = aot_autograd(fw_compiler=look, bw_compiler=lambda graph, _: make_boxed_func(graph), **ways)
     torch._dynamo.reset()
     with torch.autocast("cpu", torch.bfloat16):
-        torch.compile(encoder, backend=backend, fullgraph=True, dynamic=False)(batch).sum().backward()
+        torch.compile(encoder, backend=backend, fullgraph=True, dynamic=False)(batch)
     return sum(found.values())
 
 
