@@ -21,6 +21,14 @@ SUBJECTS = ["the cat", "a dog", "my sister", "the old farmer", "this engine", "a
 VERBS = ["likes", "sees", "hears", "follows", "remembers", "repairs"]
 OBJECTS = ["the red ball", "a green field", "cold water", "the long road", "an empty house", "music"]
 
+# In a fresh clone one worker has most of Numba's kernels compiled in the first file; meanwhile the other does what needs hardly any.
+FIRST = ("test_reporting.py", "test_costs_memory.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts two files first; the others stay in their order."""
+    items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
+
 
 def sentences(count: int, seed: int = 0) -> list[str]:
     """Returns sentences of a little language."""
