@@ -42,14 +42,14 @@ def test_a_pipe_gets_a_line_now_and_then_with_the_time_left(monkeypatch: pytest.
     out = io.StringIO()
     with Tracker(Console(file=out, force_terminal=False)).progress("stage 1", 100) as bar:
         assert isinstance(bar, WrittenBar)
-        for seconds, position in ((1, 60), (16, 70), (20, 75)):  # resumed at 60; 20 is too soon after 16
+        for seconds, position in ((6, 60), (16, 70), (20, 75)):  # resumed at 60, after 6 s; 20 is too soon after 16
             now[0] = 100.0 + seconds
             bar.at(position, f"lm {position}")
         bar.total(90)  # the schedule was replanned
         now[0] = 140.0
         bar.at(80, "lm 80")
-    # 10 steps since 60 in 16 s, 30 to go; then 20 in 40 s, 10 to go
-    assert out.getvalue().splitlines() == ["stage 1: 70%, about 48 s left  lm 70", "stage 1: 89%, about 20 s left  lm 80"]
+    # 10 steps since 60 in 10 s, 30 to go; then 20 in 34 s, 10 to go
+    assert out.getvalue().splitlines() == ["stage 1: 70%, about 30 s left  lm 70", "stage 1: 89%, about 17 s left  lm 80"]
 
 
 def test_progress_is_recorded_at_most_once_a_second_with_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:

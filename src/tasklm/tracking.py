@@ -70,9 +70,10 @@ class WrittenBar(Bar):
         self.at(self._done + amount, note)
 
     def at(self, position: float, note: str = "") -> None:
+        now = time.monotonic()
         if not self._done:
-            self._first = position  # work that an earlier process did says nothing about the rate
-        self._done, self._note, now = position, note or self._note, time.monotonic()
+            self._first, self._started = position, now  # what an earlier process did, and the first step, say nothing about the rate
+        self._done, self._note = position, note or self._note
         if now - self._written < WRITE_EVERY:
             return
         self._written = now
