@@ -58,7 +58,5 @@ class FusedAdamW(torch.optim.AdamW):
         torch._foreach_add_(steps, 1.0 if self.found_inf is None else 1.0 - self.found_inf)
         if number not in self._tables or not self._tables[number].finds(tensors):
             self._tables[number] = adamw_kernel.Table(tensors)
-            self._tables[number].finds(tensors)
-        adamw_kernel.move(
-            self._tables[number], self.found_inf, self.grad_scale, group["lr"], group["weight_decay"], group["betas"], group["eps"]
-        )
+        skip, divisor = self.found_inf, self.grad_scale
+        adamw_kernel.move(self._tables[number], skip, divisor, group["lr"], group["weight_decay"], group["betas"], group["eps"])

@@ -1,6 +1,6 @@
 """A pass over compiled graphs: products of 16-bit matrices that leave a graph in 32 bits, as gradients of weights do, are made so at once.
 
-A GPU adds them up in 32 bits anyway: rounding them to 16, and a kernel that makes them 32 again, would cost accuracy and time.
+A GPU adds them up in 32 bits anyway: rounding them to 16 costs accuracy, and making them 32 again a kernel for each.
 """
 
 from __future__ import annotations

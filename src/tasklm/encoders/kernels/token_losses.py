@@ -1,7 +1,7 @@
 """Cross-entropy of logits over a vocabulary plus its bias, as two GPU kernels in Triton.
 
-Logits of a vocabulary are the largest tensor of a training step. Here one pass over them gives the loss, and a second one both gradients:
-that of the logits and that of the bias, for which compiled code reads them once more each.
+Logits of a vocabulary are the largest tensor of a training step, and compiled code goes over them again and again. Here one pass gives the
+loss, and a second one both gradients: that of the logits and that of the bias.
 """
 
 from __future__ import annotations
