@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tasklm.errors import RecipeError
 from tasklm.pipeline import fit
@@ -28,6 +30,13 @@ FIRST = ("test_reporting.py", "test_costs_memory.py")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts two files first; the others stay in their order."""
     items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
+
+
+@pytest.fixture(autouse=True)
+def _kernels_stay_the_same() -> Iterator[None]:
+    """A bf16 product on a CPU without units for it has PyTorch turn oneDNN off in the whole process: later tests would round otherwise."""
+    yield
+    torch.backends.mkldnn.set_flags(_enabled=True)
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:
