@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import platform
 from typing import Any, cast
 
@@ -11,7 +10,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-if importlib.util.find_spec("triton") is not None and torch.cuda.is_available():
+from tasklm.encoders.kernels.usable import USABLE
+
+if USABLE:
     from tasklm.encoders.kernels.biased_gelu import biased_gelu
 else:  # PyTorch's own kernels do it
     biased_gelu = None

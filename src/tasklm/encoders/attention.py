@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tasklm.encoders.kernels.usable import USABLE
 from tasklm.errors import TrainingError
 from tasklm.tokens.batches import TokenBatch
 
@@ -20,8 +20,8 @@ fits: Any = None
 if torch.cuda.is_available():  # they are for GPUs alone, and take seconds to import
     with contextlib.suppress(ImportError):  # a PyTorch built without it; batches with `bounds` are refused then
         from torch.nn.attention.varlen import varlen_attn
-    if importlib.util.find_spec("triton") is not None:  # without it PyTorch's own kernels do it
-        from tasklm.encoders.kernels.row_attention import fits, row_attention
+if USABLE:
+    from tasklm.encoders.kernels.row_attention import fits, row_attention
 
 HEAD_WIDTHS = (16, 32, 64, 128)  # that row_attention computes …
 LONGEST_ROW = 0 if row_attention is None else 256  # … and tokens of a row that one program can do

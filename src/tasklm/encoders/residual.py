@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-if importlib.util.find_spec("triton") is not None and torch.cuda.is_available():
+from tasklm.encoders.kernels.usable import USABLE
+
+if USABLE:
     from tasklm.encoders.kernels.residual_norm import residual_norm
 else:  # PyTorch's own kernels do it
     residual_norm = None  # type: ignore[assignment]

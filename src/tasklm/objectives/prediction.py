@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tasklm.encoders.base import ENCODERS, Shape
+from tasklm.encoders.kernels.usable import USABLE
 from tasklm.encoders.weights import draw_weights, initial_spread
 from tasklm.tokens.masking import NONE
 
-if importlib.util.find_spec("triton") is not None and torch.cuda.is_available():
+if USABLE:
     from tasklm.encoders.kernels.token_losses import token_losses
 else:  # PyTorch's own kernels do it
     token_losses = None  # type: ignore[assignment]

@@ -79,9 +79,7 @@ class TokenBatch:
         begins = np.ones((rows, length), bool)
         begins[:, 1:] = pieces[:, 1:] != pieces[:, :-1]  # padding is a piece of its own
         each = (self.most or length // SHORTEST_PIECE + 1) + 1
-        groups = next(
-            count for count in range(1, rows + 1) if rows % count == 0 and (rows // count * each <= MOST_BOUNDED or count == rows)
-        )
+        groups = next(count for count in range(1, rows + 1) if rows % count == 0 and rows // count * each <= MOST_BOUNDED)
         found = [np.flatnonzero(group) for group in begins.reshape(groups, -1)]
         size = max(rows // groups * each, *map(len, found))
         bounds = np.full((groups, size + 1), rows // groups * length, np.int32)

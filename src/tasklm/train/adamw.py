@@ -6,14 +6,15 @@ all tensors of a group; it finds them by a table of their addresses, which stays
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-if importlib.util.find_spec("triton") is not None and torch.cuda.is_available():
+from tasklm.encoders.kernels.usable import USABLE
+
+if USABLE:
     from tasklm.train import adamw_kernel
 else:  # PyTorch's own kernel does it
     adamw_kernel = None  # type: ignore[assignment]
