@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 import torch
 from torch import nn
 
 from tasklm.train import adamw
 from tasklm.train.adamw import FusedAdamW
+from tasklm.train.averages import WeightAverage
+from tasklm.train.muon import Muon
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@contextmanager
+def nobody_waiting() -> Iterator[None]:
+    """Raises an error where something inside waits for the GPU, which then idles until the next launch."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 def test_steps_are_those_of_pytorch_on_a_gpu() -> None:
@@ -33,7 +48,8 @@ def test_steps_are_those_of_pytorch_on_a_gpu() -> None:
             unaligned = torch.randn(weight.numel() + 1, device="cuda")[1:].view(weight.shape)
             weight.grad, other.grad = unaligned, unaligned / 2.0
         optimiser.found_inf, optimiser.grad_scale = torch.tensor(float(skipped), device="cuda"), scale
-        optimiser.step()
+        with nobody_waiting():
+            optimiser.step()
         if not skipped:
             peer.step()
         optimiser.zero_grad(set_to_none=True)
@@ -42,3 +58,16 @@ def test_steps_are_those_of_pytorch_on_a_gpu() -> None:
         torch.testing.assert_close(weight, other, atol=1e-6, rtol=1e-5)
         for name, value in peer.state[other].items():
             torch.testing.assert_close(optimiser.state[weight][name].cpu(), value.cpu(), atol=1e-6, rtol=1e-5)
+
+
+def test_muon_and_averages_wait_for_nothing_either() -> None:
+    layer = nn.Linear(32, 16, bias=False, device="cuda")
+    optimiser, average = Muon([{"params": [layer.weight], "weight_decay": 0.1}], 0.01), WeightAverage(layer, 0.9)
+    no, two = torch.tensor(0.0, device="cuda"), torch.tensor(2.0, device="cuda")
+    before = layer.weight.detach().clone()
+    layer.weight.grad = torch.randn_like(layer.weight)
+    with nobody_waiting():
+        optimiser.found_inf, optimiser.grad_scale = no, two
+        optimiser.step()
+        average.update(no)
+    assert not torch.equal(before, layer.weight)

@@ -56,7 +56,10 @@ class FusedAdamW(torch.optim.AdamW):
         means, squares, steps = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
         gradients = [adamw_kernel.aligned(weight.grad) for weight in moving if weight.grad is not None]
         tensors = adamw_kernel.Tensors(moving, means, squares, steps, gradients)
-        torch._foreach_add_(steps, 1.0 if self.found_inf is None else 1.0 - self.found_inf)
+        if self.found_inf is None:
+            torch._foreach_add_(steps, 1.0)
+        else:
+            torch._foreach_add_(steps, [1.0 - self.found_inf] * len(steps))  # one tensor for all would be read first, as a number
         if number not in self._tables or not self._tables[number].finds(tensors):
             self._tables[number] = adamw_kernel.Table(tensors)
         skip, divisor = self.found_inf, self.grad_scale
