@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -48,8 +48,8 @@ class Machine:
         """
         if not self.compiles:
             return function
-        options = _options_for_a_gpu(graphs) if self.device.type == "cuda" else {}
-        return torch.compile(function, fullgraph=True, dynamic=False, options=options)  # type: ignore[return-value]
+        mode = "reduce-overhead" if graphs and self.device.type == "cuda" else None
+        return torch.compile(function, fullgraph=True, dynamic=False, mode=mode)  # type: ignore[return-value]
 
     def synchronize(self) -> None:
         """Returns when the device has done all that was asked of it."""
@@ -70,12 +70,6 @@ class Machine:
         peak = torch.cuda.max_memory_allocated(self.device)
         torch.cuda.reset_peak_memory_stats(self.device)
         return peak
-
-
-def _options_for_a_gpu(graphs: bool) -> dict[str, Any]:
-    from tasklm.train.wide_products import WideProducts  # brings in PyTorch's compiler, which a CPU does not wait for
-
-    return {"triton.cudagraphs": graphs, "post_grad_custom_post_pass": WideProducts()}
 
 
 def set_up(settings: Hardware) -> Machine:

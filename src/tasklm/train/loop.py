@@ -2,7 +2,7 @@
 
 It asks the stage for the work of a step, a few steps ahead and in another thread, sums the losses over micro-batches and
 processes with the right denominators, steps the optimiser, writes checkpoints and yields a record per step. What is
-learnt, and when dev is scored, is the stage's. On a GPU it waits for the device only every ten steps or more.
+learnt, and when dev is scored, is the stage's. On a GPU it waits for the device only every 25 steps or more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tasklm.train.optimisers import Optimiser
 from tasklm.train.schedules import Schedule, steps_that_fit
 
 LOOKS = 0.02  # share of the steps after which the clock and the skipped steps are looked at …
-LOOK_OFTEN, LOOK_SELDOM = 10, 50  # … on a GPU, where looking waits for it, at most and at least every so many steps
+LOOK_OFTEN, LOOK_SELDOM = 25, 50  # … on a GPU, where looking waits for it, at most and at least every so many steps
 LONGER = 1.5  # a machine faster than measured does at most so many times the steps first planned
 MOST_SKIPPED = 0.05  # share of the steps that may be skipped because a loss was not finite
 LOWEST = 1 / 64  # of the learning rate, after going back again and again
