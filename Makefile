@@ -3,16 +3,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# Modules are compiled when first used, not all of them on installing, and kept, whatever the environment says: else each of the many
+# processes that the tests start would compile them again.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: demo test lint spark test-spark browser docs clean
 
 demo: $(INSTALLED)
 	$(BIN)/tasklm demo --out runs/demo --data runs/demo-data
 
-# Files in the order of their names: those with few, long tests would otherwise come last, and one worker wait. Compiled modules are kept,
-# whatever the environment says: else each of the many processes that the tests start would compile all of them.
+# Files in the order of their names: those with few, long tests would otherwise come last, and one worker wait.
 test: $(INSTALLED)
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -23,12 +25,12 @@ lint: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=…" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
 	touch $(INSTALLED)
 
 # Spark and a Java for its tests, which `make test` leaves out where these are not installed.
 spark: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,test-spark]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,test-spark]'
 
 test-spark: spark
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/select/test_spark.py tests/select/test_spark_cluster.py
