@@ -93,7 +93,7 @@ def test_bert_with_attention_in_bf16_as_on_a_gpu(vocabulary: Vocabulary, monkeyp
 SHAPES = {"bert": (512, 0), "electra": (512, 32), "albert": (512, 32), "modern": (320, 0)}  # inner width, width of embeddings
 
 
-def encoder_case(name: str, layers: int = 4) -> tuple[nn.Module, TokenBatch, EncoderCost]:
+def encoder_case(name: str, layers: int = 2) -> tuple[nn.Module, TokenBatch, EncoderCost]:
     """Returns an encoder without heads, a batch for it and its cost."""
     torch.manual_seed(0)
     kind, (inner, embedding) = "bert" if name == "electra" else name, SHAPES[name]
