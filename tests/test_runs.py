@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tasklm.errors import RunError
-from tasklm.runs import Artefacts, full_disk_is_clear, locked, read_json, write_bytes
+from tasklm.runs import Artefacts, full_disk_is_clear, locked, read_json, require_own, write_bytes
 from tasklm.train.parallel import Ranks
 
 
@@ -44,6 +44,42 @@ def test_a_partial_artefact_is_continued_with_the_same_key_and_thrown_away_with_
         artefacts.build("other", "a", fail)
     artefacts.build("other", "b", lambda folder: seen.append((folder / "half").exists()))
     assert seen == [True, False]
+
+
+def test_what_is_not_of_a_run_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thing").mkdir()
+    (tmp_path / "thing" / "mine").write_text("1")
+    with pytest.raises(RunError, match=r"thing is in the way, and no part of a run. Move it away, or choose another folder with --out"):
+        Artefacts(tmp_path).build("thing", "a", lambda folder: None)
+    assert (tmp_path / "thing" / "mine").read_text() == "1"
+
+
+def test_killed_while_an_old_artefact_goes_away_it_is_done_with_at_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(folder: Path, **_: bool) -> None:
+        if folder.exists():
+            raise KeyboardInterrupt
+
+    artefacts = Artefacts(tmp_path)
+    artefacts.build("thing", "a", lambda folder: None)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("tasklm.runs.shutil.rmtree", killed)
+        artefacts.build("thing", "b", lambda folder: None)
+    assert artefacts.key("thing") == "b"
+    artefacts.build("thing", "c", lambda folder: None)
+    assert artefacts.key("thing") == "c" and [path.name for path in tmp_path.iterdir()] == ["thing"]
+
+
+def test_a_run_begins_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    for fine in (tmp_path / "none", tmp_path):
+        require_own(fine)
+    (tmp_path / ".hidden").touch()
+    require_own(tmp_path)
+    (tmp_path / "recipe.toml").touch()  # a person's own, it may be
+    with pytest.raises(RunError, match=r"holds files, but no run. Choose a new or an empty folder with --out"):
+        require_own(tmp_path)
+    with locked(tmp_path):
+        require_own(tmp_path)
+    require_own(tmp_path)
 
 
 def test_a_full_disk_is_told_with_the_way_out_and_the_old_file_stays(tmp_path: Path) -> None:

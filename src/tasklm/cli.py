@@ -76,13 +76,17 @@ def _recipe(path: Path | None, overrides: dict[str, Any]) -> Any:
     return load(path, overrides)
 
 
-def _fit(recipe: Any, out: Path, as_json: bool, until: str = "report", watching: bool = False) -> None:
+def _fit(recipe: Any, out: Path, as_json: bool, until: str | None = None, watching: bool = False) -> None:
+    """Does everything in a new folder or in one of a run, or, in a folder that has a recipe, what is asked for with `until`."""
     from tasklm.evaluate.scores import table, to_dict
     from tasklm.pipeline import fit as run_pipeline
+    from tasklm.runs import require_own
     from tasklm.train.parallel import first_of_all
 
+    if until is None:
+        require_own(out)
     with watched(out, watching and first_of_all()):
-        scores = run_pipeline(recipe, out, Tracker(screen), until)
+        scores = run_pipeline(recipe, out, Tracker(screen), until or "report")
     if not first_of_all():  # of several processes one speaks
         return
     if scores is None:

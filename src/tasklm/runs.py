@@ -183,6 +183,8 @@ class Artefacts:
 
     def _build(self, name: str, key: str, builder: Callable[[Path], None], together: bool) -> None:
         final, partial = self.path(name), self.folder / f"{name}.partial"
+        if final.exists() and self.key(name) is None:
+            raise RunError(f"{final} is in the way, and no part of a run. Move it away, or choose another folder with --out.")
         if partial.exists() and _partial_key(partial) != key:
             shutil.rmtree(partial)
         with full_disk_is_clear(partial):
@@ -202,9 +204,17 @@ class Artefacts:
                     _note_seconds(partial, key, seconds)
             write_json(partial / "artefact.json", {"key": key, "seconds": round(seconds, 3)})
             (partial / "partial.json").unlink()
-            if final.exists():
-                shutil.rmtree(final)
-            partial.replace(final)
+            _put(partial, final)
+
+
+def _put(partial: Path, final: Path) -> None:
+    """Makes a complete artefact final. An older one goes away whole: half of one, after a kill, would not be known as ours."""
+    old = final.with_name(f".{final.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if final.exists():
+        final.replace(old)
+    partial.replace(final)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _note_seconds(partial: Path, key: str, seconds: float) -> None:
@@ -221,6 +231,13 @@ def _partial_key(partial: Path) -> str | None:
 def _partial_seconds(partial: Path) -> float:
     record = partial / "partial.json"
     return float(read_json(record)["seconds"]) if record.exists() else 0.0
+
+
+def require_own(folder: Path) -> None:
+    """Raises RunError where a folder holds files but no run: a run must not replace what is not its own."""
+    begun = (folder / ".lock").exists() or (folder / "manifest.json").exists()
+    if not begun and folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir()):
+        raise RunError(f"{folder} holds files, but no run. Choose a new or an empty folder with --out.")
 
 
 @contextmanager

@@ -172,6 +172,13 @@ def test_an_output_that_is_a_file_is_told(files: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")  # noqa: PTH110
+def test_a_folder_of_other_files_is_left_alone(files: Path, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.txt").write_text("1", encoding="utf-8")
+    assert "holds files, but no run. Choose a new or an empty folder with --out" in fit_error(files, tmp_path)
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["model", "model/mine.txt"]
+
+
 def test_a_full_disk_is_told_from_a_real_write(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tasklm.tokens.shards as shards
 
