@@ -199,7 +199,9 @@ def check(
     from dataclasses import asdict
 
     from tasklm.pipeline import check as audit
+    from tasklm.runs import require_own
 
+    require_own(out)
     overrides = overrides_of(context.args, **data_options(train, corpus, dev, test, text_column, label_column))
     findings = audit(_recipe(recipe, overrides), out, Tracker(screen))
     if as_json:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tasklm.budget import default_k
 from tasklm.corpus.sources import find_files
-from tasklm.errors import DataError
+from tasklm.errors import DataError, RunError
 from tasklm.recipe import Data, Recipe
 from tasklm.recipe_files import absolute, dump
 from tasklm.runs import write_text
@@ -21,7 +21,9 @@ from tasklm.tasks.reading import read_splits, resolved
 
 
 def starting_recipe(recipe: Recipe, path: Path) -> list[str]:
-    """Writes the commented recipe to `path`; returns what was found."""
+    """Writes the commented recipe to `path`, which must not exist; returns what was found."""
+    if path.exists():
+        raise RunError(f"{path} exists already, perhaps with changes by hand. Name another file with --to, or delete it.")
     data = resolved(recipe.data)
     splits = read_splits(data)
     words = sorted(len(example.text.split()) for example in splits.train)

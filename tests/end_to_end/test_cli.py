@@ -179,6 +179,15 @@ def test_a_folder_of_other_files_is_left_alone(files: Path, tmp_path: Path) -> N
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["model", "model/mine.txt"]
 
 
+def test_a_recipe_with_changes_by_hand_is_left_alone(files: Path, tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text("# mine", encoding="utf-8")
+    result = runner.invoke(app, ["init", str(files / "train.jsonl"), "--to", str(tmp_path / "recipe.toml")])
+    assert isinstance(result.exception, TaskLMError) and "exists already" in str(result.exception) and "--to" in str(result.exception)
+    result = runner.invoke(app, ["check", str(files / "train.jsonl"), "--out", str(tmp_path)])
+    assert isinstance(result.exception, TaskLMError) and "holds files, but no run" in str(result.exception)
+    assert (tmp_path / "recipe.toml").read_text(encoding="utf-8") == "# mine"
+
+
 def test_a_full_disk_is_told_from_a_real_write(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tasklm.tokens.shards as shards
 
