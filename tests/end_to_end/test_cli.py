@@ -171,7 +171,6 @@ def test_an_output_that_is_a_file_is_told(files: Path, tmp_path: Path) -> None:
     assert "--out" in fit_error(files, tmp_path / "file" / "run")
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")  # noqa: PTH110
 def test_a_folder_of_other_files_is_left_alone(files: Path, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.txt").write_text("1", encoding="utf-8")
@@ -188,6 +187,7 @@ def test_a_recipe_with_changes_by_hand_is_left_alone(files: Path, tmp_path: Path
     assert (tmp_path / "recipe.toml").read_text(encoding="utf-8") == "# mine"
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")  # noqa: PTH110
 def test_a_full_disk_is_told_from_a_real_write(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tasklm.tokens.shards as shards
 
