@@ -7,7 +7,6 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,15 +20,15 @@ from tasklm.evaluate.scores import Scores, of_this_recipe
 from tasklm.evaluate.scores import from_dict as scores_from
 from tasklm.notebook import Report, ShownExplanation, model_html, settings_html
 from tasklm.pipeline import fit as run_pipeline
+from tasklm.pipeline import held
 from tasklm.recipe import Data
 from tasklm.recipe_files import load as load_recipe
-from tasklm.runs import locked, read_json, require_own, write_bytes, write_text
+from tasklm.runs import read_json, require_own, write_bytes, write_text
 from tasklm.serve.explainer import Explainer
 from tasklm.serve.inputs import Input, example_from
 from tasklm.serve.predictor import Predictor
 from tasklm.tasks.base import Answer, score
 from tasklm.tracking import Tracker
-from tasklm.train.parallel import first_of_all
 
 Texts = str | Path | Sequence[str | Path]  # files, folders or globs of raw text
 Labels = Sequence[Any] | NDArray[Any]
@@ -125,7 +124,7 @@ class TaskLM(Estimator):
         folder = Path(self.out) if self.out else self._temporary()
         overrides: dict[str, Any] = dict(self.settings or {})
         require_own(folder)
-        with locked(folder) if first_of_all() else nullcontext():
+        with held(folder):
             overrides["data.train"] = self._train_file(train, labels, folder)
         given = corpus if corpus is not None else self.corpus
         if given is not None:

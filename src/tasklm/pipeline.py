@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import platform
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,8 +109,13 @@ def fit(recipe: Recipe, folder: Path, tracker: Tracker, until: str = "report") -
     """Runs the whole flow (or as far as `until`) and returns the scores; what is done already is skipped."""
     _known_comparisons(recipe)
     check_settings(recipe.select)
-    with locked(folder) if first_of_all() else nullcontext():
+    with held(folder):
         return _flow(open_run(recipe, folder, tracker), until)
+
+
+def held(folder: Path) -> AbstractContextManager[None]:
+    """Returns the context in which a run folder is in use; of several processes the first holds its lock."""
+    return locked(folder) if first_of_all() else nullcontext()
 
 
 @dataclass

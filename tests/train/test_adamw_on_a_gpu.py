@@ -1,4 +1,4 @@
-"""AdamW's kernel beside PyTorch's AdamW; it needs a GPU (interpreted_kernels.py has it without one)."""
+"""AdamW's kernel beside PyTorch's AdamW, and what waits for a GPU; it needs one (interpreted_kernels.py has the kernel without)."""
 
 from __future__ import annotations
 
