@@ -12,11 +12,12 @@ def test_k_follows_the_papers_rule() -> None:
 
 def test_the_size_grows_with_the_budget_and_is_never_starved() -> None:
     sizes = {"s": EncoderCost(2, 64, 256, 0, 0), "m": EncoderCost(4, 128, 512, 0, 0), "l": EncoderCost(8, 256, 1024, 0, 0)}
+    enough = {name: 8 * cost.hidden_parameters for name, cost in sizes.items()}
     chosen = []
     for flops in (1e9, 1e12, 1e14, 1e18):
-        size, tokens = budget.choose_size(list(sizes), sizes.__getitem__, lambda name, f=flops: f / sizes[name].training(1, 0, 64))
+        size, tokens = budget.choose_size(list(sizes), enough.__getitem__, lambda name, f=flops: f / sizes[name].training(1, 0, 64))
         chosen.append(size)
-        assert size == "s" or tokens >= budget.TOKENS_PER_PARAMETER * sizes[size].hidden_parameters
+        assert size == "s" or tokens >= enough[size]
     assert chosen == sorted(chosen, key=list(sizes).index) and chosen[0] == "s" and chosen[-1] == "l"
 
 

@@ -10,12 +10,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tasklm.costs import EncoderCost
-
 DEFAULT_MINUTES = 20.0
 # Tokens a weight of the layers should see. Hoffmann et al. (arXiv 2203.15556) find 20 for next-word models; at equal time
-# the dev splits of ACL-ARC, SciERC and ChemProt preferred models of twice the size.
-TOKENS_PER_PARAMETER = 8
+# the dev splits of ACL-ARC, SciERC and ChemProt preferred models of twice the size. Models that begin with counts of their text
+# do with a quarter of that: docs/measurements.md has the sizes and budgets that were compared.
+TOKENS_PER_PARAMETER, TOKENS_PER_COUNTED_PARAMETER = 8, 2
 EPOCHS_OVER_SELECTION = 4  # repeating text up to about 4 times is as good as new text (Muennighoff et al., arXiv 2305.16264)
 TASK_EPOCHS = 10  # passes over the task in stage 1: the papers' settings lie between 10 and 250
 TOKENS_PER_WORD = 1.4  # subwords per word, for planning before there is a vocabulary
@@ -55,16 +54,21 @@ def default_k(examples: int) -> int:
     return 500 if examples >= 5_000 else 5_000
 
 
-def choose_size(sizes: list[str], cost: Callable[[str], EncoderCost], tokens_read: Callable[[str], float]) -> tuple[str, float]:
+def tokens_per_parameter(counted: bool) -> int:
+    """Returns how many tokens a weight of the layers should see; of a model that begins with counts of its text, fewer."""
+    return TOKENS_PER_COUNTED_PARAMETER if counted else TOKENS_PER_PARAMETER
+
+
+def choose_size(sizes: list[str], enough: Callable[[str], float], tokens_read: Callable[[str], float]) -> tuple[str, float]:
     """Returns the largest size that the budget trains on enough tokens, and how many tokens that is.
 
-    `tokens_read(size)` says how many tokens the budget reads at a size; sizes come smallest first. When even the
-    smallest sees too few, it is taken all the same.
+    `enough(size)` says how many a size should read and `tokens_read(size)` how many the budget reads at it; sizes come
+    smallest first. When even the smallest sees too few, it is taken all the same.
     """
     best, read = sizes[0], tokens_read(sizes[0])
     for size in sizes[1:]:
         tokens = tokens_read(size)
-        if tokens < TOKENS_PER_PARAMETER * cost(size).hidden_parameters:
+        if tokens < enough(size):
             break
         best, read = size, tokens
     return best, read

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tasklm import budget
-from tasklm.costs import EncoderCost
+from tasklm.encoders.base import Shape
 from tasklm.encoders.sizes import SIZES, encoder_of, shape_of
 from tasklm.recipe import Recipe, Train
 from tasklm.runs import digest, read_json, write_json
@@ -19,7 +19,7 @@ from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import train_vocabulary
-from tasklm.train.beginning import beginning_of
+from tasklm.train.beginning import beginning_of, wished
 from tasklm.train.joint import JointStage
 from tasklm.train.model import cost_of
 from tasklm.train.optimisers import Rule
@@ -53,23 +53,29 @@ def _plan(run: Run, task: TaskData, corpus: CorpusData | None) -> budget.Plan:
     seconds = None if minutes is None or steps is not None else minutes * 60
     for_stage1 = None if seconds is None else 0.6 * max(0.0, seconds - run.seconds())
 
-    def cost(size: str) -> EncoderCost:
-        return cost_of(encoder_of(recipe.model, size), shape_of(recipe.model, size, 8000, length))
+    def shaped(size: str) -> tuple[str, Shape]:
+        return encoder_of(recipe.model, size), shape_of(recipe.model, size, 8000, length)
 
     def tokens_read(size: str) -> float:
         if steps is not None:
             return float(steps * (recipe.train.batch or BATCH) * length)
         if for_stage1 is None:
             assert recipe.budget.flops is not None
-            return recipe.budget.flops / cost(size).training(1, 0, length)
+            return recipe.budget.flops / cost_of(*shaped(size)).training(1, 0, length)
         return for_stage1 * _tokens_per_second(run, size, task.task, task.splits.train)
+
+    def per_weight(size: str) -> int:
+        return budget.tokens_per_parameter(wished(recipe.train, *shaped(size)).counts)
+
+    def enough(size: str) -> float:
+        return per_weight(size) * cost_of(*shaped(size)).hidden_parameters
 
     size, tokens = recipe.model.size, 0.0
     reasons = []
     if size == "auto":
-        size, tokens = budget.choose_size(list(SIZES), cost, tokens_read)
-        reasons.append(f"size {size}: the largest that reads {budget.TOKENS_PER_PARAMETER} tokens per weight of its layers")
-    beginning_of(recipe.train, encoder_of(recipe.model, size), shape_of(recipe.model, size, 8000, length))  # refuses early what cannot be
+        size, tokens = budget.choose_size(list(SIZES), enough, tokens_read)
+        reasons.append(f"size {size}: the largest that reads {per_weight(size)} tokens per weight of its layers")
+    beginning_of(recipe.train, *shaped(size))  # refuses early what cannot be
     tokens = tokens or tokens_read(size)
     reasons.append(f"stage 1 will read about {tokens / 1e6:.1f}M tokens")
     k = recipe.select.k or budget.default_k(examples)

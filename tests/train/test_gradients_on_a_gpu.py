@@ -26,4 +26,5 @@ def test_scores_of_a_gpu_are_near_those_of_a_cpu(kind: str, bf16: bool, toleranc
         pieces = Pieces(shards_of(texts, vocabulary), vocabulary, LENGTH, 1, 200)
         settings = dataclasses.replace(Select(), influence_layers="1,3", influence_draws=2)
         found.append(in_order(Influence(joint(kind, vocabulary), pieces, examples, settings, 0, machine)))
-    assert np.linalg.norm(found[1] - found[0]) < tolerance * np.linalg.norm(found[0])  # all scores together: in bf16 a single one may be off by more
+    # all scores together: in bf16 a single one may be off by more
+    assert np.linalg.norm(found[1] - found[0]) < tolerance * np.linalg.norm(found[0])

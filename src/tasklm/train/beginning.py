@@ -31,15 +31,20 @@ class Beginning:
     neighbours: bool
 
 
-def beginning_of(settings: Train, encoder: str, shape: Shape) -> Beginning:
-    """Returns how stage 1 begins; raises RecipeError where the recipe asks for what this encoder or `train.start` does not have.
+def wished(settings: Train, encoder: str, shape: Shape) -> Beginning:
+    """Returns how stage 1 should begin, be it possible or not.
 
-    Where it says nothing, small models of the kind on which it was measured to help begin with both.
+    Where the recipe says nothing, small models of the kind on which it was measured to help begin with both.
     """
     small = encoder == "bert" and shape.layers <= SHALLOW and settings.objective == "mlm" and not settings.start
     counts = small if settings.embeddings == "auto" else settings.embeddings == "counts"
     neighbours = small and not obstacle(encoder, shape) if settings.attention == "auto" else settings.attention == "neighbours"
-    how, problems = Beginning(counts, neighbours), []
+    return Beginning(counts, neighbours)
+
+
+def beginning_of(settings: Train, encoder: str, shape: Shape) -> Beginning:
+    """Returns how stage 1 begins; raises RecipeError where the recipe asks for what this encoder or `train.start` does not have."""
+    how, problems = wished(settings, encoder, shape), []
     if settings.start:
         asked = {"embeddings = 'counts'": how.counts, "attention = 'neighbours'": how.neighbours}
         told = "with train.start the weights are those of the start; leave it out"
