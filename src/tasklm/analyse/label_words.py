@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tasklm.analyse.words import counted, words
+from tasklm.analyse.words import counted
+from tasklm.corpus.words import words
 
 SHOWN = 10  # words of a label
 MOST_LABELS = 50  # with the most examples

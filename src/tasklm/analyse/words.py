@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Set
 from functools import cache
 
-from tasklm.corpus.words import words as split
+from tasklm.corpus.words import words
 
 # Scripts written without spaces have no cheap words; their characters stand for them.
 _UNSPACED = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -48,14 +48,9 @@ def overrepresented(
     return [(word, log_odds, occurrences) for _, word, log_odds, occurrences in ranked[:count]]
 
 
-def words(text: str) -> list[str]:
-    """Returns the lower-cased words of a text in any script."""
-    return [match.group().lower() for match in word_pattern().finditer(text)]
-
-
 @cache
 def word_pattern() -> re.Pattern[str]:
-    """Returns the pattern of one word: letters and digits with their vowel signs, or one character of an unspaced script."""
+    """Returns the pattern of one word where its place matters: letters and digits with their vowel signs, or one unspaced character."""
     # \w leaves out combining marks, which would cut Hindi, Tamil or decomposed é in two
     codes = (code for code in range(0x10000) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
     marks = "".join(f"\\u{code:04x}" for code in codes)
@@ -66,11 +61,11 @@ def spans(text: str, wanted: Set[str]) -> list[tuple[int, int]]:
     """Returns where words stand in a text, as (start, end); `wanted` are words as `corpus.words` splits them."""
     found: list[tuple[int, int]] = []
     for match in word_pattern().finditer(text):
-        own, start = split(match.group()), match.start()
+        own, start = words(match.group()), match.start()
         if len(own) == 1:
             found += [match.span()] if own[0] in wanted else []
         else:  # of a script without spaces
-            found += [(start + at, start + at + 1) for at, character in enumerate(match.group()) if wanted & set(split(character))]
+            found += [(start + at, start + at + 1) for at, character in enumerate(match.group()) if wanted & set(words(character))]
     return found
 
 
@@ -78,5 +73,7 @@ def counted(texts: Iterable[str]) -> Counter[str]:
     """Returns how often each word occurs in some texts; whole numbers are left out."""
     counts: Counter[str] = Counter()
     for text in texts:
-        counts.update(word for word in words(text) if not word.isdigit())
+        counts.update(words(text))
+    for number in [word for word in counts if word.isdigit()]:
+        del counts[number]
     return counts
