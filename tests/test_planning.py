@@ -1,4 +1,4 @@
-"""The plan of a run by FLOPs, which takes no measurement of speed."""
+"""What a run plans: by FLOPs, which takes no measurement of speed, and how speed is measured."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import Any, cast
 
 import pytest
 
+from tasklm import planning
 from tasklm.budget import Plan
-from tasklm.planning import _plan
 from tasklm.recipe import from_dict, with_overrides
+from tasklm.tasks.classify import Classify
+from tasklm.train.optimisers import Rule
 
 
 def planned(**keys: Any) -> Plan:
     overrides = {name.replace("__", "."): value for name, value in keys.items()}
     run = SimpleNamespace(recipe=from_dict(with_overrides({}, overrides)))
     task = SimpleNamespace(splits=SimpleNamespace(train=[None] * 1500))
-    return _plan(cast(Any, run), cast(Any, task), None)
+    return planning._plan(cast(Any, run), cast(Any, task), None)
 
 
 @pytest.mark.parametrize(
@@ -36,3 +38,21 @@ def test_a_size_that_is_asked_for_is_taken() -> None:
 
 def test_a_size_that_is_too_large_may_lack_what_the_recipe_asks_for() -> None:
     assert planned(budget__flops=3e13, train__attention="neighbours").size == "mini"  # medium, which is not affordable, cannot begin so
+
+
+def test_the_pace_of_either_stage_is_that_of_its_own_optimiser(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+    stage = SimpleNamespace(rho1=1, halves=False, stream=[None] * 10)
+
+    def seconds_per_step(stage: Any, rule: Rule, *others: Any, **options: Any) -> float:
+        measured.append(rule.name)
+        return 0.5
+
+    monkeypatch.setattr(planning, "seconds_per_step", seconds_per_step)
+    monkeypatch.setattr(planning, "joint_stage", lambda *given: stage)
+    monkeypatch.setattr(planning, "finetune_stage", lambda *given: stage)
+    recipe = from_dict({"train": {"optimiser": "muon"}, "finetune": {"optimiser": "lamb"}})
+    run, parts = SimpleNamespace(recipe=recipe, machine=None), SimpleNamespace(task=Classify(("a", "b")), train=[None] * 30, dev=[None] * 9)
+    assert planning._seconds_per_step(cast(Any, run), cast(Any, parts), Plan("tiny", 1, 1, 16, 60.0, None, ())) == 0.5
+    assert planning._seconds_per_epoch(cast(Any, run), cast(Any, parts)) == pytest.approx(10 * 0.5 * 1.1)
+    assert measured == ["muon", "lamb"]

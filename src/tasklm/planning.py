@@ -12,7 +12,7 @@ import numpy as np
 from tasklm import budget
 from tasklm.encoders.base import Shape
 from tasklm.encoders.sizes import SIZES, encoder_of, shape_of
-from tasklm.recipe import Recipe, Train
+from tasklm.recipe import Finetune, Train
 from tasklm.runs import digest, read_json, write_json
 from tasklm.tasks.base import Task
 from tasklm.tasks.examples import Example
@@ -114,13 +114,14 @@ def _tokens_per_second(run: Run, size: str, task: Task, train: Sequence[Example]
 
     def tried() -> float:
         stage = joint_stage(parts, recipe.train, rho1=1_000_000, batch=32)
-        return seconds_per_step(stage, _rule(recipe), run.machine, 0.5)
+        return seconds_per_step(stage, _rule(recipe.train), run.machine, 0.5)
 
     return 32 * length / min(tried() for _ in range(SPEED_TRIES))
 
 
-def _rule(recipe: Recipe) -> Rule:
-    return Rule(recipe.train.optimiser, 1e-5, 0.0)
+def _rule(of_stage: Train | Finetune) -> Rule:
+    """Returns the optimiser of a stage, whose own time is part of a step's."""
+    return Rule(of_stage.optimiser, 1e-5, 0.0)
 
 
 def stage_plan(run: Run, parts: Ingredients, plan: budget.Plan) -> dict[str, Any]:
@@ -154,7 +155,7 @@ def _seconds_per_step(run: Run, parts: Ingredients, plan: budget.Plan) -> float:
     rho1 = 4 if run.recipe.train.rho1 is None else min(run.recipe.train.rho1, 4)
 
     def pace(stage: JointStage) -> float:
-        return seconds_per_step(stage, _rule(run.recipe), run.machine, 3.0, least=max(5, stage.rho1 + 1))
+        return seconds_per_step(stage, _rule(run.recipe.train), run.machine, 3.0, least=max(5, stage.rho1 + 1))
 
     return float(np.mean(_of_each_half(pace, parts, run.recipe.train, rho1, plan.batch)))
 
@@ -189,5 +190,5 @@ def _of_each_half(measure: Callable[[JointStage], Measured], parts: Ingredients,
 def _seconds_per_epoch(run: Run, parts: Ingredients) -> float:
     """Returns how long a pass of stage 2 over train and, forward only, over dev takes."""
     stage = finetune_stage(parts, run.recipe.finetune, 0, parts.task.metrics[0], None)
-    pace = seconds_per_step(stage, _rule(run.recipe), run.machine, 2.0)
+    pace = seconds_per_step(stage, _rule(run.recipe.finetune), run.machine, 2.0)
     return pace * len(stage.stream) * (1 + len(parts.dev) / (3 * len(parts.train)))
