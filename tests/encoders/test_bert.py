@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from tasklm.budget import EncoderCost
+from tasklm.costs import EncoderCost
 from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
 from tasklm.encoders.embeddings import EPSILON
