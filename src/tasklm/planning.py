@@ -29,7 +29,8 @@ from tasklm.workspace import CorpusData, Run, TaskData, sections
 
 INTERNAL_TRIED, EXTERNAL_TRIED = 256, 8  # batches whose FLOPs are counted to plan by FLOPs
 Measured = TypeVar("Measured")
-SPEED_TRIES = 3  # of half a second each
+SPEED_TRIES, TRY_SECONDS = 3, 0.5  # for each size
+STAGE1_SECONDS, STAGE2_SECONDS = 3.0, 2.0  # for the pace of a step of either stage, once the size is known
 BATCH = 64  # sequences per step where neither the recipe nor a budget says
 
 
@@ -114,7 +115,7 @@ def _tokens_per_second(run: Run, size: str, task: Task, train: Sequence[Example]
 
     def tried() -> float:
         stage = joint_stage(parts, recipe.train, rho1=1_000_000, batch=32)
-        return seconds_per_step(stage, _rule(recipe.train), run.machine, 0.5)
+        return seconds_per_step(stage, _rule(recipe.train), run.machine, TRY_SECONDS)
 
     return 32 * length / min(tried() for _ in range(SPEED_TRIES))
 
@@ -155,7 +156,7 @@ def _seconds_per_step(run: Run, parts: Ingredients, plan: budget.Plan) -> float:
     rho1 = 4 if run.recipe.train.rho1 is None else min(run.recipe.train.rho1, 4)
 
     def pace(stage: JointStage) -> float:
-        return seconds_per_step(stage, _rule(run.recipe.train), run.machine, 3.0, least=max(5, stage.rho1 + 1))
+        return seconds_per_step(stage, _rule(run.recipe.train), run.machine, STAGE1_SECONDS, least=max(5, stage.rho1 + 1))
 
     return float(np.mean(_of_each_half(pace, parts, run.recipe.train, rho1, plan.batch)))
 
@@ -190,5 +191,5 @@ def _of_each_half(measure: Callable[[JointStage], Measured], parts: Ingredients,
 def _seconds_per_epoch(run: Run, parts: Ingredients) -> float:
     """Returns how long a pass of stage 2 over train and, forward only, over dev takes."""
     stage = finetune_stage(parts, run.recipe.finetune, 0, parts.task.metrics[0], None)
-    pace = seconds_per_step(stage, _rule(run.recipe.finetune), run.machine, 2.0)
+    pace = seconds_per_step(stage, _rule(run.recipe.finetune), run.machine, STAGE2_SECONDS)
     return pace * len(stage.stream) * (1 + len(parts.dev) / (3 * len(parts.train)))

@@ -113,14 +113,15 @@ def _pick_words(ids, usable, continues, wanted, state):  # type: ignore[no-untyp
         order[i], order[j] = order[j], order[i]
         begin, end = starts[order[i]], starts[order[i] + 1]
         if taken + end - begin <= wanted:
-            usable[taken : taken + end - begin] = columns[begin:end]
-            taken += end - begin
+            for column in columns[begin:end]:  # one by one: Numba takes seconds to compile the copying of slices
+                usable[taken] = column
+                taken += 1
         if taken == wanted:
             break
     if taken == 0 and count > 0:
-        begin = starts[order[0]]
-        usable[:wanted] = columns[begin : begin + wanted]
-        taken = wanted
+        for column in columns[starts[order[0]] :][:wanted]:
+            usable[taken] = column
+            taken += 1
     return state, taken
 
 
