@@ -34,7 +34,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _kernels_stay_the_same() -> Iterator[None]:
-    """A bf16 product on a CPU without units for it has PyTorch turn oneDNN off in the whole process: later tests would round otherwise."""
+    """Every test computes alike, whatever came before it.
+
+    A bf16 product on a CPU without units for it has PyTorch turn oneDNN off in the whole process: later tests would round otherwise.
+    A run that is left to choose takes all cores, in the whole process too; with a worker on every core threads wait for one another.
+    """
+    torch.set_num_threads(1)
     yield
     torch.backends.mkldnn.set_flags(_enabled=True)
 
