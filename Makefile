@@ -12,8 +12,8 @@ export PYTHONDONTWRITEBYTECODE =
 demo: $(INSTALLED)
 	$(BIN)/tasklm demo --out runs/demo --data runs/demo-data
 
-# Files in the order of their names: those with few, long tests would otherwise come last, and one worker wait. A thread each, since
-# the threads of two workers on two cores would wait for one another.
+# Files in the order of their names: those with few, long tests would otherwise come last, and one worker wait. A thread each:
+# where the environment asks for more (OMP_NUM_THREADS=2), those of two workers wait for one another, and it takes up to twice as long.
 test: export OMP_NUM_THREADS = 1
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder

@@ -37,7 +37,7 @@ def _kernels_stay_the_same() -> Iterator[None]:
     """Every test computes alike, whatever came before it.
 
     A bf16 product on a CPU without units for it has PyTorch turn oneDNN off in the whole process: later tests would round otherwise.
-    A run that is left to choose takes all cores, in the whole process too; with a worker on every core threads wait for one another.
+    A run that is left to choose takes all cores, for the whole process too: later tests would sum in another order.
     """
     torch.set_num_threads(1)
     yield
