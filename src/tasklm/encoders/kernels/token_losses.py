@@ -26,7 +26,9 @@ def _forward(logits_at, bias_at, answers_at, losses_at, logs_at, TYPES: tl.const
     logits_at += row * TYPES
     answer = tl.load(answers_at + row)
     if answer >= 0:
-        top, total = LOW, 0.0  # the highest logit so far, and the sum of the powers of two of all relative to it
+        # The highest logit so far, and the sum of the powers of two of all relative to it. A plain
+        # number: Triton's interpreter cannot subtract a tensor from a constexpr.
+        top, total = -1.0e30, 0.0
         for start in range(0, TYPES, COLUMNS):
             column = start + tl.arange(0, COLUMNS)
             value = tl.load(logits_at + column, mask=column < TYPES, other=LOW).to(tl.float32)
