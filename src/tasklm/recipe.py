@@ -224,6 +224,7 @@ class Budget:
 class Hardware:
     device: str = key("auto", "auto, cpu, cuda, cuda:1, mps …")
     threads: int | None = key(None, "CPU threads; auto: all cores this process may use", low=1)
+    memory: float | None = key(None, "GPU memory that this run may use, in GB, for several runs on one GPU; auto: what is free", low=0.1)
     precision: str = key(
         "auto", "arithmetic of matrix products; auto: bf16 where the hardware computes in it", choices=("auto", "fp32", "bf16")
     )

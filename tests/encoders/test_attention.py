@@ -59,6 +59,19 @@ def test_groups_of_bounded_rows_change_no_result(monkeypatch: pytest.MonkeyPatch
     torch.testing.assert_close(encoder(counted)[batch.pieces > 0], wanted[batch.pieces > 0], atol=1e-5, rtol=1e-5)
 
 
+def test_padding_is_cut_so_that_no_bounded_piece_is_longer_than_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel does not write beyond `longest` tokens of a piece; what it leaves there may be NaN, also in gradients."""
+    encoder, rows = stirred("bert"), rows_of([*texts(11, 9, 3), torch.zeros(32, dtype=torch.long)])
+    pieces = torch.where(rows.ids == 0, 0, rows.pieces)  # the last row is nothing but padding
+    batch = dataclasses.replace(rows, pieces=pieces, longest=11, most=2)
+    wanted = encoder(dataclasses.replace(batch, longest=0))
+    monkeypatch.setattr(attention, "varlen_attn", piece_by_piece)
+    monkeypatch.setattr(attention, "_check_kernel", lambda query: None)
+    counted = batch.with_bounds()
+    assert counted.bounds is not None and counted.bounds.shape == (1, 4 * (2 + 3) + 1)
+    torch.testing.assert_close(encoder(counted)[pieces > 0], wanted[pieces > 0], atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_wanted_tokens_get_the_states_and_gradients_that_they_have_among_all(kind: str, layers: int) -> None:

@@ -151,9 +151,21 @@ def test_a_step_that_is_not_finite_is_skipped_and_said(parts: Ingredients) -> No
 
 def test_too_many_skipped_steps_stop_the_training(parts: Ingredients) -> None:
     stage = stage_of(parts)
-    spoil(stage, set(range(1, 100)))
+    spoil(stage, {number for number in range(1, 100) if number % 4})
     with pytest.raises(TrainingError, match=r"for the 11th time.*learning rate"):
         run(stage, None, 40)
+
+
+def test_a_kind_of_step_that_always_fails_stops_the_training_however_many_others_succeed(parts: Ingredients) -> None:
+    stage = stage_of(parts)
+    stage._compute_internal = lambda batch: {  # type: ignore[method-assign]
+        name: loss * float("nan") for name, loss in JointStage._compute_internal(stage, batch).items()
+    }
+    records = []
+    with pytest.raises(TrainingError, match=r"all of the last 5 steps on task \+ lm on task.*learning rate"):
+        for record in loop_of(stage, None, 3000).run():
+            records.append(record)
+    assert len(records) == 13  # task steps are the 1st, 4th, 7th, 10th and 13th
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_step_where_asked(parts: Ingredients, tmp_path: Path) -> None:
@@ -197,6 +209,31 @@ def test_full_memory_halves_the_micro_batches_and_changes_nothing(parts: Ingredi
     for name, weight in whole.module.state_dict().items():
         torch.testing.assert_close(stage.module.state_dict()[name], weight, atol=2e-5, rtol=1e-4, msg=name)
     assert len([message for record in records for message in record.messages if "memory was full" in message]) == 2
+
+
+def test_memory_that_is_full_while_a_graph_is_recorded_counts_as_full(parts: Ingredients) -> None:
+    stage = stage_of(parts)
+    compute = stage._compute_external
+
+    def hungry(batch: JointBatch) -> dict[str, torch.Tensor]:
+        if len(batch) > 4:
+            raise torch.AcceleratorError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' …")
+        return compute(batch)
+
+    stage._compute_external = hungry  # type: ignore[method-assign]
+    records = run(stage, None, 4)
+    assert len([message for record in records for message in record.messages if "memory was full" in message]) == 1
+
+
+def test_other_errors_of_the_device_are_not_taken_for_full_memory(parts: Ingredients) -> None:
+    stage = stage_of(parts)
+
+    def broken(batch: JointBatch) -> dict[str, torch.Tensor]:
+        raise torch.AcceleratorError("CUDA error: unspecified launch failure")
+
+    stage._compute_external = broken  # type: ignore[method-assign]
+    with pytest.raises(torch.AcceleratorError, match="launch failure"):
+        run(stage, None, 4)
 
 
 def test_memory_that_does_not_hold_one_row_is_an_error(parts: Ingredients) -> None:

@@ -73,22 +73,35 @@ class TokenBatch:
         return self.with_bounds()
 
     def with_bounds(self) -> TokenBatch:
-        """Returns the batch with the bounds of its pieces, in an array whose size depends on the batch's shape, and `most`, alone."""
+        """Adds the bounds of its pieces, in an array whose size depends on the batch's shape and `most` alone.
+
+        Padding is cut into pieces of at most `longest` tokens: the kernel leaves what is longer unwritten.
+        """
         pieces = self.pieces.numpy()
         rows, length = pieces.shape
-        begins = np.ones((rows, length), bool)
-        begins[:, 1:] = pieces[:, 1:] != pieces[:, :-1]  # padding is a piece of its own
-        each = (self.most or length // SHORTEST_PIECE + 1) + 1
+        longest = self.longest or length
+        begins = piece_starts(pieces, longest)
+        each = (self.most or length // SHORTEST_PIECE + 1) + -(-length // longest)
         groups = next(count for count in range(1, rows + 1) if rows % count == 0 and rows // count * each <= MOST_BOUNDED)
-        found = [np.flatnonzero(group) for group in begins.reshape(groups, -1)]
-        size = max(rows // groups * each, *map(len, found))
+        starts = [np.flatnonzero(group) for group in begins.reshape(groups, -1)]
+        size = max(rows // groups * each, *map(len, starts))
         bounds = np.full((groups, size + 1), rows // groups * length, np.int32)
-        for ends, places in zip(bounds, found, strict=True):
-            ends[: len(places)] = places
-        return replace(self, bounds=torch.from_numpy(bounds), longest=self.longest or length)
+        for ends, first in zip(bounds, starts, strict=True):
+            ends[: len(first)] = first
+        assert np.diff(bounds).max() <= longest, f"a piece is longer than {longest} tokens"
+        return replace(self, bounds=torch.from_numpy(bounds), longest=longest)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> TokenBatch:
         return replace(self, **changed_tensors(self, change))
+
+
+def piece_starts(pieces: np.ndarray, longest: int) -> np.ndarray:
+    """Says of each token of (rows, length) whether a piece begins there; padding begins anew every `longest` tokens."""
+    begins = np.ones(pieces.shape, bool)
+    begins[:, 1:] = pieces[:, 1:] != pieces[:, :-1]
+    column = np.arange(pieces.shape[1])
+    first = np.maximum.accumulate(np.where(begins, column, 0), axis=1)  # of the piece that a token belongs to
+    return begins | ((pieces == 0) & ((column - first) % longest == 0))
 
 
 def changed_tensors(record: Any, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ class Machine:
     threads: int
     compiles: bool = False
     ranks: Ranks = ALONE
+    memory: float | None = None  # bytes of the device that this process may use; None: all that is free
 
     def arithmetic(self) -> AbstractContextManager[None]:
         """Returns the context in which forward passes run: bf16 matrix products where the hardware has them."""
@@ -57,11 +58,21 @@ class Machine:
             torch.cuda.synchronize(self.device)
 
     def free_bytes(self) -> float | None:
-        """Returns the memory of the device that nobody uses, or None where it is not counted."""
+        """The memory of the device that nobody uses and this process may take, or None where it is not counted."""
         if self.device.type != "cuda":
             return None
         free, _ = torch.cuda.mem_get_info(self.device)
-        return float(free + torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device))
+        own, reserved = torch.cuda.memory_allocated(self.device), torch.cuda.memory_reserved(self.device)
+        unused = float(free + reserved - own)
+        return unused if self.memory is None else min(unused, self.memory - own)
+
+    def free_unused(self) -> None:
+        """Hands back memory that is held for later: that of recorded graphs, and freed blocks."""
+        if self.device.type != "cuda":
+            return
+        if self.compiles:
+            torch.compiler.reset()  # what was recorded is of no use for other shapes, and keeps its memory
+        torch.cuda.empty_cache()
 
     def peak_bytes(self) -> int:
         """Returns the most memory of the device that was in use since the last call, 0 where it is not counted."""
@@ -84,9 +95,26 @@ def set_up(settings: Hardware) -> Machine:
     else:
         bf16 = settings.precision == "bf16"
     compiles = settings.compile == "on" or (settings.compile == "auto" and device.type == "cuda" and bf16)
+    memory = None
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
-    return Machine(device, bf16, threads, compiles, join(device))
+        memory = _cap_memory(device, settings.memory)
+    return Machine(device, bf16, threads, compiles, join(device), memory)
+
+
+def _cap_memory(device: torch.device, gigabytes: float | None) -> float | None:
+    """Keeps PyTorch from taking more of the device's memory than the recipe allows; the limit in bytes, if there is one."""
+    if gigabytes is None:
+        return None
+    allowed = gigabytes * 1e9
+    torch.cuda.set_per_process_memory_fraction(min(1.0, allowed / torch.cuda.get_device_properties(device).total_memory), device)
+    return allowed
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether an error says that the device's memory is full: PyTorch's own, or CUDA's, as recording a graph raises it."""
+    text = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or ("CUDA" in text and "out of memory" in text)
 
 
 def _keep_freed_memory() -> None:

@@ -19,9 +19,10 @@ from tasklm.errors import TrainingError
 from tasklm.train.ahead import Ahead
 from tasklm.train.averages import WeightAverage
 from tasklm.train.checkpoints import Checkpoints
-from tasklm.train.hardware import Machine
+from tasklm.train.hardware import Machine, is_out_of_memory
 from tasklm.train.optimisers import Optimiser
 from tasklm.train.schedules import Schedule, steps_that_fit
+from tasklm.train.skipped import SkippedSteps
 
 LOOKS = 0.02  # share of the steps after which the clock and the skipped steps are looked at …
 LOOK_OFTEN, LOOK_SELDOM = 25, 50  # … on a GPU, where looking waits for it, at most and at least every so many steps
@@ -169,7 +170,7 @@ class Loop:
         self.accumulate = settings.accumulate
         self.at = Progress(planned=schedule.steps)
         self._parameters = [parameter for parameter in stage.module.parameters() if parameter.requires_grad]
-        self._skipped = torch.zeros((), device=machine.device)  # on the device: reading it waits
+        self._skipped = SkippedSteps(machine.device)
         self._before, self._since = 0.0, time.monotonic()  # seconds of training, and when the clock went on from there
         self._went_back = False
 
@@ -240,7 +241,7 @@ class Loop:
         if self.average is not None:
             self.average.update(skip)
         self.optimiser.zero_grad()
-        self._skipped += skip
+        self._skipped.add(" + ".join(prepared.targets), skip)
         self.at.step += 1
         self.at.tokens += prepared.tokens
         self.at.flops += prepared.flops
@@ -273,7 +274,9 @@ class Loop:
                 torch.stack([prepared.weights[name] * share for name, share in shares.items()]).sum().backward()  # type: ignore[no-untyped-call]
                 for name, share in shares.items():
                     means[name] += share.detach()
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             self._smaller(len(prepared.batch))
             return None
         return means
@@ -287,7 +290,7 @@ class Loop:
                 "sequences (--tokens.length); the last checkpoint is kept."
             )
         self.accumulate *= 2
-        torch.cuda.empty_cache()
+        self.machine.free_unused()
         self.at.messages.append(
             f"the device's memory was full at step {self.at.step + 1}: micro-batches are halved, the result is the same"
         )
@@ -299,7 +302,7 @@ class Loop:
         due = step % max(LOOK_OFTEN if waits else 1, min(round(LOOKS * steps), LOOK_SELDOM)) == 0 or step == steps
         if waits and not due:
             return
-        skipped = int(self._skipped)  # waits for the device
+        skipped = self._skipped.total()  # waits for the device
         if skipped > self.at.skipped:
             self._judge_skipped(skipped)
         if due and self.settings.seconds_allowed is not None and step < steps and not self._went_back:
@@ -331,6 +334,9 @@ class Loop:
             self.at.lowered, self.at.seconds, self._went_back = lowered, seconds, True
             self.at.messages.append(f"{what}: back to step {self.at.step}, with half the learning rate")
             return
+        if stuck := self._skipped.stuck():
+            kind, count = stuck
+            raise TrainingError(f"{what}, as in all of the last {count} steps on {kind}, which is not being learnt. {remedy}.")
         if skipped > max(10, MOST_SKIPPED * self.schedule.steps):
             raise TrainingError(f"{what}, for the {skipped}th time. {remedy}; the last checkpoint is kept.")
         at.messages.append(f"{what}: that step was skipped ({skipped} so far)")
@@ -339,7 +345,7 @@ class Loop:
     def _save(self, position: dict[str, Any]) -> None:
         if self.checkpoints is None or not self.machine.ranks.first:
             return
-        self.at.skipped = int(self._skipped)
+        self.at.skipped = self._skipped.total()
         progress = {name: value for name, value in vars(self.at).items() if name != "messages"}
         state = {
             "progress": progress,
@@ -369,5 +375,5 @@ class Loop:
         self.accumulate = max(self.accumulate, state["accumulate"]) if self.machine.device.type == "cuda" else self.accumulate
         self.at = Progress(**state["progress"])
         self.at.mark = tuple(self.at.mark) if self.at.mark else None  # type: ignore[assignment]
-        self._skipped.fill_(self.at.skipped)
+        self._skipped.restore(self.at.skipped)
         return True

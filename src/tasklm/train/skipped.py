@@ -1,0 +1,40 @@
+"""Steps that are skipped because a loss or a gradient was not a finite number."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+IN_A_ROW = 5  # steps of one kind, all skipped: that kind is not being learnt at all
+
+
+class SkippedSteps:
+    """Counts skipped steps on the device, in all and in a row for each kind of step; reading it waits for the device.
+
+    Stage 1 has two kinds, task and text: where every task step fails, the many steps on text must not hide it.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._total = torch.zeros((), device=device)
+        self._in_a_row: dict[str, Tensor] = {}
+
+    def add(self, kind: str, skip: Tensor) -> None:
+        """Takes in a step; `skip` (0-dim, float, on the device) is 1 where it was skipped."""
+        self._total += skip
+        before = self._in_a_row.get(kind, torch.zeros((), device=self._device))
+        self._in_a_row[kind] = (before + 1) * skip
+
+    def total(self) -> int:
+        """The number of skipped steps since the start of training."""
+        return int(self._total)
+
+    def stuck(self) -> tuple[str, int] | None:
+        """The kind of step of which the last IN_A_ROW or more were all skipped, with their number; None where there is none."""
+        counts = {kind: int(count) for kind, count in self._in_a_row.items()}
+        return next(((kind, count) for kind, count in counts.items() if count >= IN_A_ROW), None)
+
+    def restore(self, total: int) -> None:
+        """Goes back to the count of a checkpoint."""
+        self._total.fill_(total)
+        self._in_a_row.clear()
