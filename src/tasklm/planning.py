@@ -128,7 +128,9 @@ def _rule(of_stage: Train | Finetune) -> Rule:
 def stage_plan(run: Run, parts: Ingredients, plan: budget.Plan) -> dict[str, Any]:
     """Returns the steps of stage 1 and the epochs of stage 2 that fit the budget, from the measured speed."""
     recipe, examples = run.recipe, len(parts.train)
-    epochs = recipe.finetune.epochs or budget.epochs_for(examples, batch_of(recipe.finetune, parts))
+    together = parts.task.together  # rows of an example
+    epochs = recipe.finetune.epochs or budget.epochs_for(examples, max(1, batch_of(recipe.finetune, parts) // together))
+    per_step = max(1, plan.batch // together)  # examples
     rho1 = recipe.train.rho1
     steps, allowed = recipe.train.steps, None
     if steps is None and plan.seconds is not None:
@@ -144,9 +146,9 @@ def stage_plan(run: Run, parts: Ingredients, plan: budget.Plan) -> dict[str, Any
     elif steps is None:
         assert plan.flops is not None
         internal, external = _flops_per_step(parts, recipe.train, plan.batch)
-        steps, rho1 = budget.steps_for_flops(plan.flops, internal, external, rho1, plan.batch, examples)
+        steps, rho1 = budget.steps_for_flops(plan.flops, internal, external, rho1, per_step, examples)
     if rho1 is None:
-        rho1 = budget.rho1_for(steps, plan.batch, examples)
+        rho1 = budget.rho1_for(steps, per_step, examples)
     stage1 = Stage1Plan(steps, rho1, plan.batch, allowed)
     return {"stage1": dataclasses.asdict(stage1), "epochs": epochs}
 

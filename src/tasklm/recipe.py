@@ -151,7 +151,7 @@ class Train:
     rho1: int | None = key(None, "external batches per internal batch; 0: task data only; auto: about 10 passes over the task", low=0)
     rho2: float = key(20.0, "weight of the self-supervised loss on task text, beside the task loss", low=0.0)
     steps: int | None = key(None, "optimiser steps of stage 1; auto: from the budget", low=0)
-    batch: int | None = key(None, "sequences per step", low=1)
+    batch: int | None = key(None, "rows per step; an example of several options takes a row for each", low=1)
     accumulate: int | None = key(
         None, "micro-batches per step; without dropout the result does not depend on it; auto: by the GPU's memory", low=1
     )
@@ -191,7 +191,9 @@ class Train:
 @dataclass(frozen=True)
 class Finetune:
     epochs: int | None = key(None, "passes over the training examples, the best on dev is kept; auto: 3 to 30 by their number", low=1)
-    batch: int | None = key(None, "examples per step; auto: 32, but 8 where up to 4 layers learn from fewer than 2,000 examples", low=1)
+    batch: int | None = key(
+        None, "rows per step; auto: those of 32 examples, but of 8 where up to 4 layers learn from fewer than 2,000 examples", low=1
+    )
     learning_rate: float | None = key(None, "peak learning rate; auto: by width, 3e-4 at 256 (the papers: 2e-5 at 768)", low=0.0, high=1.0)
     optimiser: str = key("adamw", "rule that moves the weights", choices=OPTIMISERS)
     layer_decay: float = key(1.0, "each layer learns at this share of the rate of the layer above it (ELECTRA: 0.8)", low=0.1, high=1.0)

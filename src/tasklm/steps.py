@@ -186,7 +186,7 @@ def scoring_run(run: Run, plan: Plan) -> tuple[Run, Plan]:
 def train_scoring_model(run: Run, parts: Ingredients, tokens: Tokenised, plan: Plan) -> tuple[Path, str]:
     """Returns the folder of the scoring model of a `scoring_run` and its key."""
     asked, start = run.recipe.select.influence_steps, run.recipe.train.start
-    passes = SCORING_PASSES * -(-len(parts.train) // plan.batch)
+    passes = SCORING_PASSES * -(-len(parts.train) * parts.task.together // plan.batch)
     steps = asked or max(SCORING_STEPS[0], min(SCORING_STEPS[1], passes))
     seconds = None if asked or plan.seconds is None else SCORING_SHARE * plan.seconds
     started_from = starting_weights(Path(start)).digest() if start else ""

@@ -211,3 +211,20 @@ def test_baselines() -> None:
     found = Choice(3).baselines(train, {"dev": held}, "accuracy")
     assert found["most frequent option"]["dev"] == [1, 2]  # the first has two options only
     assert found["most words in common"]["dev"] == [1, 1]
+
+
+def test_an_option_is_read_in_the_blank_of_its_question(vocabulary: Vocabulary) -> None:
+    task = Choice(2)
+    blank, plain = example("dog bird", 0, question="the cat likes the __ today"), example("dog bird", 0)
+
+    def texts(one: Example) -> list[str]:
+        units = task.encode([one, plain], vocabulary, 32)[:2]
+        return [vocabulary.decode(unit.tokens) for unit in units]
+
+    article = "[CLS] the cat likes music [SEP]"
+    assert texts(blank) == [f"{article} the cat likes the {option} today [SEP]" for option in ("dog", "bird")]
+    assert texts(plain) == [f"{article} a dog [SEP] {option} [SEP]" for option in ("dog", "bird")]
+    two = example("dog bird", 0, question="_ likes _")
+    assert texts(two)[0].endswith("[SEP] dog [SEP]")  # two blanks: it is not known which part of an option goes where
+    alone = Example(("the _ likes", "dog", "bird"), 0, options=("dog", "bird"))
+    assert texts(alone)[0] == "[CLS] the dog likes [SEP]"

@@ -18,7 +18,8 @@ from tasklm.tasks.base import TASKS
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.heads import TokenHead
-from tasklm.tokens.examples import EncodedExamples, ExampleStream
+from tasklm.tokens.example_streams import ExampleStream
+from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.joint import task_flops
 from tasklm.train.model import TaskModel, cost_of, load_model, save_models, task_outputs

@@ -9,8 +9,10 @@ from torch import Tensor
 
 from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
+from tasklm.objectives.base import Masks
 from tasklm.tasks.classify import Classify
-from tasklm.tokens.examples import MOST, EncodedExamples, ExampleStream
+from tasklm.tokens.example_streams import LENGTHS, ExampleStream
+from tasklm.tokens.examples import MOST, EncodedExamples
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.model import task_outputs
@@ -148,14 +150,16 @@ def test_packed_batches_have_one_shape_and_about_as_many_tokens(vocabulary: Voca
     examples = of_all_lengths(vocabulary, 16 * 32 * 2)
     stream = ExampleStream(examples, 32, seed=5, one_shape=True)
     batches = [stream.next() for _ in range(3 * len(stream))]
-    assert {batch.ids.shape for batch in batches} == {(stream.rows, stream.length)}
-    assert {batch.targets.shape for batch in batches} == {(stream.rows, MOST)}  # type: ignore[union-attr]
+    assert stream.shape is not None
+    rows, length = stream.shape
+    assert {batch.ids.shape for batch in batches} == {(rows, length)}
+    assert {batch.targets.shape for batch in batches} == {(rows, MOST)}  # type: ignore[union-attr]
     assert all(int((batch.targets != NONE).sum()) == 32 for batch in batches)  # type: ignore[union-attr]
     dealt = np.array([int((batch.pieces > 0).sum()) for batch in batches])
     by_chance = np.random.default_rng(0).permutation(examples.lengths).reshape(-1, 32).sum(1)
     assert dealt.std() < by_chance.std() / 4
     assert dealt.sum() == 3 * examples.lengths.sum()
-    assert stream.rows * stream.length < 1.35 * dealt.mean()  # little of it is padding
+    assert rows * length < 1.35 * dealt.mean()  # little of it is padding
 
 
 @pytest.mark.parametrize(("count", "batch"), [(300, 8), (500, 16), (100, 200)])
@@ -163,8 +167,8 @@ def test_small_batches_have_one_shape_in_every_epoch(vocabulary: Vocabulary, cou
     """Each epoch deals otherwise; a batch of more rows would be compiled anew."""
     examples = of_all_lengths(vocabulary, count)
     stream = ExampleStream(examples, batch, seed=1, one_shape=True)
-    assert stream.rows <= batch
-    assert {len(stream.next().ids) for _ in range(20 * len(stream))} == {stream.rows}
+    assert stream.shape is not None and stream.shape[0] <= batch
+    assert {len(stream.next().ids) for _ in range(20 * len(stream))} == {stream.shape[0]}
 
 
 def test_rows_are_of_once_or_twice_the_longest_example(vocabulary: Vocabulary) -> None:
@@ -172,7 +176,64 @@ def test_rows_are_of_once_or_twice_the_longest_example(vocabulary: Vocabulary) -
     for words, times in ((36, 2), (14, 1)):
         examples = encoded_texts([(" ".join(["cat"] * words),)] * 64, vocabulary, LENGTH, torch.arange(64))
         assert len(set(examples.lengths)) == 1 and examples.lengths[0] == words + 2
-        assert ExampleStream(examples, 32, seed=0, one_shape=True).length == times * LENGTH
+        shape = ExampleStream(examples, 32, seed=0, one_shape=True).shape
+        assert shape is not None and shape[1] == times * LENGTH
+
+
+def test_batches_that_cannot_be_packed_are_padded_to_few_lengths(vocabulary: Vocabulary) -> None:
+    examples = of_all_lengths(vocabulary, 500)
+    stream = ExampleStream(examples, 16, seed=5, one_shape=True, packs=False)
+    assert 1 < len(stream.lengths) <= LENGTHS and stream.lengths[-1] >= examples.lengths.max()
+    batches = [stream.next() for _ in range(5 * len(stream))]
+    assert {batch.ids.shape for batch in batches} == {(16, length) for length in stream.lengths}
+    assert sum(batch.ids.numel() for batch in batches) < 0.75 * len(batches) * 16 * stream.lengths[-1]
+
+
+def grouped(vocabulary: Vocabulary, count: int, together: int) -> EncodedExamples:
+    """Examples of several units each; a unit's target is (its group, its number in it)."""
+    alone = of_all_lengths(vocabulary, count * together)
+    for number, unit in enumerate(alone.units):
+        unit.targets = np.array([divmod(number, together)], np.int64)
+    return EncodedExamples(alone.examples, alone.units, vocabulary, LENGTH, together)
+
+
+@pytest.mark.parametrize("together", [2, 4, 5, 30])
+def test_groups_stay_together_in_packed_rows(vocabulary: Vocabulary, together: int) -> None:
+    examples = grouped(vocabulary, 40, together)
+    stream = ExampleStream(examples, 8 * together, seed=1, one_shape=True)
+    assert stream.batch == 8 and len(stream) == 5  # rows are counted, not groups
+    seen = []
+    for _ in range(len(stream)):
+        batch = stream.next()
+        assert batch.targets is not None and batch.places is not None
+        groups = batch.targets.reshape(-1, together, 2)
+        real = groups[groups[:, 0, 0] != NONE]
+        assert bool((real[..., 0] == real[:, :1, 0]).all()) and bool((real[..., 1] == torch.arange(together)).all())
+        assert bool((batch.ids.gather(1, batch.places)[batch.targets[..., 0] != NONE] == vocabulary.cls).all())
+        seen += real[:, 0, 0].tolist()
+    assert sorted(seen) == list(range(40))
+
+
+@pytest.mark.parametrize("one_shape", [False, True])
+def test_a_language_model_reads_one_unit_of_each_group(vocabulary: Vocabulary, one_shape: bool) -> None:
+    examples = grouped(vocabulary, 20, 4)
+    stream = ExampleStream(examples, 16, seed=1, one_shape=one_shape)
+    groups = stream.next_groups()
+    for seed in range(4):
+        text = stream.text_batch(groups, seed)
+        assert text.targets is not None and text.together == 1
+        targets = text.targets[text.targets[..., 0] != NONE]
+        assert sorted(targets[:, 0].tolist()) == sorted(groups.tolist()) and set(targets[:, 1].tolist()) == {seed}
+
+
+@pytest.mark.parametrize("parts", [2, 3, 5])
+def test_micro_batches_of_text_are_cut_where_those_of_its_rows_are(vocabulary: Vocabulary, parts: int) -> None:
+    batch = grouped(vocabulary, 5, 4).padded(np.arange(5))
+    masked = Masks(vocabulary, Shape(len(vocabulary), 1, 8, 1, 8, LENGTH), 0.3, "bert").draw(batch, seed=1)
+    cut = [masked.part(number, parts) for number in range(parts)]
+    assert [len(part.picked) for part in cut] == [len(part.batch.ids) for part in cut]
+    assert all(len(part.batch.ids) % 4 == 0 for part in cut)
+    assert torch.equal(torch.cat([part.answers for part in cut]), masked.answers)
 
 
 def test_padded_batches_hold_neighbours_in_length(vocabulary: Vocabulary) -> None:

@@ -62,7 +62,8 @@ class Corrupted:
 
     def part(self, number: int, parts: int) -> Corrupted:
         """Returns one of `parts` micro-batches, with the very same targets as in the whole, so that accumulation changes no result."""
-        return self._each(lambda tensor: tensor.tensor_split(parts)[number], self.batch.part(number, parts))
+        rows = self.batch.rows_of_part(number, parts)
+        return self._each(lambda tensor: tensor[rows], self.batch.part(number, parts))
 
     def counted(self) -> Corrupted:
         """Returns it with the tiles of its batch, or the bounds of its pieces."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -25,20 +26,23 @@ from tasklm.tasks.heads import TokenHead
 from tasklm.tasks.scoring import option_metric
 from tasklm.tasks.texts import cut, joined
 
+_BLANK = re.compile("_+")
+
 
 @TASKS.register("choice")
 class Choice:
     """One of up to `together` options; the label is the number of the right one, from 0 on.
 
-    Every example has `together` units, one per option: [CLS] text [SEP] question [SEP] option [SEP]. Where it has fewer options the
-    last units are empty, and the loss leaves them out. Targets are (the right option, the number of options); the first of them is
+    Every example has `together` units, one per option: [CLS] text [SEP] question [SEP] option [SEP], or, where the question
+    has a blank, the question with the option in it. Where an example has fewer options the last units are empty, and the
+    loss leaves them out. Targets are (the right option, the number of options); the first of them is
     NONE but for the first unit of an example.
     """
 
     kind: ClassVar[str] = "choice"
     classifies, pairs = False, False
     metrics: tuple[str, ...] = ("accuracy",)
-    packs: bool = False
+    packs: bool = True
 
     def __init__(self, together: int) -> None:
         self.together = int(together)
@@ -48,7 +52,8 @@ class Choice:
     def elsewhere(self) -> Elsewhere:
         """Returns what it is in other programs: multiple choice."""
         rows = f"An example is one row per option, at most {self.together}: the text, and as its second text question [SEP] option"
-        meaning = f"{rows}. The softmax over the logits of its rows gives the probabilities."
+        blank = "or, where the question has one blank (_), the question with the option in its place"
+        meaning = f"{rows}, {blank}. The softmax over the logits of its rows gives the probabilities."
         return Elsewhere("multiple-choice", "ForMultipleChoice", meaning)
 
     @classmethod
@@ -99,15 +104,20 @@ class Choice:
 
     def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
         """Returns `together` units per example; a text that is too long is cut before its question and option are."""
-        encoded = iter(tokeniser.encode([text for example in examples for text in example.texts]))
+        shared = [example.texts[: len(example.texts) - len(example.options)] for example in examples]
+        before = iter(tokeniser.encode([text for texts in shared for text in texts]))
+        asked = [filled(texts, example.options) for texts, example in zip(shared, examples, strict=True)]
+        after = iter(tokeniser.encode([text for texts in asked for text in texts]))
         units = []
         for number, example in enumerate(examples):
             count = len(example.options)
             if count > self.together:
                 problem = f"the question has {count} options, those of train have {self.together} at most"
                 raise DataError(problem, file=example.file, line=example.line, remedy="Leave options out.")
-            before = list(islice(encoded, len(example.texts) - count))
-            rows = [joined(_fitted([*before, option], length), tokeniser) for option in islice(encoded, count)]
+            parts = list(islice(before, len(shared[number])))
+            if has_blank(shared[number]):
+                parts = parts[:-1]  # its options come with the question
+            rows = [joined(_fitted([*parts, option], length), tokeniser) for option in islice(after, count)]
             rows += [Unit([tokeniser.cls, tokeniser.sep], [0], None) for _ in range(self.together - count)]
             for place, unit in enumerate(rows):
                 unit.example = number
@@ -172,9 +182,24 @@ class Choice:
         return {"most frequent option": usual, "most words in common": overlap}
 
 
+def has_blank(texts: Sequence[str]) -> bool:
+    """Whether the question, the last of the texts before the options, has one blank (underscores) to be filled."""
+    return bool(texts) and len(_BLANK.findall(texts[-1])) == 1
+
+
+def filled(texts: Sequence[str], options: Sequence[str]) -> list[str]:
+    """What a model reads of each option: the question with the option in its blank, or else the option itself."""
+    if not has_blank(texts):
+        return list(options)
+    left, right = _BLANK.split(texts[-1])
+    return [" ".join(f"{left} {option} {right}".split()) for option in options]
+
+
 def _fitted(parts: list[list[int]], length: int) -> list[list[int]]:
     """Returns the parts in `length` tokens with special ones: the first is cut first, then the longest of the others."""
     budget = length - 1 - len(parts)
+    if len(parts) == 1:
+        return cut(parts, budget)
     others = cut(parts[1:], budget)
     return [parts[0][: budget - sum(map(len, others))], *others]
 

@@ -57,9 +57,15 @@ class TokenBatch:
         Bounds and tiles are counted after cutting, not before.
         """
         assert self.bounds is None and self.tiles is None
-        ends = self.together * np.array([len(part) for part in np.array_split(np.arange(len(self.ids) // self.together), parts)]).cumsum()
-        first, last = int(ends[number - 1]) if number else 0, int(ends[number])
-        return self._each(lambda tensor: tensor[first:last])
+        rows = self.rows_of_part(number, parts)
+        return self._each(lambda tensor: tensor[rows])
+
+    def rows_of_part(self, number: int, parts: int) -> slice:
+        """The rows of one of `parts` micro-batches; those that are answered as one stay in one."""
+        groups = len(self.ids) // self.together
+        sizes = [groups // parts + (part < groups % parts) for part in range(number + 1)]
+        last = self.together * sum(sizes)
+        return slice(last - self.together * sizes[-1], last)
 
     @property
     def tiled(self) -> bool:

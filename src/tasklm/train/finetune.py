@@ -13,7 +13,7 @@ from torch import Tensor
 from tasklm.costs import EncoderCost
 from tasklm.tasks.base import Task
 from tasklm.tokens.batches import TokenBatch
-from tasklm.tokens.examples import ExampleStream
+from tasklm.tokens.example_streams import ExampleStream
 from tasklm.train.checkpoints import save_weights
 from tasklm.train.hardware import Machine
 from tasklm.train.joint import JointBatch, task_flops

@@ -10,6 +10,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +18,7 @@ from tasklm.costs import EncoderCost
 from tasklm.objectives.base import Corrupted, TwoHalves
 from tasklm.tasks.base import Task
 from tasklm.tokens.batches import PackedStream, TokenBatch
-from tasklm.tokens.examples import ExampleStream
+from tasklm.tokens.example_streams import ExampleStream
 from tasklm.train.hardware import Machine
 from tasklm.train.loop import Step, step_seed
 from tasklm.train.model import task_outputs
@@ -112,21 +113,23 @@ class JointStage:
         """Returns the work of a step: internal on every (ρ1 + 1)-th step, external on the others."""
         seed = step_seed(self.seed + 1, step)
         if step % (self.rho1 + 1) == 0 or self.external is None:
-            return self._internal(self.internal.next(), seed)
+            return self._internal(self.internal.next_groups(), seed)
         text = self.objective.corrupt(self.external.next(), seed)
         batch, targets = JointBatch(text, None, self.machine.counts_pieces(text.batch)), self.objective.targets(text)
         tokens, flops = text.batch.ids.numel(), self._flops(text, None)
         return Step(batch, self._compute_external, targets, self.objective.weights, tokens, flops, self.position())
 
-    def _internal(self, task: TokenBatch, seed: int) -> Step:
-        text = self.objective.corrupt(task, seed) if self.rho2 else None
+    def _internal(self, groups: np.ndarray, seed: int) -> Step:
+        task = self.internal.task_batch(groups)
+        text = self.objective.corrupt(self.internal.text_batch(groups, seed), seed) if self.rho2 else None
         assert task.targets is not None
         targets, weights = {"task": self.module.task.count(task.targets)}, {"task": 1.0 / (self.rho2 + 1.0)}
         if text is not None:
             targets |= {f"{name} on task": count for name, count in self.objective.targets(text).items()}
             weights |= {f"{name} on task": weight * self.rho2 / (self.rho2 + 1.0) for name, weight in self.objective.weights.items()}
-        tokens = task.ids.numel() * (2 if text is not None else 1)
-        batch = JointBatch(text, task, self.machine.counts_pieces(task))
+        tokens = task.ids.numel() + (0 if text is None else text.batch.ids.numel())
+        counted = self.machine.counts_pieces(task) or (text is not None and self.machine.counts_pieces(text.batch))
+        batch = JointBatch(text, task, counted)
         return Step(batch, self._compute_internal, targets, weights, tokens, self._flops(text, task), self.position())
 
     def _flops(self, text: Corrupted | None, task: TokenBatch | None) -> float:

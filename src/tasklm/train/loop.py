@@ -170,7 +170,7 @@ class Loop:
         self.accumulate = settings.accumulate
         self.at = Progress(planned=schedule.steps)
         self._parameters = [parameter for parameter in stage.module.parameters() if parameter.requires_grad]
-        self._skipped = SkippedSteps(machine.device)
+        self.skipped = SkippedSteps(machine.device)
         self._before, self._since = 0.0, time.monotonic()  # seconds of training, and when the clock went on from there
         self._went_back = False
 
@@ -241,7 +241,7 @@ class Loop:
         if self.average is not None:
             self.average.update(skip)
         self.optimiser.zero_grad()
-        self._skipped.add(" + ".join(prepared.targets), skip)
+        self.skipped.add(" + ".join(prepared.targets), skip)
         self.at.step += 1
         self.at.tokens += prepared.tokens
         self.at.flops += prepared.flops
@@ -302,7 +302,7 @@ class Loop:
         due = step % max(LOOK_OFTEN if waits else 1, min(round(LOOKS * steps), LOOK_SELDOM)) == 0 or step == steps
         if waits and not due:
             return
-        skipped = self._skipped.total()  # waits for the device
+        skipped = self.skipped.total()  # waits for the device
         if skipped > self.at.skipped:
             self._judge_skipped(skipped)
         if due and self.settings.seconds_allowed is not None and step < steps and not self._went_back:
@@ -334,7 +334,7 @@ class Loop:
             self.at.lowered, self.at.seconds, self._went_back = lowered, seconds, True
             self.at.messages.append(f"{what}: back to step {self.at.step}, with half the learning rate")
             return
-        if stuck := self._skipped.stuck():
+        if stuck := self.skipped.stuck():
             kind, count = stuck
             raise TrainingError(f"{what}, as in all of the last {count} steps on {kind}, which is not being learnt. {remedy}.")
         if skipped > max(10, MOST_SKIPPED * self.schedule.steps):
@@ -345,7 +345,7 @@ class Loop:
     def _save(self, position: dict[str, Any]) -> None:
         if self.checkpoints is None or not self.machine.ranks.first:
             return
-        self.at.skipped = self._skipped.total()
+        self.at.skipped = self.skipped.total()
         progress = {name: value for name, value in vars(self.at).items() if name != "messages"}
         state = {
             "progress": progress,
@@ -375,5 +375,5 @@ class Loop:
         self.accumulate = max(self.accumulate, state["accumulate"]) if self.machine.device.type == "cuda" else self.accumulate
         self.at = Progress(**state["progress"])
         self.at.mark = tuple(self.at.mark) if self.at.mark else None  # type: ignore[assignment]
-        self._skipped.restore(self.at.skipped)
+        self.skipped.restore(self.at.skipped)
         return True

@@ -19,7 +19,8 @@ from tasklm.recipe import Finetune, Train
 from tasklm.runs import write_json
 from tasklm.tasks.base import Task, score
 from tasklm.tokens.batches import PackedStream
-from tasklm.tokens.examples import EncodedExamples, ExampleStream
+from tasklm.tokens.example_streams import ExampleStream
+from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.tracking import Tracker
@@ -102,7 +103,6 @@ def accumulation(parts: Ingredients, settings: Train | Finetune, batch: int) -> 
     def bytes_of(rows: int) -> float:
         """An internal batch of stage 1 runs the encoder on the task, and on the same text as the objective shows it."""
         how = {"bf16": machine.bf16, "compiled": machine.compiles, "dropout": settings.dropout > 0}
-        rows *= parts.task.together
         read = rows * parts.train.most_places
         memory = training_bytes(cost, rows * length, 0, length, wanted=read, optimiser=settings.optimiser, **how)
         if isinstance(settings, Finetune):
@@ -158,8 +158,8 @@ def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Pl
 
 
 def batch_of(settings: Finetune, parts: Ingredients) -> int:
-    """Returns examples per step of stage 2."""
-    return settings.batch or stage2_batch(len(parts.train), parts.shape.layers <= SHALLOW)
+    """Rows per step of stage 2; an example of several units (the options of a choice) takes as many."""
+    return settings.batch or parts.task.together * stage2_batch(len(parts.train), parts.shape.layers <= SHALLOW)
 
 
 def finetune_stage(parts: Ingredients, settings: Finetune, seed: int, metric: str, best: Path | None) -> FinetuneStage:
@@ -210,7 +210,7 @@ def run_stage2(
     if not parts.machine.ranks.first:
         return
     found = {"dev": stage.best_score, "best_epoch": stage.best_step // len(stage.stream), "metric": metric}
-    write_json(folder / "summary.json", {**summary, **found, "epochs": epochs, "learning_rate": peak, "batch": stage.stream.batch})
+    write_json(folder / "summary.json", {**summary, **found, "epochs": epochs, "learning_rate": peak, "batch": batch_of(settings, parts)})
     Checkpoints(folder).clear()
 
 

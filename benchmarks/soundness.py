@@ -1,0 +1,98 @@
+"""Every way to train, briefly: encoder × objective × kind of task × length × precision × compiled or not.
+
+    python benchmarks/soundness.py --work /tmp/bench --workers 12 --seconds 540 --write
+    python benchmarks/soundness.py --work /tmp/bench --device cpu --precisions fp32 --compiled no --strength 1
+
+Each cell trains 30 steps of a small model on made-up data. None may be skipped for a loss that is not finite, nothing may be
+compiled anew, the loss must fall, and the first losses must be those of fp32 on a CPU, not compiled. All cells would be
+thousands: those run hold every combination of any two (compiled) or three (not compiled) factors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+
+from arguments import some_of
+from soundness_runs.cells import Cell, Outcome, covering, run_cell
+from soundness_runs.report import markdown
+from tasklm.runs import write_json, write_text
+
+_PAGES = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
+PRECISIONS, COMPILED = ("bf16", "fp32"), ("yes", "no")
+
+
+def main() -> None:
+    """Runs the cells and prints the page; exits with 1 where one of them shows a problem or was not reached."""
+    options = _options()
+    cells = _cells(options)
+    outcomes = _run(cells, options)
+    page = markdown(outcomes, cells, options.device)
+    for folder in [options.work, *([_PAGES] if options.write else [])]:
+        write_json(folder / "soundness.json", [outcome.to_dict() for outcome in outcomes])
+        write_text(folder / "soundness.md", page)
+    print(page)
+    sys.exit(int(len(outcomes) < len(cells) or any(outcome.problems for outcome in outcomes)))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, required=True, help="folder for the results")
+    parser.add_argument("--device", default="cuda", help="what the cells are trained on")
+    parser.add_argument("--workers", type=int, default=2, help="cells at once")
+    parser.add_argument("--seconds", type=float, default=1e9, help="no cell is begun after that")
+    parser.add_argument("--precisions", type=some_of(PRECISIONS), default=list(PRECISIONS))
+    parser.add_argument("--compiled", type=some_of(COMPILED), default=list(COMPILED))
+    parser.add_argument("--strength", type=int, help="factors whose combinations are all run; default: 2 compiled, 3 not")
+    parser.add_argument("--write", action="store_true", help="also write the page of the documentation")
+    return parser.parse_args()
+
+
+def _cells(options: argparse.Namespace) -> list[Cell]:
+    """The cells, those that take long first, in an order that spreads what is alike."""
+    cells = []
+    for compiled in (True, False):
+        if ("yes" if compiled else "no") in options.compiled:
+            chosen = covering(options.precisions, compiled, options.strength or (2 if compiled else 3))
+            random.Random(1).shuffle(chosen)
+            cells += chosen
+    return cells
+
+
+def _run(cells: Sequence[Cell], options: argparse.Namespace) -> list[Outcome]:
+    """Trains the cells in processes of their own, as many at once as asked for."""
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    deadline = time.time() + options.seconds
+    outcomes = []
+    with ProcessPoolExecutor(options.workers, get_context("spawn"), max_tasks_per_child=60) as pool:
+        jobs = [pool.submit(_job, cell, options.device, deadline) for cell in cells]
+        for number, job in enumerate(as_completed(jobs), 1):
+            outcome = job.result()
+            if outcome is not None:
+                outcomes.append(outcome)
+                if outcome.problems:
+                    print(f"{outcome.cell}: {'; '.join(outcome.problems)}", file=sys.stderr, flush=True)
+            if number % 100 == 0:
+                print(f"{number} of {len(cells)} cells", file=sys.stderr, flush=True)
+    order = {cell: number for number, cell in enumerate(cells)}
+    return sorted(outcomes, key=lambda outcome: order[outcome.cell])
+
+
+def _job(cell: Cell, device: str, deadline: float) -> Outcome | None:
+    if time.time() > deadline:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        return run_cell(cell, Path(folder), device)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""Endless batches of task examples: padded rows of about one length, or batches of few shapes for a compiled model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tasklm.tokens.batches import TokenBatch, shuffled
+from tasklm.tokens.examples import MOST, EncodedExamples, most_groups
+from tasklm.tokens.packing import first_fit
+
+BUCKET = 16  # batches whose examples are dealt out together, by their lengths
+TRIED_EPOCHS, TRIED_BATCHES = 24, 2000  # at most, for the shape that all packed batches get
+LONG_ROW = 1.04  # cost of a token in a packed row of twice the longest example, beside one in a row of once it
+LENGTHS = 3  # of batches that cannot be packed: each is compiled for itself
+SHORTER = 0.85  # a length more must save at least so much of the padded tokens to be worth its compilation
+
+
+class ExampleStream:
+    """Endless batches of task examples; every epoch has each example once, the last batch may be smaller.
+
+    Padded batches hold examples of about one length, so that little padding is computed. A compiled model needs batches of
+    few shapes: packed ones, which hold examples of all lengths, dealt out so that every batch has about as many tokens, or, for
+    heads that must have a row for each unit, padded ones of one of LENGTHS lengths.
+    `batch` counts rows: an example of several units (the options of a choice) takes as many.
+    """
+
+    def __init__(self, examples: EncodedExamples, batch: int, seed: int, one_shape: bool = False, packs: bool = True) -> None:
+        self.examples, self.seed, self.packed = examples, seed, one_shape and packs
+        self.batch = max(1, batch // examples.together)  # groups
+        self.epoch, self.index = 0, 0
+        self._batches: list[np.ndarray] = []
+        self.shape = self._packed_shape(examples.totals, examples.together) if self.packed else None
+        grouped = self.packed and examples.together > 1
+        self.text_shape = self._packed_shape(examples.lengths, 1) if grouped else self.shape
+        self.lengths = self._padded_lengths() if one_shape and not packs else []
+
+    def __len__(self) -> int:
+        return -(-len(self.examples) // self.batch)
+
+    def state(self) -> dict[str, Any]:
+        """The position of the next batch."""
+        return {"epoch": self.epoch, "index": self.index}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes to a position that `state` gave."""
+        self.epoch, self.index = state["epoch"], state["index"]
+        self._batches = []
+
+    def next_groups(self) -> np.ndarray:
+        """The numbers of the next batch's groups."""
+        if not self._batches:
+            self._batches = self._epoch()
+        groups = self._batches[self.index]
+        self.index += 1
+        if self.index == len(self._batches):
+            self.epoch, self.index, self._batches = self.epoch + 1, 0, []
+        return groups
+
+    def next(self) -> TokenBatch:
+        """The next batch, as the task reads it."""
+        return self.task_batch(self.next_groups())
+
+    def task_batch(self, groups: np.ndarray) -> TokenBatch:
+        """All units of some groups."""
+        if self.shape is not None:
+            return self.examples.packed(groups, *self.shape)
+        if not self.lengths:
+            return self.examples.padded(groups)
+        longest = self.examples.lengths[groups].max()
+        length = next(length for length in self.lengths if length >= longest)
+        return self.examples.padded(groups, (self.batch, length, self.examples.most_places))
+
+    def text_batch(self, groups: np.ndarray, seed: int) -> TokenBatch:
+        """One unit of each group, drawn by the seed, as a language model reads them; without groups the same as the task's."""
+        if self.examples.together == 1:
+            return self.task_batch(groups)
+        unit = seed % self.examples.together
+        if self.text_shape is not None:
+            return self.examples.packed_texts(groups, unit, *self.text_shape)
+        return self.examples.padded_texts(groups, unit)
+
+    def _epoch(self) -> list[np.ndarray]:
+        order = shuffled(len(self.examples), self.seed, self.epoch)
+        sizes = self.examples.totals if self.packed else self.examples.lengths
+        batches = []
+        for start in range(0, len(order), self.batch * BUCKET):
+            bucket = order[start : start + self.batch * BUCKET]
+            bucket = bucket[np.argsort(sizes[bucket], kind="stable")]
+            if self.packed:
+                batches += self._dealt(bucket, start)
+            else:
+                batches += [bucket[i : i + self.batch] for i in range(0, len(bucket), self.batch)]
+        return [batches[i] for i in shuffled(len(batches), self.seed, self.epoch, 1)]
+
+    def _dealt(self, bucket: np.ndarray, start: int) -> list[np.ndarray]:
+        """Deals examples sorted by length into batches that each take one of every run of neighbours."""
+        count = -(-len(bucket) // self.batch)
+        hands: list[list[int]] = [[] for _ in range(count)]
+        for first in range(0, len(bucket), count):
+            run = bucket[first : first + count]
+            for hand, place in enumerate(shuffled(len(run), self.seed, self.epoch, 2, start + first)):
+                hands[hand].append(int(run[place]))
+        return [np.array(hand, np.int64) for hand in hands if hand]
+
+    def _packed_shape(self, sizes: np.ndarray, together: int) -> tuple[int, int]:
+        """Rows enough for the batches of the first epochs, and a few more, and their length.
+
+        In rows as long as the longest example, examples of just over half a row waste the rest; rows of twice the length
+        cost attention a little more.
+        """
+        shapes, batches = [], self._first_batches()
+        for times, price in ((1, 1.0), (2, LONG_ROW)):
+            length = times * together * self.examples.length
+            most = MOST if together == 1 else most_groups(together)
+            needed = max(int(first_fit(sizes[batch], length, most).max()) + 1 for batch in batches)
+            needed = min(self.batch, needed + needed // 32)
+            shapes.append((price * needed * length, needed, length))
+        return min(shapes)[1:]
+
+    def _padded_lengths(self) -> list[int]:
+        """At most LENGTHS lengths, multiples of 8, to which batches of about one length are padded; the last holds all examples."""
+        batches = self._first_batches()
+        longest = -(-int(self.examples.lengths.max()) // 8) * 8
+        needed = np.sort([-(-int(self.examples.lengths[batch].max()) // 8) * 8 for batch in batches])
+        lengths, cost = [longest], float(longest * len(needed))
+        while len(lengths) < LENGTHS:
+            tried = [(_padded_tokens(needed, [*lengths, length]), int(length)) for length in np.unique(needed)]
+            best, length = min(tried)
+            if best > SHORTER * cost:
+                break
+            lengths, cost = sorted([*lengths, length]), float(best)
+        return lengths
+
+    def _first_batches(self) -> list[np.ndarray]:
+        """The batches of some epochs: each deals otherwise, and small batches differ most."""
+        batches = []
+        for epoch in range(max(1, min(TRIED_EPOCHS, TRIED_BATCHES // len(self)))):
+            self.epoch = epoch
+            batches += self._epoch()
+        self.epoch = 0
+        return batches
+
+
+def _padded_tokens(needed: np.ndarray, lengths: list[int]) -> int:
+    """Tokens of one row of each batch, when batches that need so much are padded to the next of the lengths."""
+    ladder = np.sort(lengths)
+    return int(ladder[np.searchsorted(ladder, needed)].sum())
