@@ -16,7 +16,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -34,12 +34,15 @@ def main() -> None:
     """Runs the cells and prints the page; exits with 1 where one of them shows a problem or was not reached."""
     options = _options()
     cells = _cells(options)
-    outcomes = _run(cells, options)
-    page = markdown(outcomes, cells, options.device)
-    for folder in [options.work, *([_PAGES] if options.write else [])]:
-        write_json(folder / "soundness.json", [outcome.to_dict() for outcome in outcomes])
-        write_text(folder / "soundness.md", page)
-    print(page)
+    outcomes = []
+    for outcome in _run(cells, options):
+        outcomes.append(outcome)
+        if outcome.problems:
+            print(f"{outcome.cell}: {'; '.join(outcome.problems)}", file=sys.stderr, flush=True)
+        if len(outcomes) % 20 == 0 or len(outcomes) == len(cells):
+            _write(outcomes, cells, options)
+    _write(outcomes, cells, options)
+    print(markdown(outcomes, cells, options.device))
     sys.exit(int(len(outcomes) < len(cells) or any(outcome.problems for outcome in outcomes)))
 
 
@@ -67,24 +70,23 @@ def _cells(options: argparse.Namespace) -> list[Cell]:
     return cells
 
 
-def _run(cells: Sequence[Cell], options: argparse.Namespace) -> list[Outcome]:
-    """Trains the cells in processes of their own, as many at once as asked for."""
+def _write(outcomes: Sequence[Outcome], cells: Sequence[Cell], options: argparse.Namespace) -> None:
+    for folder in [options.work, *([_PAGES] if options.write else [])]:
+        write_json(folder / "soundness.json", [outcome.to_dict() for outcome in outcomes])
+        write_text(folder / "soundness.md", markdown(outcomes, cells, options.device))
+
+
+def _run(cells: Sequence[Cell], options: argparse.Namespace) -> Iterator[Outcome]:
+    """Trains the cells in processes of their own, as many at once as asked for; yields them as they end."""
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")
     deadline = time.time() + options.seconds
-    outcomes = []
-    with ProcessPoolExecutor(options.workers, get_context("spawn"), max_tasks_per_child=60) as pool:
+    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
         jobs = [pool.submit(_job, cell, options.device, deadline) for cell in cells]
-        for number, job in enumerate(as_completed(jobs), 1):
-            outcome = job.result()
-            if outcome is not None:
-                outcomes.append(outcome)
-                if outcome.problems:
-                    print(f"{outcome.cell}: {'; '.join(outcome.problems)}", file=sys.stderr, flush=True)
-            if number % 100 == 0:
-                print(f"{number} of {len(cells)} cells", file=sys.stderr, flush=True)
-    order = {cell: number for number, cell in enumerate(cells)}
-    return sorted(outcomes, key=lambda outcome: order[outcome.cell])
+        for job in as_completed(jobs):
+            if outcome := job.result():
+                yield outcome
 
 
 def _job(cell: Cell, device: str, deadline: float) -> Outcome | None:

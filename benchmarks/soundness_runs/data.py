@@ -23,8 +23,8 @@ Row = dict[str, Any]
 
 
 def _words(draw: random.Random, length: int) -> list[str]:
-    """A text of few or many words; one in five is longer than a row."""
-    count = draw.choice((4, length // 8, length // 3, length, int(1.5 * length)))
+    """A text of few or many words: some fill just over half a row, which packs best in rows of twice the length; some are cut."""
+    count = draw.choice((4, length // 8, int(0.52 * length), int(0.58 * length), int(0.64 * length), int(1.5 * length)))
     return [f"w{min(WORDS, int(draw.paretovariate(0.7)))}" for _ in range(max(4, count))]
 
 
