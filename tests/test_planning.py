@@ -14,11 +14,11 @@ from tasklm.tasks.classify import Classify
 from tasklm.train.optimisers import Rule
 
 
-def planned(**keys: Any) -> Plan:
+def planned(corpus: Any = None, **keys: Any) -> Plan:
     overrides = {name.replace("__", "."): value for name, value in keys.items()}
     run = SimpleNamespace(recipe=from_dict(with_overrides({}, overrides)))
     task = SimpleNamespace(splits=SimpleNamespace(train=[None] * 1500))
-    return planning._plan(cast(Any, run), cast(Any, task), None)
+    return planning._plan(cast(Any, run), cast(Any, task), corpus)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,14 @@ def test_models_that_begin_with_counts_are_larger(flops: float, size: str, rando
     assert any("reads 2 tokens per weight" in reason for reason in counted.reasons) == (size != "medium")
     assert planned(budget__flops=flops, train__embeddings="random", train__attention="random").size == random
     assert planned(budget__flops=flops, train__objective="electra").size == random
+
+
+def test_influence_has_so_many_candidates_that_what_it_keeps_is_read_as_planned() -> None:
+    corpus = SimpleNamespace(store=SimpleNamespace(counts={"words": 80_000_000, "passages": 1_000_000}))
+    plain = planned(corpus, budget__flops=1e14)
+    influence = planned(corpus, budget__flops=1e14, select__method="bm25,influence", select__influence_share=0.25)
+    assert plain.passages is not None and influence.passages == 4 * plain.passages
+    assert planned(corpus, budget__flops=1e14, select__method="bm25,influence", select__passages=1000).passages == 1000
 
 
 def test_a_size_that_is_asked_for_is_taken() -> None:

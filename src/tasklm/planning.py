@@ -86,7 +86,9 @@ def _plan(run: Run, task: TaskData, corpus: CorpusData | None) -> budget.Plan:
         passages = budget.passages_for(tokens, counts["words"] / max(1, counts["passages"]))
         then = f"read about {budget.EPOCHS_OVER_SELECTION} times"
         if recipe.select.method.endswith(",influence"):
-            then = f"of which influence keeps {recipe.select.influence_share:.0%}"
+            share = recipe.select.influence_share
+            passages = round(passages / share)  # so that what is left of them is read as often as without influence
+            then = f"of which influence keeps {share:.0%}, {then}"
         reasons.append(f"at most {passages:,} passages, {then}")
     batch = recipe.train.batch or (BATCH if steps is not None else budget.batch_for(tokens, length))
     return budget.Plan(size, k, passages, batch, seconds, recipe.budget.flops, tuple(reasons))

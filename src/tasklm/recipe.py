@@ -130,7 +130,19 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Train:
+class Moments:
+    """The numbers of the optimisers, of either stage."""
+
+    beta1: float = key(0.9, "adamw, lamb: share of the mean gradient that a step keeps", low=0.0, high=0.9999)
+    beta2: float | None = key(
+        None, "adamw, lamb: share of the mean squared gradient that a step keeps; auto: adamw 0.98, lamb 0.999", low=0.0, high=0.99999
+    )
+    epsilon: float = key(1e-6, "adamw, lamb: added to the root of the mean squared gradient", low=0.0, high=1.0)
+    momentum: float = key(0.95, "muon: share of the mean gradient that a step keeps", low=0.0, high=0.9999)
+
+
+@dataclass(frozen=True)
+class Train(Moments):
     objective: str = key("mlm", "self-supervised objective")
     start: str = key(
         "",
@@ -189,7 +201,7 @@ class Train:
 
 
 @dataclass(frozen=True)
-class Finetune:
+class Finetune(Moments):
     epochs: int | None = key(None, "passes over the training examples, the best on dev is kept; auto: 3 to 30 by their number", low=1)
     batch: int | None = key(
         None, "rows per step; auto: those of 32 examples, but of 8 where up to 4 layers learn from fewer than 2,000 examples", low=1

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
 from tasklm.errors import RecipeError, RunError
-from tasklm.recipe import OPTIMISERS
+from tasklm.recipe import OPTIMISERS, Moments
 from tasklm.train import muon
 from tasklm.train.muon import Muon
 from tasklm.train.optimisers import Rule, hidden_matrices, layers_above, make_optimiser
@@ -48,16 +48,24 @@ def draw_gradients(module: nn.Module, seed: int) -> dict[str, Tensor]:
     return {name: parameter.grad.clone() for name, parameter in module.named_parameters() if parameter.grad is not None}
 
 
-def plain(name: str, start: Tensor, gradients: list[Tensor], rates: list[float], decay: float) -> Tensor:
+def plain(
+    name: str,
+    start: Tensor,
+    gradients: list[Tensor],
+    rates: list[float],
+    decay: float,
+    betas: tuple[float, float] | None = None,
+    epsilon: float = 1e-6,
+) -> Tensor:
     """One tensor in float64: AdamW, or LAMB as algorithm 2 of arXiv 1904.00962 has it."""
-    beta1, beta2 = (0.9, 0.98) if name == "adamw" else (0.9, 0.999)
+    beta1, beta2 = betas or ((0.9, 0.98) if name == "adamw" else (0.9, 0.999))
     weight = start.double()
     m, v = torch.zeros_like(weight), torch.zeros_like(weight)
     for t, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), start=1):
         g = gradient.double()
         m = beta1 * m + (1 - beta1) * g
         v = beta2 * v + (1 - beta2) * g * g
-        r = (m / (1 - beta1**t)) / ((v / (1 - beta2**t)).sqrt() + 1e-6)
+        r = (m / (1 - beta1**t)) / ((v / (1 - beta2**t)).sqrt() + epsilon)
         step = r + decay * weight
         if name == "lamb":
             size, length = math.sqrt(float((weight * weight).sum())), math.sqrt(float((step * step).sum()))
@@ -82,6 +90,32 @@ def test_steps_are_those_of_a_plain_loop(name: str) -> None:
         decay = 0.3 if start[key].ndim >= 2 else 0.0
         expected = plain(name, start[key], [gradients[key] for gradients in history], [0.02 * share for share in shares], decay)
         torch.testing.assert_close(weight.double(), expected, rtol=2e-5, atol=2e-6, msg=key)
+
+
+@pytest.mark.parametrize("name", ["adamw", "lamb"])
+def test_the_numbers_of_the_recipe_are_those_of_the_steps(name: str) -> None:
+    module = whole()
+    start, history = weights(module), []
+    moments = Moments(beta1=0.5, beta2=0.7, epsilon=0.1)
+    optimiser = make_optimiser(module, Rule(name, 0.02, 0.0, moments=moments))
+    for step in range(3):
+        history.append(draw_gradients(module, step))
+        optimiser.step(1.0)
+        optimiser.zero_grad()
+    for key, weight in weights(module).items():
+        expected = plain(name, start[key], [gradients[key] for gradients in history], [0.02] * 3, 0.0, (0.5, 0.7), 0.1)
+        torch.testing.assert_close(weight.double(), expected, rtol=2e-5, atol=2e-6, msg=key)
+
+
+def test_the_momentum_of_the_recipe_is_that_of_muon() -> None:
+    first, second = whole(), whole()
+    for module, momentum in ((first, 0.95), (second, 0.0)):
+        optimiser = make_optimiser(module, Rule("muon", 0.02, 0.0, moments=Moments(momentum=momentum)))
+        for step in range(2):
+            draw_gradients(module, step)
+            optimiser.step(1.0)
+    matrix = sorted(hidden_matrices(first))[0]
+    assert not torch.equal(weights(first)[matrix], weights(second)[matrix])
 
 
 def test_lamb_has_ratio_1_where_a_norm_is_0_and_counts_steps_for_each_parameter() -> None:

@@ -107,7 +107,8 @@ def piece_starts(pieces: np.ndarray, longest: int) -> np.ndarray:
     begins[:, 1:] = pieces[:, 1:] != pieces[:, :-1]
     column = np.arange(pieces.shape[1])
     first = np.maximum.accumulate(np.where(begins, column, 0), axis=1)  # of the piece that a token belongs to
-    return begins | ((pieces == 0) & ((column - first) % longest == 0))
+    begins |= (pieces == 0) & ((column - first) % longest == 0)
+    return begins
 
 
 def changed_tensors(record: Any, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:

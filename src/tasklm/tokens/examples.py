@@ -124,10 +124,10 @@ class EncodedExamples:
             if wanted is not None and unit.targets is not None:
                 wanted[row, there] = unit.targets
             filled[row], places_in[row] = here.stop, there.stop
-        tensors = [torch.from_numpy(array) for array in (ids, pieces, positions)]
+        tokens, of_pieces, in_pieces, columns = (torch.from_numpy(array) for array in (ids, pieces, positions, read))
         targets = None if wanted is None else torch.from_numpy(wanted)
         second = None if segments is None else torch.from_numpy(segments)
-        return TokenBatch(*tensors, targets, second, places=torch.from_numpy(read), longest=self.length, most=most)
+        return TokenBatch(tokens, of_pieces, in_pieces, targets, second, columns, longest=self.length, most=most)
 
     def in_order(self, batch: int) -> Iterator[tuple[np.ndarray, TokenBatch]]:
         """Yields every group once, padded, sorted by length, with the numbers of the groups."""

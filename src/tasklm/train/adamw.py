@@ -26,9 +26,11 @@ class FusedAdamW(torch.optim.AdamW):
     found_inf: Tensor | None = None  # torch's name: where this is 1, nothing changes, not even the step count
     grad_scale: Tensor | None = None  # torch's name: gradients count as divided by it
 
-    def __init__(self, groups: Iterable[dict[str, Any]], rate: float) -> None:
+    def __init__(
+        self, groups: Iterable[dict[str, Any]], rate: float, betas: tuple[float, float] = (0.9, 0.98), epsilon: float = 1e-6
+    ) -> None:
         self._tables: dict[int, Any] = {}  # where the tensors lie, by the number of the group
-        super().__init__(groups, lr=rate, betas=(0.9, 0.98), eps=1e-6, fused=True)
+        super().__init__(groups, lr=rate, betas=betas, eps=epsilon, fused=True)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group of parameters with their state: moments of 0 and no step done."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tasklm.errors import RecipeError
-from tasklm.recipe import OPTIMISERS
+from tasklm.recipe import OPTIMISERS, Moments
 from tasklm.registry import nearest
 from tasklm.train.adamw import FusedAdamW
 from tasklm.train.lamb import Lamb
@@ -29,6 +29,13 @@ class Rule:
     rate: float  # peak learning rate
     weight_decay: float
     layer_decay: float = 1.0  # layer i learns at rate · layer_decay ** (layers above it); embeddings are one below layer 0
+    moments: Moments = field(default_factory=Moments)
+
+    @property
+    def betas(self) -> tuple[float, float]:
+        """Shares of the means of gradients and of their squares that a step of AdamW or LAMB keeps."""
+        usual = 0.999 if self.name == "lamb" else 0.98
+        return self.moments.beta1, usual if self.moments.beta2 is None else self.moments.beta2
 
 
 class Optimiser:
@@ -84,15 +91,15 @@ def make_optimiser(module: nn.Module, rule: Rule) -> Optimiser:
     heights = layers_above(list(names)) if rule.layer_decay != 1.0 else dict.fromkeys(names, 0)
     rates = {name: rule.rate * rule.layer_decay ** heights[name] for name in names}
     if rule.name == "lamb":
-        return Optimiser(names, [Lamb(_groups(names, rates, rule), rule.rate)])
+        return Optimiser(names, [Lamb(_groups(names, rates, rule), rule.rate, rule.betas, rule.moments.epsilon)])
     hidden = hidden_matrices(module) if rule.name == "muon" else set()
     if rule.name == "muon" and not hidden & set(names):
         raise RecipeError(["optimiser = 'muon': this encoder has no hidden matrices that it could move; choose adamw or lamb"])
     parts: list[torch.optim.Optimizer] = []
     if matrices := {name: parameter for name, parameter in names.items() if name in hidden}:
-        parts.append(Muon(_groups(matrices, rates, rule), rule.rate))
+        parts.append(Muon(_groups(matrices, rates, rule), rule.rate, rule.moments.momentum))
     if rest := {name: parameter for name, parameter in names.items() if name not in hidden}:
-        parts.append(FusedAdamW(_groups(rest, rates, rule), rule.rate))
+        parts.append(FusedAdamW(_groups(rest, rates, rule), rule.rate, rule.betas, rule.moments.epsilon))
     return Optimiser(names, parts)
 
 

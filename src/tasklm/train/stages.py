@@ -139,7 +139,7 @@ def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Pl
         ranks.give(stage.module.parameters())  # decompositions may differ in signs from machine to machine
     _show(stage, parts, tracker)
     peak = settings.learning_rate or stage1_rate(parts.shape.width, settings.optimiser)
-    rule = Rule(settings.optimiser, peak, settings.weight_decay)
+    rule = Rule(settings.optimiser, peak, settings.weight_decay, moments=settings)
     how = Settings(settings.clip, settings.seed, settings.checkpoint_seconds, stage.accumulate, settings.non_finite, plan.seconds_allowed)
     schedule = Schedule(settings.schedule, plan.steps, settings.warmup, settings.decay)
     average = WeightAverage(stage.module, settings.average) if settings.average else None
@@ -202,7 +202,7 @@ def run_stage2(
     prefix = "encoder."
     stage.module.encoder.load_state_dict({name[len(prefix) :]: value for name, value in weights.items() if name.startswith(prefix)})
     peak = settings.learning_rate or stage2_rate(parts.shape.width)
-    rule = Rule(settings.optimiser, peak, settings.weight_decay, settings.layer_decay)
+    rule = Rule(settings.optimiser, peak, settings.weight_decay, settings.layer_decay, settings)
     how = Settings(settings.clip, seed_of_draws, checkpoint_seconds, stage.accumulate)
     schedule = Schedule(settings.schedule, epochs * len(stage.stream), settings.warmup)
     average = WeightAverage(stage.module, settings.average) if settings.average else None
