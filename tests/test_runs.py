@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tasklm.artefacts import Artefacts
 from tasklm.errors import RunError
-from tasklm.runs import Artefacts, full_disk_is_clear, locked, read_json, require_own, write_bytes
+from tasklm.runs import full_disk_is_clear, locked, read_json, require_own, write_bytes
 from tasklm.train.parallel import Ranks
 
 

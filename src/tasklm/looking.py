@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus.processes import usable_cores
 from tasklm.corpus.store import PassageStore, kept_store
 from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.evaluate.label_check import Suspect, as_csv, features_of, suspects_of
 from tasklm.recipe import Recipe
 from tasklm.recipe_files import load
-from tasklm.runs import Artefacts, write_text
+from tasklm.runs import write_text
 from tasklm.select.base import Ranking, Workplace, bytes_of
 from tasklm.select.bm25 import open_index
 from tasklm.select.bm25_index import StoredIndex

@@ -18,6 +18,7 @@ import torch
 
 from tasklm import reporting, results, steps
 from tasklm.analyse.report import write_report
+from tasklm.artefacts import Artefacts
 from tasklm.budget import Plan
 from tasklm.encoders.base import ENCODERS
 from tasklm.errors import RecipeError
@@ -28,7 +29,7 @@ from tasklm.planning import make_plan
 from tasklm.recipe import FEWEST_TYPES, Recipe
 from tasklm.recipe_files import absolute, dump, recipe_key
 from tasklm.registry import Registry, nearest
-from tasklm.runs import Artefacts, locked, read_json, write_json, write_text
+from tasklm.runs import locked, read_json, write_json, write_text
 from tasklm.selecting import check_settings, methods, select
 from tasklm.tasks.audit import refuse
 from tasklm.tasks.base import TASKS, Label

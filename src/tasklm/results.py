@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tasklm.artefacts import Artefacts
 from tasklm.evaluate.scores import Kind, Row, Scores, make_row
-from tasklm.runs import Artefacts, digest, read_json, write_json
+from tasklm.runs import digest, read_json, write_json
 from tasklm.tasks.base import TASKS, Answer, Label
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.checkpoints import load_weights

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
+from tasklm.artefacts import Artefacts
 from tasklm.budget import Plan
 from tasklm.corpus.decontaminate import Contamination, contaminated
 from tasklm.corpus.spark_files import list_files
@@ -19,7 +20,7 @@ from tasklm.encoders.sizes import SIZES, encoder_of, shape_of
 from tasklm.errors import DataError, RecipeError
 from tasklm.planning import stage_plan
 from tasklm.registry import nearest
-from tasklm.runs import Artefacts, digest, file_digest, read_json, write_json
+from tasklm.runs import digest, file_digest, read_json, write_json
 from tasklm.select.base import read_selection_texts
 from tasklm.tasks.audit import audit_corpus, audit_splits
 from tasklm.tasks.base import TASKS

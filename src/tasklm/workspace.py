@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus.decontaminate import Contamination
 from tasklm.corpus.spark_store import SparkStore
 from tasklm.corpus.store import PassageStore
 from tasklm.recipe import Recipe
-from tasklm.runs import Artefacts, read_json, write_json
+from tasklm.runs import read_json, write_json
 from tasklm.tasks.base import Task
 from tasklm.tasks.examples import Finding, Splits
 from tasklm.tokens.shards import Shards

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus import store as store_module
 from tasklm.corpus.dedupe import text_key
 from tasklm.corpus.kernels import KeySet
 from tasklm.corpus.sources import find_files
 from tasklm.corpus.store import PassageStore, build_store, corpus_key
 from tasklm.errors import DataError, RunError
-from tasklm.runs import Artefacts
 from tasklm.tracking import SILENT, Tracker
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus.store import PassageStore, build_store
 from tasklm.errors import RecipeError, RunError
 from tasklm.recipe import Select
-from tasklm.runs import Artefacts
 from tasklm.select import bm25_text
 from tasklm.select.base import SELECTORS, Workplace
 from tasklm.select.bm25_index import FreshIndex, StoredIndex, build_index, hash_terms

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus.words import words
 from tasklm.errors import DataError
 from tasklm.recipe import Select
-from tasklm.runs import Artefacts
 from tasklm.select import elastic, elastic_index
 from tasklm.select.base import SELECTORS, Ranking, Workplace
 from tasklm.select.elastic import elastic_ranking

@@ -22,13 +22,14 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus.dedupe import text_key
 from tasklm.corpus.kernels import KeySet
 from tasklm.corpus.passages import counted_passages
 from tasklm.corpus.processes import in_order, processes_for
 from tasklm.corpus.sources import Document, NoTextColumn, find_files, fingerprint, read_documents
 from tasklm.errors import DataError, RunError
-from tasklm.runs import Artefacts, digest, read_json, write_json
+from tasklm.runs import digest, read_json, write_json
 from tasklm.tracking import Bar, Tracker
 
 FORMAT = 1

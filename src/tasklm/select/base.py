@@ -18,13 +18,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus.processes import usable_cores
 from tasklm.corpus.spark_store import SparkStore
 from tasklm.corpus.store import PassageStore
 from tasklm.errors import RecipeError, RunError
 from tasklm.recipe import Select
 from tasklm.registry import Registry
-from tasklm.runs import Artefacts, full_disk_is_clear
+from tasklm.runs import full_disk_is_clear
 from tasklm.tracking import Tracker
 
 LEAST_MEMORY = 256 << 20  # bytes with which scoring can work

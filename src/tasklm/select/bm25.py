@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus.spark_store import SparkStore
 from tasklm.corpus.store import PassageStore
 from tasklm.recipe import Select
-from tasklm.runs import Artefacts, digest
+from tasklm.runs import digest
 from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, Workplace, union
 from tasklm.select.bm25_index import FORMAT, FreshIndex, Index, StoredIndex, build_index, damaged
 from tasklm.select.bm25_search import Scoring, search
