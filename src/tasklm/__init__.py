@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tasklm.errors import DataError, RecipeError, RunError, TaskLMError, TrainingError
+from tasklm.errors import DamagedError, DataError, RecipeError, RunError, TaskLMError, TrainingError
 
 if TYPE_CHECKING:
     from tasklm.api import TaskLM
 
-__all__ = ["DataError", "RecipeError", "RunError", "TaskLM", "TaskLMError", "TrainingError"]
+__all__ = ["DamagedError", "DataError", "RecipeError", "RunError", "TaskLM", "TaskLMError", "TrainingError"]
 __version__ = "0.1.0"
 
 

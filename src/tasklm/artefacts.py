@@ -21,9 +21,8 @@ from typing import Any, Protocol, TypeVar
 
 from tasklm.errors import DamagedError, RunError
 from tasklm.manifests import READ_ANYWAY, content_of, files_in, is_sealed, problems_of, require_whole, seal
-from tasklm.runs import ARTEFACT, full_disk_is_clear, make_folder, publish, read_json, remove, sweep, write_json, write_record
+from tasklm.runs import ARTEFACT, PARTIAL, full_disk_is_clear, make_folder, publish, read_json, remove, sweep, write_json, write_record
 
-PARTIAL = "partial.json"  # the record of an artefact under way
 DAMAGED = "damaged.json"  # in a finished artefact: it is to be made again
 STALE = 7 * 24 * 3600.0  # seconds after which what nobody continued is deleted from a folder that runs share
 Result = TypeVar("Result")
@@ -90,9 +89,7 @@ class Artefacts:
         record = _record(self.path(name) / ARTEFACT)
         return 0.0 if record is None else float(record["seconds"])
 
-    def build(
-        self, name: str, key: str, builder: Callable[[Path], None], *, uses: Sequence[Path] = (), together: bool = False
-    ) -> Path:
+    def build(self, name: str, key: str, builder: Callable[[Path], None], *, uses: Sequence[Path] = (), together: bool = False) -> Path:
         """Returns the artefact's folder, built by `builder(partial_folder)` unless it is there with the same key.
 
         `uses` are the artefacts that the builder reads: they must be whole, and the same as when it was built.
@@ -199,10 +196,11 @@ class Artefacts:
             raise RunError(f"{final} is in the way, and no part of a run. Move it away, or choose another folder with --out.")
         for folder in uses:
             require_whole(folder)
-        about = {"key": key, "uses": _contents(uses)}
+        contents = _contents(uses)
+        about: dict[str, Any] = {"key": key, "uses": contents}
         with full_disk_is_clear(partial):
             before = _partial(partial)
-            if partial.exists() and (before["key"] != key or not _same(before, about["uses"])):
+            if partial.exists() and (before["key"] != key or not _same(before, contents)):
                 shutil.rmtree(partial)
             make_folder(partial)
             sweep(partial)
@@ -232,9 +230,7 @@ class Artefacts:
         return seconds
 
 
-def rebuilding(
-    work: Callable[[], Result], within: Sequence[Path], tell: Callable[[str], None], *, several: bool = False
-) -> Result:
+def rebuilding(work: Callable[[], Result], within: Sequence[Path], tell: Callable[[str], None], *, several: bool = False) -> Result:
     """Does the work; where it meets a damaged artefact of the folders `within`, it is set aside and the work begun again.
 
     What is damaged again after it was made anew is an error: the disk may be failing. Of several processes each has come to

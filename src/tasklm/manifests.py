@@ -146,7 +146,7 @@ def damage_is_clear(file: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _READABLE:
             raise
-        raise damaged(file, str(error.strerror or error)) from error
+        raise damaged(file, "it is missing" if error.errno == errno.ENOENT else str(error.strerror or error)) from error
     except DataError as error:
         raise damaged(file, error.problem) from error
     except (EOFError, ValueError, KeyError, TypeError, IndexError, AttributeError, SafetensorError) as error:

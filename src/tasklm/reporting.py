@@ -21,6 +21,7 @@ from tasklm.evaluate.confusion import ClassScore, confusion_matrix
 from tasklm.evaluate.explaining import ExampleSide
 from tasklm.evaluate.scores import Scores
 from tasklm.insights import SELECTED, matched_words, spread_texts
+from tasklm.manifests import require_whole
 from tasklm.recipe import FEWEST_TYPES, Recipe
 from tasklm.recipe_files import absolute, dump, without_password
 from tasklm.results import Predictions
@@ -195,6 +196,7 @@ def _pushed_for(run: Run, task: TaskData, asked: list[Example]) -> list[list[dic
 
 
 def _describe_selection(parts: ReportParts, run: Run, task: TaskData, corpus: CorpusData, selected: Path) -> None:
+    require_whole(selected.parent)
     table = pq.read_table(selected, columns=["source", "score", "rank"])
     sources = table.column("source").value_counts().to_pylist()
     parts.selected_sources = {entry["values"]: entry["counts"] for entry in sources}

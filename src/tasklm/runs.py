@@ -24,6 +24,7 @@ from tasklm.errors import DamagedError, DataError, RunError
 FORMAT = 1  # part of every key: raise it when an artefact's layout changes
 CHECKSUM = "crc32"  # the last key of a record
 ARTEFACT = "artefact.json"  # the record of a finished artefact
+PARTIAL = "partial.json"  # the record of one under way
 MADE_BY = {  # artefact of a run → the command that makes it again
     **dict.fromkeys(("decontaminated", "plan", "ranking", "selected", "candidates", "candidate-tokens"), "select"),
     **dict.fromkeys(("scoring-model", "influence"), "select"), "tokens": "tokenize", "stage1": "train", "stage2": "finetune",
@@ -102,7 +103,8 @@ def write_json(path: Path, value: Any, *, synced: bool = True) -> None:
 
 def write_record(path: Path, values: Mapping[str, Any]) -> None:
     """Writes values as JSON with a checksum of them, which `read_json` compares and takes out again."""
-    write_json(path, {**values, CHECKSUM: _checksum(dict(values))})
+    plain = json.loads(json.dumps(values))  # as they will be read
+    write_json(path, {**plain, CHECKSUM: _checksum(plain)})
 
 
 def read_json(path: Path) -> Any:
@@ -126,8 +128,8 @@ def _checksum(values: dict[str, Any]) -> str:
 
 
 def damaged(file: Path, problem: str) -> DamagedError:
-    """The error for a file of a run, a cache, a model or an export that is not what was written, with a way out that works."""
-    artefact = next((folder for folder in file.parents[:3] if is_artefact(folder)), None)
+    """The error for a file or folder of a run, a cache, a model or an export that is not what was written, with a way out that works."""
+    artefact = next((folder for folder in (file, *file.parents[:3]) if is_artefact(folder)), None)
     return DamagedError(file, problem, _way_out(file, artefact), artefact)
 
 
@@ -141,7 +143,7 @@ def _way_out(file: Path, artefact: Path | None) -> str:
     if run is not None:
         name = file.absolute().relative_to(run).parts[0].removesuffix(".partial")
         return f"Make it again: tasklm {MADE_BY.get(name, 'report')} {run}"
-    folder = artefact or file.parent
+    folder = artefact or (file if file.is_dir() else file.parent)
     if (folder / "export.json").exists():
         return f"Delete {folder} and export the model again."
     if (folder / "config.json").exists() or file.name == "config.json":

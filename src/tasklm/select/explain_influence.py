@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tasklm.errors import RunError
+from tasklm.manifests import require_whole
 from tasklm.recipe import Select
 from tasklm.select.influence import COLUMNS, InfluenceScores
 from tasklm.tasks.examples import Example
@@ -46,6 +47,8 @@ def influence_reasons(folder: Path, number: int, settings: Select, examples: Seq
 
     `examples` are those of the split that `settings.influence_on` names.
     """
+    for name in ("candidates", "influence", "selected"):
+        require_whole(folder / name)
     candidates = pq.read_table(folder / "candidates" / "selected.parquet", columns=["number", "rank", "score"])
     scores = InfluenceScores(folder / "influence")
     together, task_together = settings.influence_batch, settings.influence_task_batch
