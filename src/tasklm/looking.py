@@ -16,7 +16,7 @@ from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.evaluate.label_check import Suspect, as_csv, features_of, suspects_of
 from tasklm.manifests import require_whole
 from tasklm.recipe import Recipe
-from tasklm.recipe_files import load
+from tasklm.recipe_files import cache_folder, load
 from tasklm.runs import write_text
 from tasklm.select.base import Ranking, Workplace, bytes_of, selection_is_clear
 from tasklm.select.bm25 import open_index
@@ -30,7 +30,6 @@ from tasklm.selecting import methods
 from tasklm.serve.explainer import model_of, run_of, training_examples
 from tasklm.tasks.reading import read_splits
 from tasklm.tracking import Tracker
-from tasklm.workspace import cache_folder
 
 
 @dataclass

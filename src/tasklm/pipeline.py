@@ -27,7 +27,7 @@ from tasklm.insights import insights
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.planning import make_plan
 from tasklm.recipe import FEWEST_TYPES, Recipe
-from tasklm.recipe_files import absolute, dump, recipe_key
+from tasklm.recipe_files import absolute, cache_folder, dump, recipe_key
 from tasklm.registry import Registry, nearest
 from tasklm.runs import full_disk_is_clear, locked, read_json, sweep, write_json, write_record, write_text
 from tasklm.selecting import check_settings, methods, select
@@ -40,7 +40,7 @@ from tasklm.train.hardware import set_up
 from tasklm.train.parallel import first_of_all, processes_started
 from tasklm.train.stages import Ingredients
 from tasklm.train.start import started, title_of
-from tasklm.workspace import CorpusData, Run, TaskData, cache_folder
+from tasklm.workspace import CorpusData, Run, TaskData
 
 STEPS = ("check", "select", "tokenize", "train", "finetune", "evaluate", "report")
 COMPARISONS = {"task-only": "task data only", "random": "random selection"}

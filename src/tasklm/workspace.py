@@ -98,11 +98,6 @@ class Tokenised:
     folder: Path
 
 
-def cache_folder(recipe: Recipe, run: Path) -> Path:
-    """Returns where a run keeps what other runs on the same corpus share."""
-    return Path(recipe.hardware.cache) if recipe.hardware.cache else run.parent / ".cache"
-
-
 def sections(recipe: Recipe, *names: str) -> list[Any]:
     """Returns some sections as plain values, for a key."""
     return [dataclasses.asdict(getattr(recipe, name)) for name in names]
