@@ -119,11 +119,14 @@ class Artefacts:
         folder = self.path(name)
         record = _record(folder / ARTEFACT)
         if record is None or (folder / DAMAGED).exists():
-            return (folder / ARTEFACT).exists()
+            damaged = (folder / ARTEFACT).exists()
+            if damaged:
+                self.tell(f"{folder} is damaged, and made again")
+            return damaged
         problem = next(iter(problems_of(folder, record.get("files") or {}, most=READ_ANYWAY)), None)
         if problem is not None:
             set_aside(folder, f"{problem.file.name}: {problem.text}")
-            self.tell(f"{problem.file} is damaged ({problem.text}): {name} is made again")
+            self.tell(f"{problem.file} is damaged ({problem.text}), and {name} made again")
         return problem is not None
 
     def sweep(self) -> None:
@@ -249,7 +252,7 @@ def rebuilding(work: Callable[[], Result], within: Sequence[Path], tell: Callabl
             set_aside(folder, f"{error.file.name}: {error.problem}")
             if several:
                 raise
-            tell(f"{error.file} is damaged ({error.problem}): {folder.name.removesuffix('.partial')} is made again")
+            tell(f"{error.file} is damaged ({error.problem}), and {folder.name.removesuffix('.partial')} made again")
 
 
 def set_aside(folder: Path, problem: str) -> None:

@@ -115,8 +115,8 @@ def read_json(path: Path) -> Any:
         raise damaged(path, "it is not JSON") from None
     except FileNotFoundError:
         raise damaged(path, "it is missing") from None
-    if isinstance(values, dict) and list(values)[-1:] == [CHECKSUM]:
-        checksum = values.pop(CHECKSUM)
+    if isinstance(values, dict) and (list(values)[-1:] == [CHECKSUM] or isinstance(values.get("files"), dict)):
+        checksum = values.pop(CHECKSUM, None)  # what lists files always has one
         if checksum != _checksum(values):
             raise damaged(path, "its checksum does not fit")
     return values
