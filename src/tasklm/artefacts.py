@@ -21,7 +21,19 @@ from typing import Any, Protocol, TypeVar
 
 from tasklm.errors import DamagedError, RunError
 from tasklm.manifests import READ_ANYWAY, content_of, files_in, is_sealed, problems_of, require_whole, seal
-from tasklm.runs import ARTEFACT, PARTIAL, full_disk_is_clear, make_folder, publish, read_json, remove, sweep, write_json, write_record
+from tasklm.runs import (
+    ARTEFACT,
+    PARTIAL,
+    full_disk_is_clear,
+    make_folder,
+    publish,
+    read_json,
+    remove,
+    sweep,
+    sync,
+    write_json,
+    write_record,
+)
 
 DAMAGED = "damaged.json"  # in a finished artefact: it is to be made again
 STALE = 7 * 24 * 3600.0  # seconds after which what nobody continued is deleted from a folder that runs share
@@ -291,6 +303,7 @@ def _same(record: dict[str, Any], contents: dict[str, str]) -> bool:
 def _put(partial: Path, final: Path) -> None:
     """Makes a complete artefact final. An older one goes away whole: half of one, after a kill, would not be known as ours."""
     (partial / PARTIAL).unlink(missing_ok=True)
+    sync(partial)
     old = final.with_name(f".{final.name}.old")
     remove(old)
     if final.exists():
