@@ -1,12 +1,15 @@
-"""Every file of a finished run is damaged, and the same command given again; then every file of its model, and a text predicted.
+"""Every file of a finished run is damaged, and the same command given again.
 
     python benchmarks/damages.py --work /tmp/damages
-    python benchmarks/damages.py --work /tmp/damages --together       # one file of each artefact at a time: minutes, not hours
+    python benchmarks/damages.py --work /tmp/damages --together    # one file of each folder at a time
     python benchmarks/damages.py --work /tmp/damages --only model/ --kinds flipped
 
-A damage is right when the run ends with the same results, having made again what was damaged, or in an error whose advice,
-followed to the letter, leads there. It exits with 1 where any is silent, a traceback, a crash or a hang. `--without-checksums`
-takes these out first, as in runs of earlier versions: damages may then be silent, and must still not end in a traceback or crash.
+After that every file of its model is damaged, and a text predicted.
+
+A damage is right when the run ends with the same results, having made again what was damaged, or in
+an error whose advice, followed to the letter, leads there. It exits with 1 where any is silent, a
+traceback, a crash or a hang. `--without-checksums` takes these out first, as in runs of earlier
+versions: damages may then be silent, and must still not end in a traceback or crash.
 """
 
 from __future__ import annotations
@@ -106,7 +109,8 @@ def take_checksums_out(place: Path) -> None:
 
 
 def together(names: list[str], kinds: list[str]) -> list[tuple[list[str], str]]:
-    """Damages of one file of each folder at a time, so that each file is damaged once: any kind of damage, one after the other."""
+    """Damages of one file of each folder at a time, so that each file is damaged once: any kind of
+    damage, one after the other."""
     folders: dict[str, list[str]] = {}
     for name in names:
         folders.setdefault(str(Path(name).parent), []).append(name)

@@ -1,9 +1,10 @@
-"""The power is cut at random moments of a run, and the same command given again: it must end with the same results.
+"""The power is cut at random moments of a run, and the same command given again.
 
     python benchmarks/power_cuts.py --work /tmp/cuts --images 30
 
-No power is cut: a process is followed by its fsyncs and killed, and what it wrote without one is lost or spoilt (durability/disk.py).
-A third of the runs are cut a second time while they go on. It exits with 1 where any does not end as the run that was never cut.
+It must end with the same results. No power is cut: a process is followed by its fsyncs and killed,
+and what it wrote without one is lost or spoilt (durability/disk.py). A third of the runs are cut a
+second time while they go on. It exits with 1 where any does not end as the run that was never cut.
 """
 
 from __future__ import annotations

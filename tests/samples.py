@@ -1,4 +1,5 @@
-"""Task examples as units, made from plain texts and numbers of classes; folders whose files a test has changed."""
+"""Task examples as units, made from plain texts and numbers of classes; folders whose files a test
+has changed."""
 
 from __future__ import annotations
 

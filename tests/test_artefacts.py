@@ -1,4 +1,4 @@
-"""Artefacts: built once, continued, shared, and made again when damaged or made of something else."""
+"""Artefacts: built once, continued, shared, and made again when damaged."""
 
 from __future__ import annotations
 
@@ -157,7 +157,8 @@ def test_what_was_made_of_something_else_is_made_again_only_where_its_content_ch
     first = artefacts.build("first", "a", writer(value="x", **{"summary.json": "1 s"}))
     artefacts.build("second", "a", made, uses=[first])
     HARMS["flipped"](first / "value")
-    artefacts.build("first", "a", writer(value="x", **{"summary.json": "2 s"}))  # times are no part of the content
+    # times are no part of the content
+    artefacts.build("first", "a", writer(value="x", **{"summary.json": "2 s"}))
     artefacts.build("second", "a", made, uses=[first])
     assert len(calls) == 1
     HARMS["flipped"](first / "value")
@@ -331,7 +332,8 @@ def test_a_marked_artefact_says_why(tmp_path: Path) -> None:
 
 
 class Hand(Ranks):
-    """One of two threads that do a run together, as processes would; they meet at a barrier in place of a connection."""
+    """One of two threads that do a run together, as processes would; they meet at a barrier in
+    place of a connection."""
 
     def __init__(self, rank: int, barrier: threading.Barrier) -> None:
         super().__init__(rank, 2)
@@ -343,7 +345,8 @@ class Hand(Ranks):
 
 
 def both(work: Callable[[Hand], None]) -> None:
-    """Runs the work in two threads, of which the second starts first, and raises what went wrong in either."""
+    """Runs the work in two threads, of which the second starts first, and raises what went wrong in
+    either."""
     barrier, errors = threading.Barrier(2), []
 
     def guarded(hand: Hand) -> None:
@@ -369,7 +372,8 @@ def test_of_two_the_first_builds_and_the_second_finds_it_done(tmp_path: Path) ->
         artefacts = Artefacts(tmp_path, hand)
 
         def build(folder: Path) -> None:
-            artefacts.build("inner", "a", lambda part: None)  # by itself: the other does not come here
+            # by itself: the other does not come here
+            artefacts.build("inner", "a", lambda part: None)
             built.append((hand.first, hand.count))
             (folder / "value").write_text("x")
 

@@ -1,4 +1,5 @@
-"""Commands of tasklm in processes forked from this one, which has imported and compiled everything; their end is told."""
+"""Commands of tasklm in processes forked from this one, which has imported and compiled everything;
+their end is told."""
 
 from __future__ import annotations
 
@@ -29,11 +30,13 @@ class Outcome:
             return "hanging" if self.status == -signal.SIGALRM else "crash"
         if self.status == 0:
             return "done"
-        return "error" if "error: " in self.output else "traceback"  # an end without a word is no better
+        # an end without a word is no better
+        return "error" if "error: " in self.output else "traceback"
 
 
 def warm_up(words: list[str]) -> None:
-    """Does a command in this process, so that those forked from it find everything imported and compiled."""
+    """Does a command in this process, so that those forked from it find everything imported and
+    compiled."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as printed, redirect_stdout(printed):
         assert _be_tasklm(words) == 0
 

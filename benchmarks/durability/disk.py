@@ -1,9 +1,13 @@
-"""A disk that forgets what was not synced: it follows a process by its fsyncs, cuts the power, and makes what may be left.
+"""A disk that forgets what was not synced.
 
-What is known to be on the disk is the content of a file, and the names in a folder, when it was synced last. After a cut
+It follows a process by its fsyncs, cuts the power, and makes what may be left. What is known to be
+on the disk is the content of a file, and the names in a folder, when it was synced last. After a
+cut
 
-- a file that was written since then has its old content, is empty, zeros, cut, half zeros, or luckily as it was written;
-- names that a folder got, lost or changed since then have changed or not: those that belong together (a rename) in one way.
+- a file that was written since then has its old content, is empty, zeros, cut, half zeros, or
+  luckily as it was written;
+- names that a folder got, lost or changed since then have changed or not: those that belong
+  together (a rename) in one way.
 """
 
 from __future__ import annotations
@@ -20,14 +24,15 @@ from pathlib import Path
 
 
 class Disk:
-    """What is on the disk of a process, kept in the folder `memory` so that another process can read it after a cut."""
+    """What is on the disk of a process, kept in the folder `memory` so that another process can
+    read it after a cut."""
 
     def __init__(self, place: Path, memory: Path) -> None:
         self.place, self.memory = place, memory
         self._open_folders: list[int] = []  # a folder that is deleted must not hand on its number
 
     def follow(self, cut_at: int, wait: float) -> None:
-        """In the process itself: notes what is synced. With the fsync number `cut_at` the power is cut.
+        """In the process itself: notes what is synced; with fsync number `cut_at` the power is cut.
 
         `wait` less than 0: before it has happened; else so many seconds after it.
         """
@@ -77,7 +82,8 @@ class Disk:
         self._put(self.memory / "folders" / str(number), json.dumps(names).encode())
 
     def _link(self, path: Path, number: int) -> None:
-        """Gives a file another name, so that its number is not given to another one and what is deleted may come back."""
+        """Gives a file another name, so that its number is not given to another one and what is
+        deleted may come back."""
         link = self.memory / "links" / str(number)
         if not link.exists():
             os.link(path, link)
@@ -129,8 +135,11 @@ def _cut_after(wait: float) -> None:
 
 
 def mixed(before: dict[str, int], now: dict[str, int], draw: random.Random) -> dict[str, int]:
-    """The names of a folder after a cut: of those that belong together (a name that got another file, a file that got another
-    name) all are as before or all as now."""
+    """The names of a folder after a cut.
+
+    Of those that belong together (a name that got another file, a file that got another name) all
+    are as before or all as now.
+    """
     group: dict[object, object] = {}
 
     def root(one: object) -> object:
@@ -151,7 +160,8 @@ def mixed(before: dict[str, int], now: dict[str, int], draw: random.Random) -> d
 
 
 def cut_power(place: Path, memory: Path, draw: random.Random) -> None:
-    """Replaces a folder by what may be left of it after the power was cut, and forgets what was known of it."""
+    """Replaces a folder by what may be left of it after the power was cut, and forgets what was
+    known of it."""
     image = place.with_name(f"{place.name}-image")
     shutil.rmtree(image, ignore_errors=True)
     Disk(place, memory).image(image, draw)

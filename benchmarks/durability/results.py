@@ -1,4 +1,5 @@
-"""What must be the same after a run was cut off or damaged and the same command given again: all but times."""
+"""What must be the same after a run was cut off or damaged and the same command given again: all
+but times."""
 
 from __future__ import annotations
 
@@ -6,8 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-LOGS = ("events.jsonl", "progress.json", "clock.json", "report.html", ".lock")  # of one process, or with times in them
-TIMES = ("seconds", "crc32", "files", "time")  # keys of JSON files that differ with the time that something took
+# of one process, or with times in them
+LOGS = ("events.jsonl", "progress.json", "clock.json", "report.html", ".lock")
+# keys of JSON files that differ with the time that something took
+TIMES = ("seconds", "crc32", "files", "time")
 
 
 def results_of(place: Path) -> dict[str, Any]:

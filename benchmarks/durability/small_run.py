@@ -1,4 +1,5 @@
-"""A run of seconds with every kind of artefact: influence selection, two seeds, an ensemble and a comparison."""
+"""A run of seconds with every kind of artefact: influence selection, two seeds, an ensemble and a
+comparison."""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
-"""Artefacts: folders with the hash of what made them, built once, continued when cut off, made again when damaged.
+"""Artefacts: folders with the hash of what made them, built once, made again when damaged.
 
-An artefact is built under the name `NAME.partial` together with the key of its inputs and is renamed when complete and on the
-disk, so what is half written never looks finished, also after a power cut. A partial folder with the same key is handed back
-to the builder, which continues it; with another key it is thrown away.
+An artefact is built under the name `NAME.partial` together with the key of its inputs and is
+renamed when complete and on the disk, so what is half written never looks finished, also after a
+power cut. A partial folder with the same key is handed back to the builder, which continues it;
+with another key it is thrown away.
 
-Its record, artefact.json, lists all files with their checksums, and what the artefacts held that it was made from. Each time
-an artefact is handed out its sizes are compared, and the contents of its smaller files; all of it is read before another
-artefact is built from it. What is damaged counts as not built, and so does what was made from something that has changed.
+Its record, artefact.json, lists all files with their checksums, and what the artefacts held that it
+was made from. Each time an artefact is handed out its sizes are compared, and the contents of its
+smaller files; all of it is read before another artefact is built from it. What is damaged counts as
+not built, and so does what was made from something that has changed.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ from tasklm.runs import (
 )
 
 DAMAGED = "damaged.json"  # in a finished artefact: it is to be made again
-STALE = 7 * 24 * 3600.0  # seconds after which what nobody continued is deleted from a folder that runs share
+# seconds after which what nobody continued is deleted from a folder that runs share
+STALE = 7 * 24 * 3600.0
 Result = TypeVar("Result")
 
 
@@ -73,8 +76,8 @@ class OneProcess:
 class Artefacts:
     """A folder of artefacts built once per key.
 
-    `waiting`: given for a folder that other runs build in too; it is told when this one waits for another to finish an artefact.
-    `tell`: is told of an artefact that is damaged and made again.
+    `waiting`: given for a folder that other runs build in too; it is told when this one waits for
+    another to finish an artefact. `tell`: is told of an artefact that is damaged and made again.
     """
 
     def __init__(
@@ -92,7 +95,7 @@ class Artefacts:
         return self.folder / name
 
     def key(self, name: str) -> str | None:
-        """Returns the key of the finished artefact, or None when there is none, or a damaged one."""
+        """Returns the key of the finished artefact; None when there is none, or a damaged one."""
         record = _record(self.path(name) / ARTEFACT)
         return None if record is None or (self.path(name) / DAMAGED).exists() else str(record["key"])
 
@@ -102,11 +105,12 @@ class Artefacts:
         return 0.0 if record is None else float(record["seconds"])
 
     def build(self, name: str, key: str, builder: Callable[[Path], None], *, uses: Sequence[Path] = (), together: bool = False) -> Path:
-        """Returns the artefact's folder, built by `builder(partial_folder)` unless it is there with the same key.
+        """Returns the artefact's folder, built by `builder(partial_folder)` unless it is there with
+        the same key.
 
-        `uses` are the artefacts that the builder reads: they must be whole, and the same as when it was built.
-        Of several processes the first one builds and the others wait for it; or all build it `together`, and the first
-        makes and finishes its folder.
+        `uses` are the artefacts that the builder reads: they must be whole, and the same as when it
+        was built. Of several processes the first one builds and the others wait for it; or all
+        build it `together`, and the first makes and finishes its folder.
         """
         if self.crew.first:
             self.is_damaged(name)
@@ -127,7 +131,8 @@ class Artefacts:
         return self.path(name)
 
     def is_damaged(self, name: str) -> bool:
-        """Returns whether a finished artefact is damaged, as far as a look at it tells; one that is will be made again."""
+        """Returns whether a finished artefact is damaged, as far as a look at it tells; one that is
+        will be made again."""
         folder = self.path(name)
         record = _record(folder / ARTEFACT)
         if record is None or (folder / DAMAGED).exists():
@@ -144,7 +149,8 @@ class Artefacts:
     def sweep(self) -> None:
         """Deletes what killed processes left here, but for partial artefacts, which are continued.
 
-        Where other runs build too, a partial one goes that nobody is at and nobody has continued for a week.
+        Where other runs build too, a partial one goes that nobody is at and nobody has continued
+        for a week.
         """
         sweep(self.folder)
         for path in list(self.folder.glob(".*.old")):
@@ -180,7 +186,8 @@ class Artefacts:
 
     @contextmanager
     def _lock(self, name: str, *, wait: bool) -> Iterator[bool]:
-        """Says whether nobody else is at an artefact; the system frees the lock when a process ends."""
+        """Says whether nobody else is at an artefact; the system frees the lock when a process
+        ends."""
         if self.waiting is None:  # the lock of the run folder is enough
             yield True
             return
@@ -238,7 +245,8 @@ class Artefacts:
                     builder(partial)
         finally:
             seconds = float(_partial(partial)["seconds"]) + time.monotonic() - started
-            # on a full disk the error under way says so already; only the clock of this part is lost
+            # on a full disk the error under way says so already; only the clock of this part is
+            # lost
             with suppress(RunError):
                 if partial.exists():
                     write_record(partial / PARTIAL, {**about, "seconds": round(seconds, 3)})
@@ -246,10 +254,11 @@ class Artefacts:
 
 
 def rebuilding(work: Callable[[], Result], within: Sequence[Path], tell: Callable[[str], None], *, several: bool = False) -> Result:
-    """Does the work; where it meets a damaged artefact of the folders `within`, it is set aside and the work begun again.
+    """Does the work; where it meets a damaged artefact, this is set aside and the work begun again.
 
-    What is damaged again after it was made anew is an error: the disk may be failing. Of several processes each has come to
-    another place, so that the command must be given again.
+    `within` are the folders whose artefacts may be made again. What is damaged again after it was
+    made anew is an error: the disk may be failing. Of several processes each has come to another
+    place, so that the command must be given again.
     """
     before: set[Path] = set()
     while True:
@@ -268,7 +277,8 @@ def rebuilding(work: Callable[[], Result], within: Sequence[Path], tell: Callabl
 
 
 def set_aside(folder: Path, problem: str) -> None:
-    """Marks a finished artefact as one to make again; it stays until that is done. One under way begins anew."""
+    """Marks a finished artefact as one to make again; it stays until that is done. One under way
+    begins anew."""
     if folder.name.endswith(".partial"):
         remove(folder)
     else:
@@ -286,7 +296,8 @@ def _record(path: Path) -> dict[str, Any] | None:
 
 
 def _partial(partial: Path) -> dict[str, Any]:
-    """The key of an artefact under way, and the seconds spent on it; no key where its record is damaged."""
+    """The key of an artefact under way, and the seconds spent on it; no key where its record is
+    damaged."""
     return _record(partial / PARTIAL) or {"key": None, "seconds": 0.0}
 
 
@@ -295,13 +306,15 @@ def _contents(uses: Sequence[Path]) -> dict[str, str]:
 
 
 def _same(record: dict[str, Any], contents: dict[str, str]) -> bool:
-    """Whether an artefact was made from these contents, as far as both are known: earlier versions wrote none down."""
+    """Whether an artefact was made from these contents, as far as both are known: earlier versions
+    wrote none down."""
     before = record.get("uses") or {}
     return all(not content or before.get(name, "") in ("", content) for name, content in contents.items())
 
 
 def _put(partial: Path, final: Path) -> None:
-    """Makes a complete artefact final. An older one goes away whole: half of one, after a kill, would not be known as ours."""
+    """Makes a complete artefact final. An older one goes away whole: half of one, after a kill,
+    would not be known as ours."""
     (partial / PARTIAL).unlink(missing_ok=True)
     sync(partial)
     old = final.with_name(f".{final.name}.old")

@@ -187,8 +187,9 @@ def check(
     top: Annotated[int, typer.Option(help="With --influence: examples to show.", min=1)] = 20,
     as_json: Json = False,
 ) -> None:
-    """Audit the data before any training; exits with 1 when there are errors. After it, --influence finds labels that may be wrong,
-    and --files damaged files.
+    """Audit the data before any training; exits with 1 when there are errors.
+
+    After it, --influence finds labels that may be wrong, and --files damaged files.
 
     Example: tasklm check train.csv --test test.csv --corpus texts/
 

@@ -15,7 +15,8 @@ screen = Console(stderr=True)
 
 
 def scrub(folder: Path, as_json: bool) -> None:
-    """Shows which files of a run or a model are damaged and what to do; exits with 1 where there are any."""
+    """Shows which files of a run or a model are damaged and what to do; exits with 1 where there
+    are any."""
     from tasklm.scrubbing import check_files
 
     result = check_files(folder, Tracker(screen))

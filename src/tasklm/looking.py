@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from tasklm.artefacts import Artefacts, rebuilding
 from tasklm.corpus.processes import usable_cores
@@ -18,7 +17,7 @@ from tasklm.manifests import require_whole
 from tasklm.recipe import Recipe
 from tasklm.recipe_files import cache_folder, load
 from tasklm.runs import write_text
-from tasklm.select.base import Ranking, Workplace, bytes_of, selection_is_clear
+from tasklm.select.base import Ranking, Workplace, bytes_of, read_selection
 from tasklm.select.bm25 import open_index
 from tasklm.select.bm25_index import StoredIndex
 from tasklm.select.bm25_search import Scoring, search
@@ -147,8 +146,7 @@ def _in_selection(path: Path, name: str) -> tuple[int, int, float]:
     if not path.exists():
         raise RunError(f"nothing is selected in {path.parent.parent} yet. Run: tasklm select {path.parent.parent}")
     require_whole(path.parent)
-    with selection_is_clear(path):
-        table = pq.read_table(path, columns=["id", "number", "score"])
+    table = read_selection(path, "id", "number", "score")
     ids, numbers = table["id"].to_pylist(), table["number"].to_pylist()
     at = ids.index(name) if name in ids else numbers.index(int(name)) if name.isdecimal() and int(name) in numbers else None
     if at is None:

@@ -1,8 +1,9 @@
-"""Checksums of files: kept in a record beside them when they were written, and compared before they are believed.
+"""Checksums of files: kept in a record beside them, and compared before they are believed.
 
-The checksum of a file is its CRC-32; of one longer than a piece, the CRC-32 of those of its pieces, which threads share.
-Of what Python brings, CRC-32 is the fastest (1.0 GB/s and core where SHA-1 does 0.4 and BLAKE2 0.2), and nobody has an
-interest in forging one: it is there for disks that forget and copies that were cut off.
+The checksum of a file is its CRC-32; of one longer than a piece, the CRC-32 of those of its pieces, which
+threads share. Of what Python brings, CRC-32 is the fastest (1.0 GB/s and core where SHA-1 does 0.4 and
+BLAKE2 0.2), and nobody has an interest in forging one: it is there for disks that forget and copies that
+were cut off.
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ from tasklm.runs import ARTEFACT, damaged, digest, read_json, sync, write_record
 PIECE = 64 << 20  # bytes of a file that one thread reads
 _AT_ONCE = 1 << 20  # bytes in memory for each thread
 _THREADS = 8
-READ_ANYWAY = 64 << 20  # bytes of an artefact that are read each time it is handed out, the smallest files first
-_REMEMBERED = 1 << 20  # bytes of a file from which on it is read once by a process, unless it changed
-_ABOUT = ("summary.json", "curve.json")  # these tell how long a training took, which is never the same: no part of a content
-_READABLE = (None, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EIO)  # numbers of errors that speak of the file itself
+# bytes of an artefact that are read each time it is handed out, the smallest files first
+READ_ANYWAY = 64 << 20
+# bytes of a file from which on it is read once by a process, unless it changed
+_REMEMBERED = 1 << 20
+# these tell how long a training took, which is never the same: no part of a content
+_ABOUT = ("summary.json", "curve.json")
+# numbers of errors that speak of the file itself
+_READABLE = (None, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EIO)
 
 Sums = Mapping[str, Mapping[str, Any]]  # name below the folder → {"size": …, "crc32": …}
 
@@ -46,7 +51,8 @@ class Problem(NamedTuple):
 
 
 def files_in(folder: Path, leave_out: Sequence[str] = ()) -> list[Path]:
-    """The files of a folder and of those in it, in the order of their names, without some at its top."""
+    """The files of a folder and of those in it, in the order of their names, without some at its
+    top."""
     names = sorted(path for path in folder.rglob("*") if path.is_file())
     return [path for path in names if path.parent != folder or path.name not in leave_out]
 
@@ -64,7 +70,8 @@ def sync_all(paths: Iterable[Path], folder: Path) -> None:
 
 
 def seal(record: Path, values: Mapping[str, Any], files: Sequence[Path]) -> None:
-    """Syncs files in or below the folder of the record, then writes it: `values`, and what the files hold."""
+    """Syncs files in or below the folder of the record, then writes it: `values`, and what the
+    files hold."""
     sync_all(files, record.parent)
     write_record(record, {**values, "files": sums_of(record.parent, files)})
 
@@ -80,7 +87,8 @@ def sums_of(folder: Path, files: Sequence[Path]) -> dict[str, dict[str, Any]]:
 
 
 def problems_of(folder: Path, files: Sums, *, most: int | None = None) -> list[Problem]:
-    """What is wrong with the files that a record lists: sizes of all, contents of `most` bytes, the smallest first."""
+    """What is wrong with the files that a record lists: sizes of all, contents of `most` bytes, the
+    smallest first."""
     problems, sized = [], []
     for name, expected in files.items():
         path = folder / name
@@ -122,7 +130,8 @@ def is_sealed(record: Path) -> bool:
 
 
 def require_whole(folder: Path, record: str = ARTEFACT) -> None:
-    """Raises DamagedError unless a folder holds what was written; one without a record is left to those who read it."""
+    """Raises DamagedError unless a folder holds what was written; one without a record is left to
+    those who read it."""
     if not (folder / record).exists():
         return
     for problem in problems_of(folder, sums_in(folder / record) or {}):
@@ -130,7 +139,8 @@ def require_whole(folder: Path, record: str = ARTEFACT) -> None:
 
 
 def content_of(folder: Path) -> str:
-    """A hash of what an artefact holds, times left out; "" where an earlier version wrote it, or its record is damaged."""
+    """A hash of what an artefact holds, times left out; "" where an earlier version wrote it, or
+    its record is damaged."""
     try:
         files = sums_in(folder / ARTEFACT)
     except DamagedError:
@@ -140,7 +150,8 @@ def content_of(folder: Path) -> str:
 
 @contextmanager
 def damage_is_clear(file: Path) -> Iterator[None]:
-    """Turns the errors of reading a file of ours that is not what was written into one that says the way out."""
+    """Turns the errors of reading a file of ours that is not what was written into one that says
+    the way out."""
     try:
         yield
     except OSError as error:
@@ -163,13 +174,15 @@ def load_array(path: Path, dtype: Any, *, mapped: bool = False, dimensions: int 
 
 
 def require_offsets(path: Path, offsets: NDArray[Any], end: int) -> None:
-    """Raises DamagedError unless offsets begin at 0, never fall and end at `end`: compiled loops read wherever they point."""
+    """Raises DamagedError unless offsets begin at 0, never fall and end at `end`: compiled loops
+    read wherever they point."""
     ordered = len(offsets) and offsets[0] == 0 and offsets[-1] == end and not (offsets[1:] < offsets[:-1]).any()
     if not ordered:
         raise damaged(path, "its offsets do not fit")
 
 
-_seen: dict[tuple[int, int, int, int], str] = {}  # device, number, size and time of a file → its checksum
+# device, number, size and time of a file → its checksum
+_seen: dict[tuple[int, int, int, int], str] = {}
 
 
 def _remembered_checksums(files: Sequence[tuple[Path, int]]) -> list[str | OSError]:
@@ -190,7 +203,8 @@ def _mark(path: Path) -> tuple[int, int, int, int]:
 
 
 def _checksums(files: Sequence[tuple[Path, int]], quiet: bool = False) -> list[Any]:
-    """The checksums of files of these sizes; with `quiet`, the error in the place of one that cannot be read."""
+    """The checksums of files of these sizes; with `quiet`, the error in the place of one that
+    cannot be read."""
     starts = [range(0, max(size, 1), PIECE) for _, size in files]
     pieces: list[tuple[Path, int]] = []
     for (path, _), own in zip(files, starts, strict=True):

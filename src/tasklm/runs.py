@@ -1,7 +1,8 @@
-"""The files of a run: written whole and put on the disk, read with a check, swept after a kill; and the lock of its folder.
+"""The files of a run: written whole and put on the disk, read with a check, swept after a kill.
 
-A file is written under a temporary name, synced, renamed, and its folder synced: after a power cut it is the old one or the
-new one. A *record* is a JSON file that carries a checksum of its own values, so that a damaged one is never believed.
+A file is written under a temporary name, synced, renamed, and its folder synced: after a power cut it is
+the old one or the new one. A *record* is a JSON file that carries a checksum of its own values, so that a
+damaged one is never believed. The lock of a run folder is here too.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def sync(path: Path) -> None:
 
 
 def temporary_name(path: Path) -> Path:
-    """The name under which this process writes a file before it has its own; `sweep` knows such names."""
+    """The name under which this process writes a file before it has its own; `sweep` knows such
+    names."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
@@ -102,13 +104,15 @@ def write_json(path: Path, value: Any, *, synced: bool = True) -> None:
 
 
 def write_record(path: Path, values: Mapping[str, Any]) -> None:
-    """Writes values as JSON with a checksum of them, which `read_json` compares and takes out again."""
+    """Writes values as JSON with a checksum of them, which `read_json` compares and takes out
+    again."""
     plain = json.loads(json.dumps(values))  # as they will be read
     write_json(path, {**plain, CHECKSUM: _checksum(plain)})
 
 
 def read_json(path: Path) -> Any:
-    """Returns the values of a JSON file; a damaged one, or a record whose checksum does not fit, is named with the way out."""
+    """Returns the values of a JSON file; a damaged one, or a record whose checksum does not fit, is
+    named with the way out."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError):
@@ -128,7 +132,8 @@ def _checksum(values: dict[str, Any]) -> str:
 
 
 def damaged(file: Path, problem: str) -> DamagedError:
-    """The error for a file or folder of a run, a cache, a model or an export that is not what was written, with a way out that works."""
+    """The error for a file or folder of a run, a cache, a model or an export that is not what was
+    written, with a way out that works."""
     artefact = next((folder for folder in (file, *file.parents[:3]) if is_artefact(folder)), None)
     return DamagedError(file, problem, _way_out(file, artefact), artefact)
 
@@ -152,7 +157,8 @@ def _way_out(file: Path, artefact: Path | None) -> str:
 
 
 def run_above(file: Path) -> Path | None:
-    """The run folder that a file stands in; where that is a comparison of another run, the other one."""
+    """The run folder that a file stands in; where that is a comparison of another run, the other
+    one."""
     for folder in file.absolute().parents[:6]:
         if (folder / "recipe.toml").exists() and (folder / "manifest.json").exists():
             return (run_above(folder) or folder) if folder.parent.name == "compare" else folder
@@ -205,7 +211,8 @@ def make_parents(path: Path) -> None:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Gives a file a second name, or copies it on a file system without links; `target` must not exist."""
+    """Gives a file a second name, or copies it on a file system without links; `target` must not
+    exist."""
     try:
         os.link(source, target)
     except OSError:
@@ -213,7 +220,8 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Deletes what killed processes left in a folder under temporary names, but not what belongs to a process that lives."""
+    """Deletes what killed processes left in a folder under temporary names, but not what belongs to
+    a process that lives."""
     for path in list(folder.iterdir()) if folder.is_dir() else []:
         match = _TEMPORARY.fullmatch(path.name)
         if match and not _lives(int(match["process"] or match["other"])):

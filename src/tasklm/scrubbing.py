@@ -1,4 +1,5 @@
-"""Scrubbing: reads every file of a run, a model, an export or a cache that has a checksum, and tells which are damaged."""
+"""Scrubbing: reads every file of a run, a model, an export or a cache that has a checksum, and
+tells which are damaged."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from tasklm.recipe_files import cache_folder, load
 from tasklm.runs import ARTEFACT, read_json, run_above
 from tasklm.tracking import SILENT, Tracker
 
-RECORDS = (ARTEFACT, "config.json", "export.json", "state.json")  # of artefacts, models, exports and checkpoints
+# of artefacts, models, exports and checkpoints
+RECORDS = (ARTEFACT, "config.json", "export.json", "state.json")
 SINGLE = ("scores.json", "clock.json")  # files of a run that hold a checksum of themselves
 
 
@@ -34,14 +36,15 @@ class Scrub:
     files: int = 0
     bytes: int = 0
     damaged: list[Damage] = field(default_factory=list)
-    without_checksums: list[str] = field(default_factory=list)  # folders that an earlier version wrote
+    # folders that an earlier version wrote
+    without_checksums: list[str] = field(default_factory=list)
 
 
 def check_files(folder: str | Path, tracker: Tracker = SILENT) -> Scrub:
-    """Compares the files of a run with their checksums, the corpus and index that it uses among them; or those of a model,
-    an export or a cache.
+    """Compares the files of a run with their checksums, or those of a model, an export or a cache.
 
-    An artefact that is damaged is marked, so that the next command that needs it makes it again.
+    Those of a run are its artefacts and checkpoints, and the corpus and the index that it uses. An artefact
+    that is damaged is marked, so that the next command that needs it makes it again.
     """
     where = Path(folder)
     if not where.is_dir():
@@ -63,13 +66,15 @@ def check_files(folder: str | Path, tracker: Tracker = SILENT) -> Scrub:
 
 
 def _records_in(folder: Path) -> list[Path]:
-    """The records in a folder and below; of a model in a run, that of the artefact has all its files."""
+    """The records in a folder and below; of a model in a run, that of the artefact has all its
+    files."""
     paths = sorted(path for path in folder.rglob("*.json") if path.name in RECORDS and not _is_described(path))
     return [path for path in paths if path.name == ARTEFACT or not (path.parent / ARTEFACT).exists()]
 
 
 def _is_described(path: Path) -> bool:
-    """Whether a config.json is no record: that of a language model, which the record of its artefact lists."""
+    """Whether a config.json is no record: that of a language model, which the record of its
+    artefact lists."""
     if path.name != "config.json":
         return False
     with suppress(DamagedError):

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from tasklm import steps
 from tasklm.budget import Plan
@@ -22,7 +21,7 @@ from tasklm.errors import DataError, RecipeError
 from tasklm.manifests import require_whole
 from tasklm.recipe import Select
 from tasklm.runs import digest, write_json
-from tasklm.select.base import SELECTORS, Chosen, Passages, Ranking, Selector, Workplace, bytes_of, write_selection
+from tasklm.select.base import SELECTORS, Chosen, Passages, Ranking, Selector, Workplace, bytes_of, selection_size, write_selection
 from tasklm.select.bm25_spark import FetchedPassages
 from tasklm.select.influence import BLOCK, FORMAT, Candidates, InfluenceScores, choose, finish_scores, score_blocks
 from tasklm.select.near_duplicates import without_near_duplicates
@@ -94,7 +93,8 @@ def _found(run: Run, task: TaskData, corpus: CorpusData, plan: Plan, settings: S
         run.tracker.say(f"selected {len(chosen.passages):,}{wanted} of {len(corpus.store):,} passages by {settings.method}")
 
     path = run.artefacts.build(name, key, build, uses=corpus.folders) / "selected.parquet"
-    if run.artefacts.is_damaged("ranking"):  # nothing needs it any more but those who ask why a passage was selected
+    # nothing needs it any more but those who ask why a passage was selected
+    if run.artefacts.is_damaged("ranking"):
         _ranking(run, fitted(settings, task), corpus, k, ranking_key)
     return path, key
 
@@ -169,11 +169,11 @@ def _most_influential(run: Run, task: TaskData, plan: Plan, candidates_of: Calla
 
     def build(folder: Path) -> None:
         how = settings.influence_batch, settings.influence_task_batch, len(examples)
-        chosen, k = choose(InfluenceScores(scores), pq.read_metadata(candidates).num_rows, settings.influence_share, *how)
+        chosen, k = choose(InfluenceScores(scores), selection_size(candidates), settings.influence_share, *how)
         texts = Candidates(candidates, chosen.passages)
         chosen.passages = texts.numbers
         write_selection(folder / "selected.parquet", texts, chosen, settings.influence_on)
-        found = f"{len(chosen.passages):,} of {pq.read_metadata(candidates).num_rows:,} candidates by influence"
+        found = f"{len(chosen.passages):,} of {selection_size(candidates):,} candidates by influence"
         run.tracker.say(f"selected {found}: those among the {k:,} best of any of {batches:,} batches of {settings.influence_on} examples")
 
     folder = run.artefacts.build("selected", key, build, uses=[scores, candidates.parent])

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from tasklm.artefacts import Artefacts
 from tasklm.budget import Plan
@@ -22,7 +21,7 @@ from tasklm.manifests import damage_is_clear, load_array
 from tasklm.planning import stage_plan
 from tasklm.registry import nearest
 from tasklm.runs import damaged, digest, file_digest, read_json, write_json, write_record
-from tasklm.select.base import read_selection_texts
+from tasklm.select.base import read_selection_texts, selection_size
 from tasklm.tasks.audit import audit_corpus, audit_splits
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.reading import read_splits
@@ -117,7 +116,7 @@ def tokenize(run: Run, task: TaskData, selected: Path | None, selected_key: str,
             vocabulary = train_vocabulary(_texts(task, selected), settings, size)
         vocabulary.save(folder / "tokenizer.json")
         if selected is not None:
-            with run.tracker.progress("tokenize", pq.read_metadata(selected).num_rows) as bar:
+            with run.tracker.progress("tokenize", selection_size(selected)) as bar:
                 write_shards(folder, _counted(read_selection_texts(selected), bar), vocabulary)
 
     folder = run.artefacts.build(name, key, build, uses=[] if selected is None else [selected.parent])
@@ -218,7 +217,8 @@ def finetune(run: Run, task: TaskData, parts: Ingredients, stage1: Path, stage1_
     """Returns the folders of the fine-tuning runs, one per seed."""
     recipe = run.recipe
     with damage_is_clear(stage1 / "plan.json"):
-        epochs = recipe.finetune.epochs or int(read_json(stage1 / "plan.json")["epochs"])  # the plan may be of a run with another number
+        # the plan may be of a run with another number
+        epochs = recipe.finetune.epochs or int(read_json(stage1 / "plan.json")["epochs"])
     settings = dataclasses.replace(recipe.finetune, seeds=1)  # another number of seeds redoes none of them
     group = Artefacts(run.artefacts.path("stage2"), run.machine.ranks, tell=run.tracker.say)
     folders = []

@@ -157,9 +157,9 @@ def test_offsets_that_point_anywhere_are_never_followed(tmp_path: Path) -> None:
         offsets[2] = harm
         np.save(store.folder / "offsets.npy", offsets)
         broken = PassageStore.open(store.folder)
-        for reading in (lambda: broken.raw(0, 9), lambda: [broken.text(i) for i in range(9)], lambda: broken.texts(1, 4)):  # noqa: B023
+        for read in (PassageStore.raw, PassageStore.texts, lambda store, start, stop: [store.text(i) for i in range(start, stop)]):
             with pytest.raises(DamagedError, match=r"(offsets\.npy|text\.bin) is damaged"):
-                reading()
+                read(broken, 0, 9)
 
 
 def test_text_that_is_no_utf8_or_not_that_of_its_id_is_named(tmp_path: Path) -> None:

@@ -222,7 +222,8 @@ def test_search_goes_on_where_it_stopped(double, make_store, make_texts, tmp_pat
     monkeypatch.setattr(elastic, "_QUERIES_AT_ONCE", 1)
     before = double.count("_msearch")
     with monkeypatch.context() as patch:
-        stop_after(patch, elastic, "write_record", after)  # the batch is in the files but not noted: cut off and asked again
+        # the batch is in the files but not noted: cut off and asked again
+        stop_after(patch, elastic, "write_record", after)
         with pytest.raises(Stop):
             asked(double, make_store(passages), queries, tmp_path)
     assert double.count("_msearch") == before + after + 1

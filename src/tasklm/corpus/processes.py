@@ -14,7 +14,8 @@ from typing import TypeVar
 from tasklm.errors import RunError
 
 _IDLE = 30  # seconds without work after which a process ends
-_LOOK_EVERY = 1.0  # seconds after which a process looks whether the run that it works for still lives
+# seconds after which a process looks whether the run that it works for still lives
+_LOOK_EVERY = 1.0
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
@@ -67,9 +68,11 @@ def results_in_order(pool: Executor, work: Callable[[Piece], Result], pieces: It
 
 
 def _follow_parent(parent: int) -> None:
-    """Leaves interrupts to the parent, and ends when it has ended: killed, it cannot tell its processes.
+    """Leaves interrupts to the parent, and ends when that has ended, which may be too sudden to say
+    so.
 
-    A look now and then, in place of Linux's signal for it: that one comes when the *thread* ends that started the process.
+    A look now and then, in place of Linux's signal for it: that one comes when the *thread* ends
+    that started the process.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

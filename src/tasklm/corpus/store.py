@@ -265,7 +265,8 @@ class PassageStore:
         start, stop = int(self._offsets[i]), int(self._offsets[i + 1])
         text = os.pread(self._text, stop - start, start) if 0 <= start <= stop <= self.counts["bytes"] else b""
         try:
-            return text.decode("utf-8") if len(text) == stop - start else self.texts(i, i + 1)[0]  # which reads on, or says what is wrong
+            # which reads on, or says what is wrong
+            return text.decode("utf-8") if len(text) == stop - start else self.texts(i, i + 1)[0]
         except UnicodeDecodeError as error:
             raise damaged(self.folder / "text.bin", str(error)) from error
 
@@ -282,7 +283,8 @@ class PassageStore:
     def raw(self, start: int, stop: int) -> tuple[bytearray, NDArray[np.int64]]:
         """Returns the passages from `start` up to `stop` end to end as UTF-8, and where each begins and the last ends."""
         bounds = np.array(self._offsets[start : stop + 1])
-        if (bounds[1:] < bounds[:-1]).any() or bounds[0] < 0 or bounds[-1] > self.counts["bytes"]:  # compiled loops go where these point
+        # compiled loops go where these point
+        if (bounds[1:] < bounds[:-1]).any() or bounds[0] < 0 or bounds[-1] > self.counts["bytes"]:
             raise damaged(self.folder / "offsets.npy", "its offsets do not fit")
         block = bytearray(int(bounds[-1] - bounds[0]))
         read = 0
@@ -302,7 +304,8 @@ class PassageStore:
         return int(self._offsets[i])
 
     def sample(self) -> list[str]:
-        """Returns the texts of 2,000 passages drawn at random, the same at each call; each is compared with its id."""
+        """Returns the texts of 2,000 passages drawn at random, the same at each call; each is
+        compared with its id."""
         numbers = np.random.default_rng(0).integers(0, len(self), 2000).tolist()
         texts = [self.text(number) for number in numbers]
         if any(text_key(text) != int(self._ids[number]) for number, text in zip(numbers, texts, strict=True)):

@@ -38,7 +38,8 @@ def export(where: Path, to: str, out: Path | None = None, max_mb: float | None =
     with new_folder(target) as folder:
         found = _transformers(source, folder, max_mb) if to == "hf" else _onnx(source, folder, to, max_mb)
         write_card(source, found, folder)
-        seal(folder / RECORD, asdict(found), files_in(folder, leave_out=("README.md",)))  # the card is there to be edited
+        # the card is there to be edited
+        seal(folder / RECORD, asdict(found), files_in(folder, leave_out=("README.md",)))
     return found, target
 
 

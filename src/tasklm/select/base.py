@@ -53,7 +53,8 @@ class Ranking:
 
     @staticmethod
     def load(folder: Path, passages: int) -> Ranking:
-        """Returns the ranking that `save` wrote of a corpus with so many passages, memory-mapped; a damaged one is refused."""
+        """Returns the ranking that `save` wrote of a corpus with so many passages, memory-mapped; a
+        damaged one is refused."""
         arrays = {name: load_array(folder / f"{name}.npy", kind, mapped=True) for name, kind in _RANKING_TYPES.items()}
         require_offsets(folder / "offsets.npy", arrays["offsets"], len(arrays["passages"]))
         numbers = arrays["passages"]
@@ -231,7 +232,21 @@ def write_selection(path: Path, store: Passages, chosen: Chosen, asking: str = "
 
 def asking_split(path: Path) -> str:
     """Returns the split of the examples that asked for the passages of a stored selection."""
-    return str((pq.read_schema(path).metadata or {}).get(ASKING.encode(), b"train").decode())
+    with selection_is_clear(path):
+        return str((pq.read_schema(path).metadata or {}).get(ASKING.encode(), b"train").decode())
+
+
+def selection_size(path: Path) -> int:
+    """Returns how many passages a stored selection has."""
+    with selection_is_clear(path):
+        return int(pq.read_metadata(path).num_rows)
+
+
+def read_selection(path: Path, *columns: str) -> pa.Table:
+    """Returns some columns of a stored selection; its texts are read in batches, by
+    `read_selection_texts`."""
+    with selection_is_clear(path):
+        return pq.read_table(path, columns=list(columns))
 
 
 def read_selection_texts(path: Path) -> Iterator[list[str]]:
@@ -243,7 +258,8 @@ def read_selection_texts(path: Path) -> Iterator[list[str]]:
 
 @contextmanager
 def selection_is_clear(path: Path) -> Iterator[None]:
-    """Turns the errors of reading a stored selection that is damaged into one that says the way out."""
+    """Turns the errors of reading a stored selection that is damaged into one that says the way
+    out."""
     with damage_is_clear(path):
         try:
             yield

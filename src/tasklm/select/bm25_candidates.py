@@ -88,7 +88,8 @@ def save_open(record: Path, found: Candidates, done: int) -> None:
 
 
 def restore_open(record: Path, found: Candidates) -> int:
-    """Takes over what an interrupted search wrote down, where it is whole; returns the number of blocks that are done."""
+    """Takes over what an interrupted search wrote down, where it is whole; returns the number of
+    blocks that are done."""
     for folder in sorted(record.parent.glob(f"{record.name}-*"), reverse=True):
         if is_sealed(folder / "done.json"):
             found.put(*(np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("keys", "counts", "floors")))
@@ -140,7 +141,8 @@ def _column(folder: Path, name: str, batches: int, kind: Any) -> npt.NDArray[Any
     if len(parts) <= 1 or not total:
         return np.asarray(parts[0]) if parts else np.empty(0, kind)
     path = folder / f"{name}.npy"
-    with full_disk_is_clear(folder), path.open("wb") as file:  # written, not mapped: a map of a file on a full disk ends the process
+    # written, not mapped: a map of a file on a full disk ends the process
+    with full_disk_is_clear(folder), path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": np.dtype(kind).str, "fortran_order": False, "shape": (total,)})
         for part in parts:
             file.write(np.ascontiguousarray(part).data.cast("B"))

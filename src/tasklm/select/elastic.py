@@ -269,7 +269,8 @@ class _Found:
                 file.truncate(self._size(name))  # a batch cut off in the middle is asked again
 
     def _before(self) -> tuple[int, int]:
-        """How many queries an earlier process has asked, and how many entries it wrote; none where the record is damaged."""
+        """How many queries an earlier process has asked, and how many entries it wrote; none where
+        the record is damaged."""
         try:
             record = read_json(self.folder / "done.json")
             return (int(record["queries"]), int(record["entries"])) if record["key"] == self.key else (0, 0)

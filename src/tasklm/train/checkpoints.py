@@ -1,8 +1,8 @@
-"""Checkpoints: weights, optimiser and position, written under a temporary name and renamed; nothing is pickled.
+"""Checkpoints: weights, optimiser and position, written under a temporary name and renamed.
 
-A checkpoint lists its files with their checksums and is on the disk before it has its name. There are always two: where the
-last one is damaged, training goes on from the one before. No state of random generators is needed: every draw of a step comes
-from a generator seeded by (seed, step).
+A checkpoint lists its files with their checksums and is on the disk before it has its name. There are always
+two: where the last one is damaged, training goes on from the one before. Nothing is pickled, and no state of
+random generators is needed: every draw of a step comes from a generator seeded by (seed, step).
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ class Checkpoints:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a checkpoint is what was written; those of an earlier version list no files, and must at least be readable."""
+    """Whether a checkpoint is what was written; those of an earlier version list no files, and must
+    at least be readable."""
     try:
         listed = sums_in(folder / STATE)
         if listed is None:

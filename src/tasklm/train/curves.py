@@ -56,7 +56,8 @@ class Curve:
 
 
 def _points_in(path: Path) -> list[dict[str, float]]:
-    """The points of an interrupted training, whose checkpoints have them too; none where a power cut left something else."""
+    """The points of an interrupted training, whose checkpoints have them too; none where a power
+    cut left something else."""
     try:
         points = read_json(path) if path.exists() else []
     except DamagedError:
