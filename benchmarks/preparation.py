@@ -21,12 +21,13 @@ from typing import Any
 
 import numpy as np
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus.decontaminate import contaminated
 from tasklm.corpus.store import kept_store
 from tasklm.errors import TaskLMError
 from tasklm.recipe import Recipe
 from tasklm.recipe_files import load
-from tasklm.runs import Artefacts, file_digest, write_json
+from tasklm.runs import file_digest, write_json
 from tasklm.select.base import Workplace, bytes_of, read_selection_texts, write_selection
 from tasklm.select.near_duplicates import without_near_duplicates
 from tasklm.selecting import SELECTORS

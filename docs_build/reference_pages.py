@@ -20,6 +20,7 @@ from tasklm.evaluate.explaining import Push, Pushes
 from tasklm.evaluate.scores import Row, Scores, Spread
 from tasklm.notebook import Report, ShownExplanation
 from tasklm.recipe import section_types
+from tasklm.scrubbing import Damage, Scrub, check_files
 from tasklm.serve.inputs import Input
 
 TYPES = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path"}
@@ -121,13 +122,14 @@ def api_page() -> str:
         plain = method.__func__ if isinstance(method, classmethod) else method
         if not name.startswith("_") and inspect.isfunction(plain):
             parts += [f"### {name}", f"```text\n{name}{_signature(plain)}\n```", _doc(plain)]
+    parts += ["## check_files", f"```text\ncheck_files{_signature(check_files)}\n```", _doc(check_files)]
     parts += ["## What methods take", _table(("name", "type"), [(f"`{name}`", f"`{_alias(alias)}`") for name, alias in ALIASES.items()])]
     parts.append("## What methods return")
-    for cls in (Scores, Row, Spread, ShownExplanation, Pushes, Push, Report):
+    for cls in (Scores, Row, Spread, ShownExplanation, Pushes, Push, Report, Scrub, Damage):
         rows = [(f"`{field.name}`", f"`{field.type}`") for field in dataclasses.fields(cls)]
         parts += [f"### {cls.__name__}", _doc(cls), _table(("field", "type"), rows)]
     parts.append("## Errors")
-    for kind in (errors.TaskLMError, errors.RecipeError, errors.DataError, errors.RunError, errors.TrainingError):
+    for kind in (errors.TaskLMError, errors.RecipeError, errors.DataError, errors.RunError, errors.DamagedError, errors.TrainingError):
         parts += [f"### {kind.__name__}", _doc(kind)]
     return _page(parts)
 

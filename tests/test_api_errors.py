@@ -22,6 +22,7 @@ ALLOWED = {
     ("corpus/store.py", "IndexError"): _CALLER,
     ("evaluate/confusion.py", "ValueError"): _CALLER,
     ("evaluate/intervals.py", "ValueError"): _CALLER,
+    ("manifests.py", "ValueError"): _CAUGHT,  # damage_is_clear
     ("recipe.py", "ValueError"): _CAUGHT,  # from_dict gathers all problems into one RecipeError
     ("registry.py", "ValueError"): _CALLER,  # two plug-ins under one name
     ("select/balanced.py", "ValueError"): _CALLER,
@@ -32,7 +33,6 @@ ALLOWED = {
     ("tasks/scoring.py", "ValueError"): _CAUGHT,  # TaskLM.score looks at labels first
     ("tasks/squad.py", "TypeError"): _CAUGHT,  # read as a file that has not SQuAD's layout
     ("tasks/trees.py", "ValueError"): _CALLER,
-    ("train/checkpoints.py", "OSError"): _CAUGHT,  # full_disk_is_clear
     ("train/gradients.py", "TypeError"): _CALLER,  # an encoder of somebody's own with other layers
     ("train/language_model.py", "ValueError"): _CAUGHT,  # _damage_is_clear
     ("train/model.py", "ValueError"): _CAUGHT,  # _damage_is_clear

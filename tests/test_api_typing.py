@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tasklm import DataError, RecipeError, RunError, TaskLM, TaskLMError, TrainingError
+from tasklm import DamagedError, DataError, RecipeError, RunError, TaskLM, TaskLMError, TrainingError, check_files
 
 model = TaskLM([Path("texts"), "more/*.txt"], minutes=1.5, recipe=Path("r.toml"), settings={"select.k": 5}, out="runs/x", verbose=True)
 reveal_type(model.fit(Path("train.csv"), dev="dev.csv", test=Path("test.csv")))
@@ -38,7 +38,8 @@ reveal_type(TaskLM.load(Path("folder")))
 reveal_type(model.scores_)
 reveal_type(model.classes_)
 reveal_type(model.get_params())
-errors: list[type[TaskLMError]] = [DataError, RecipeError, RunError, TrainingError]
+reveal_type(check_files("runs/x").damaged[0].remedy)
+errors: list[type[TaskLMError]] = [DamagedError, DataError, RecipeError, RunError, TrainingError]
 """
 REVEALED = [
     r"tasklm\.api\.TaskLM",
@@ -53,6 +54,7 @@ REVEALED = [
     r"tasklm\.evaluate\.scores\.Scores \| None",
     r"numpy\.ndarray\[.*\]",
     r"dict\[str, Any\]",
+    r"str",
 ]
 WRONG = """
 from tasklm import TaskLM

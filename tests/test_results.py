@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tasklm.artefacts import Artefacts
 from tasklm.results import seconds_of
-from tasklm.runs import Artefacts, write_json
+from tasklm.runs import write_json
 
 
 def test_the_time_of_a_killed_training_is_not_lost(tmp_path: Path) -> None:

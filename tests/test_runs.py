@@ -2,71 +2,18 @@ from __future__ import annotations
 
 import errno
 import json
+import os
+import shutil
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
-from tasklm.errors import RunError
-from tasklm.runs import Artefacts, full_disk_is_clear, locked, read_json, require_own, write_bytes
-from tasklm.train.parallel import Ranks
-
-
-def test_an_artefact_is_built_once_per_key(tmp_path: Path) -> None:
-    calls = []
-    artefacts = Artefacts(tmp_path)
-
-    def build(folder: Path) -> None:
-        calls.append(folder)
-        (folder / "value").write_text("x")
-
-    for key in ("a", "a", "b"):
-        assert (artefacts.build("thing", key, build) / "value").read_text() == "x"
-    assert len(calls) == 2 and artefacts.key("thing") == "b"
-
-
-def test_a_partial_artefact_is_continued_with_the_same_key_and_thrown_away_with_another(tmp_path: Path) -> None:
-    artefacts = Artefacts(tmp_path)
-
-    def fail(folder: Path) -> None:
-        (folder / "half").write_text("1")
-        raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        artefacts.build("thing", "a", fail)
-    assert artefacts.key("thing") is None
-    seen = []
-    artefacts.build("thing", "a", lambda folder: seen.append((folder / "half").exists()))
-    with pytest.raises(RuntimeError):
-        artefacts.build("other", "a", fail)
-    artefacts.build("other", "b", lambda folder: seen.append((folder / "half").exists()))
-    assert seen == [True, False]
-
-
-def test_what_is_not_of_a_run_is_never_replaced(tmp_path: Path) -> None:
-    (tmp_path / "thing").mkdir()
-    (tmp_path / "thing" / "mine").write_text("1")
-    with pytest.raises(RunError, match=r"thing is in the way, and no part of a run. Move it away, or choose another folder with --out"):
-        Artefacts(tmp_path).build("thing", "a", lambda folder: None)
-    assert (tmp_path / "thing" / "mine").read_text() == "1"
-
-
-def test_killed_while_an_old_artefact_goes_away_it_is_done_with_at_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(folder: Path, **_: bool) -> None:
-        if folder.exists():
-            raise KeyboardInterrupt
-
-    artefacts = Artefacts(tmp_path)
-    artefacts.build("thing", "a", lambda folder: None)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("tasklm.runs.shutil.rmtree", killed)
-        artefacts.build("thing", "b", lambda folder: None)
-    assert artefacts.key("thing") == "b"
-    artefacts.build("thing", "c", lambda folder: None)
-    assert artefacts.key("thing") == "c" and [path.name for path in tmp_path.iterdir()] == ["thing"]
+from tasklm.artefacts import Artefacts
+from tasklm.errors import DamagedError, RunError
+from tasklm.runs import full_disk_is_clear, locked, read_json, require_own, write_bytes, write_json, write_record
 
 
 def test_a_run_begins_in_a_folder_of_its_own(tmp_path: Path) -> None:
@@ -121,124 +68,110 @@ def test_two_processes_cannot_share_a_run(tmp_path: Path) -> None:
 
 
 def test_damaged_json_is_named(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text('{"a":')
-    with pytest.raises(RunError, match=r"x\.json is damaged"):
-        read_json(tmp_path / "x.json")
-    assert json.loads("{}") == {}
+    for content in (b'{"a":', b"", bytes(20), b"\xff"):
+        (tmp_path / "x.json").write_bytes(content)
+        with pytest.raises(DamagedError, match=r"x\.json is damaged"):
+            read_json(tmp_path / "x.json")
+    with pytest.raises(DamagedError, match="it is missing"):
+        read_json(tmp_path / "none.json")
 
 
-class Hand(Ranks):
-    """One of two threads that do a run together, as processes would; they meet at a barrier in place of a connection."""
-
-    def __init__(self, rank: int, barrier: threading.Barrier) -> None:
-        super().__init__(rank, 2)
-        self._barrier = barrier
-
-    def wait(self) -> None:
-        if self.count > 1:
-            self._barrier.wait(10)  # an uneven number of waits breaks it and fails the test
-
-
-def both(work: Callable[[Hand], None]) -> None:
-    """Runs the work in two threads, of which the second starts first, and raises what went wrong in either."""
-    barrier, errors = threading.Barrier(2), []
-
-    def guarded(hand: Hand) -> None:
-        try:
-            work(hand)
-        except BaseException as error:
-            errors.append(error)
-            barrier.abort()
-
-    threads = [threading.Thread(target=guarded, args=(Hand(rank, barrier),)) for rank in (1, 0)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    if errors:
-        raise errors[0]
+def test_a_record_knows_its_own_values(tmp_path: Path) -> None:
+    path, values = tmp_path / "x.json", {"b": [1.5, float("-inf")], "a": {"10": "ö", "9": None}, "c": (1, 2)}
+    write_record(path, values)
+    assert read_json(path) == values | {"c": [1, 2]}
+    path.write_text(path.read_text().replace("1.5", "1.6"))
+    with pytest.raises(DamagedError, match="its checksum does not fit"):
+        read_json(path)
+    path.write_text(json.dumps({"a": 1}))  # as an earlier version wrote it
+    assert read_json(path) == {"a": 1}
+    path.write_text(json.dumps({"files": {}, "a": 1}))  # what lists files has a checksum
+    with pytest.raises(DamagedError, match="its checksum does not fit"):
+        read_json(path)
 
 
-def test_of_two_the_first_builds_and_the_second_finds_it_done(tmp_path: Path) -> None:
-    built, seen = [], {}
+def test_a_file_is_on_the_disk_before_it_has_its_name_and_the_name_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    fsync, replace = os.fsync, Path.replace
 
-    def work(hand: Hand) -> None:
-        artefacts = Artefacts(tmp_path, hand)
+    def noted_fsync(number: int) -> None:
+        events.append(Path(f"/proc/self/fd/{number}").readlink().name)
+        fsync(number)
 
-        def build(folder: Path) -> None:
-            artefacts.build("inner", "a", lambda part: None)  # by itself: the other does not come here
-            built.append((hand.first, hand.count))
-            (folder / "value").write_text("x")
+    def noted_replace(path: Path, target: Path) -> Path:
+        events.append("rename")
+        return replace(path, target)
 
-        seen[hand.first] = (artefacts.build("thing", "a", build) / "value").read_text(), artefacts.key("thing")
-
-    both(work)
-    assert built == [(True, 1)]
-    assert seen == {True: ("x", "a"), False: ("x", "a")}
-
-
-def test_together_both_build_in_the_same_folder(tmp_path: Path) -> None:
-    built, meeting = {}, threading.Barrier(2)
-
-    def work(hand: Hand) -> None:
-        def build(folder: Path) -> None:
-            built[hand.first] = folder, (folder / "partial.json").exists(), hand.count
-            meeting.wait(10)  # both are inside at the same time
-            if hand.first:
-                (folder / "value").write_text("x")
-
-        assert (Artefacts(tmp_path, hand).build("thing", "a", build, together=True) / "value").read_text() == "x"
-
-    both(work)
-    expected = tmp_path / "thing.partial", True, 2
-    assert built == {True: expected, False: expected}
-    assert not expected[0].exists() and Artefacts(tmp_path).key("thing") == "a"
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(Path, "replace", noted_replace)
+    write_bytes(tmp_path / "new" / "file", b"x")
+    assert events == [tmp_path.name, f".file.{os.getpid()}.tmp", "rename", "new"]
+    events.clear()
+    write_json(tmp_path / "new" / "file", [], synced=False)
+    assert events == ["rename"]
 
 
-@pytest.mark.parametrize("together", [False, True])
-def test_of_two_nobody_builds_what_is_there(tmp_path: Path, together: bool) -> None:
-    Artefacts(tmp_path).build("thing", "a", lambda folder: None)
-    built, found = [], []
-
-    def work(hand: Hand) -> None:
-        artefacts = Artefacts(tmp_path, hand)
-        found.append(artefacts.build("thing", "a", built.append, together=together))
-        artefacts.build("thing", "b", lambda folder: built.append(hand.first), together=together)
-
-    both(work)
-    assert found == [tmp_path / "thing"] * 2
-    assert sorted(built) == ([False, True] if together else [True])  # only for the other key
+FULL = {  # what a full disk makes of libraries that write
+    "the system": OSError(errno.ENOSPC, "No space left on device"),
+    "a quota": OSError(errno.EDQUOT, "Disk quota exceeded"),
+    "NumPy": OSError("1000000 requested and 32752 written"),
+    "safetensors": SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+    "Arrow": OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device"),
+}
 
 
-def test_of_two_runs_that_share_a_folder_one_builds_and_the_other_waits_for_it(tmp_path: Path) -> None:
-    begun, may_end, told = threading.Event(), threading.Event(), []
-    calls: list[Path] = []
-
-    def build(folder: Path) -> None:
-        calls.append(folder)
-        (folder / "half").write_text("1")
-        begun.set()
-        assert may_end.wait(60)
-        (folder / "value").write_text("x")
-
-    def tell(message: str) -> None:
-        told.append(message)
-        may_end.set()
-
-    first = threading.Thread(target=Artefacts(tmp_path, waiting=lambda message: None).build, args=("thing", "a", build))
-    first.start()
-    assert begun.wait(60)
-    there = Artefacts(tmp_path, waiting=tell).build("thing", "a", build)
-    first.join(60)
-    assert len(calls) == 1 and (there / "value").read_text() == "x" and str(there) in told[0]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".thing.lock", "thing"]
+@pytest.mark.parametrize("library", list(FULL))
+def test_every_library_that_meets_a_full_disk_is_understood(tmp_path: Path, library: str) -> None:
+    with pytest.raises(RunError, match=r"the disk is full while writing .*x\. Free some space"), full_disk_is_clear(tmp_path / "x"):
+        raise FULL[library]
 
 
-def test_a_shared_folder_whose_builder_died_is_free_again(tmp_path: Path) -> None:
-    def die(folder: Path) -> None:
-        raise RuntimeError
+def test_other_errors_are_not_taken_for_a_full_disk(tmp_path: Path) -> None:
+    others = (OSError("odd"), SafetensorError("invalid header"), ValueError("3 requested and 2 written"), OSError(errno.EIO, "x"))
+    for error in others:
+        with pytest.raises(type(error), match=str(error).replace("[", r"\[")), full_disk_is_clear(tmp_path / "x"):
+            raise error
 
-    shared = Artefacts(tmp_path, waiting=pytest.fail)
-    with pytest.raises(RuntimeError):
-        shared.build("thing", "a", die)
-    assert Artefacts(tmp_path, waiting=pytest.fail).build("thing", "a", lambda folder: None).exists()
+
+ON_A_SMALL_DISK = """
+import sys
+from pathlib import Path
+import numpy as np, pyarrow as pa, pyarrow.parquet as pq, torch
+from tasklm.errors import DamagedError, RunError
+from tasklm.runs import full_disk_is_clear, write_bytes
+from tasklm.train.checkpoints import save_weights
+
+place = Path(sys.argv[1])
+
+def parquet(path):
+    with pq.ParquetWriter(path, pa.schema([("a", pa.int64())]), compression="none") as writer:
+        writer.write_table(pa.table({"a": np.random.default_rng(0).integers(0, 2**60, 1_000_000)}))
+
+writers = {
+    "bytes": lambda path: write_bytes(path, bytes(1 << 20)),
+    "npy": lambda path: np.save(path, np.zeros(1 << 20)),
+    "safetensors": lambda path: save_weights(path, {"a": torch.zeros(1 << 20)}),
+    "parquet": parquet,
+}
+for kind, write in writers.items():
+    try:
+        with full_disk_is_clear(place / kind):
+            write(place / kind)
+    except RunError as error:
+        assert "the disk is full" in str(error), error
+        print(kind)
+    for path in place.iterdir():
+        path.unlink()
+"""
+
+
+def test_a_disk_that_is_really_full_is_told_by_all_writers(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "write.py").write_text(ON_A_SMALL_DISK, encoding="utf-8")
+    mount = f"mount -t tmpfs -o size=256k none {tmp_path / 'disk'}"
+    words = ["unshare", "--mount", "--map-root-user", "sh", "-c", mount]
+    if shutil.which("unshare") is None or subprocess.run(words, capture_output=True).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    script = f"{mount} && {sys.executable} {tmp_path / 'write.py'} {tmp_path / 'disk'}"
+    done = subprocess.run([*words[:-1], script], capture_output=True, text=True)
+    assert done.stdout.split() == ["bytes", "npy", "safetensors", "parquet"], done.stderr

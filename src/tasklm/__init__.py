@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tasklm.errors import DataError, RecipeError, RunError, TaskLMError, TrainingError
+from tasklm.errors import DamagedError, DataError, RecipeError, RunError, TaskLMError, TrainingError
 
 if TYPE_CHECKING:
     from tasklm.api import TaskLM
+    from tasklm.scrubbing import check_files
 
-__all__ = ["DataError", "RecipeError", "RunError", "TaskLM", "TaskLMError", "TrainingError"]
+__all__ = ["DamagedError", "DataError", "RecipeError", "RunError", "TaskLM", "TaskLMError", "TrainingError", "check_files"]
 __version__ = "0.1.0"
 
 
@@ -19,4 +20,8 @@ def __getattr__(name: str) -> Any:
         from tasklm.api import TaskLM
 
         return TaskLM
+    if name == "check_files":
+        from tasklm.scrubbing import check_files
+
+        return check_files
     raise AttributeError(f"module 'tasklm' has no attribute {name!r}")

@@ -18,6 +18,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from tasklm.errors import DataError, RunError
 from tasklm.evaluate.scores import Scores, of_this_recipe
 from tasklm.evaluate.scores import from_dict as scores_from
+from tasklm.export.source import new_folder
+from tasklm.manifests import require_whole
 from tasklm.notebook import Report, ShownExplanation, model_html, settings_html
 from tasklm.pipeline import fit as run_pipeline
 from tasklm.pipeline import held
@@ -218,7 +220,9 @@ class TaskLM(Estimator):
             raise RunError("this TaskLM has not been trained. Call fit first.")
         if Path(folder).exists():
             raise RunError(f"{folder} exists already. Choose a new folder.")
-        shutil.copytree(self.model_folder_, folder)
+        require_whole(self.model_folder_, "config.json")
+        with new_folder(Path(folder)) as copy:
+            shutil.copytree(self.model_folder_, copy, dirs_exist_ok=True)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tasklm.cli_checking import scrub
 from tasklm.cli_explaining import check_labels, explain, show_influence
 from tasklm.cli_exporting import export
 from tasklm.cli_reporting import compare
@@ -182,19 +183,22 @@ def check(
         bool,
         typer.Option("--influence", help="List the training examples of a finished run (in place of TRAIN) whose labels may be wrong."),
     ] = False,
+    files: Annotated[bool, typer.Option("--files", help="Look for damaged files in a run or a model (in place of TRAIN).")] = False,
     top: Annotated[int, typer.Option(help="With --influence: examples to show.", min=1)] = 20,
     as_json: Json = False,
 ) -> None:
-    """Audit the data before any training; exits with 1 when there are errors. After it, --influence finds labels that may be wrong.
+    """Audit the data before any training; exits with 1 when there are errors.
+
+    After it, --influence finds labels that may be wrong, and --files damaged files.
 
     Example: tasklm check train.csv --test test.csv --corpus texts/
 
     Example: tasklm check runs/first --influence --top 50
     """
-    if influence:
+    if influence or files:
         if any((context.args, corpus, dev, test, recipe, text_column, label_column)):
-            raise RecipeError(["check --influence reads the recipe of the run; the only other options are --top and --json"])
-        check_labels(Path(train), top, as_json)
+            raise RecipeError(["check --influence and --files read the run itself; the only other options are --top and --json"])
+        scrub(Path(train), as_json) if files else check_labels(Path(train), top, as_json)
         return
     from dataclasses import asdict
 

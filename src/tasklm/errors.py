@@ -32,5 +32,18 @@ class RunError(TaskLMError):
     """The run folder cannot be used: locked, unwritable, full, or damaged."""
 
 
+class DamagedError(RunError):
+    """A file is not what was written; `artefact` is the folder that must be made again, where it is
+    part of one."""
+
+    def __init__(self, file: Path, problem: str, remedy: str, artefact: Path | None = None) -> None:
+        self.file, self.problem, self.remedy, self.artefact = file, problem, remedy, artefact
+        super().__init__(f"{file} is damaged ({problem}). {remedy}")
+
+    def __reduce__(self) -> tuple[type[DamagedError], tuple[Path, str, str, Path | None]]:
+        # it may come from another process
+        return type(self), (self.file, self.problem, self.remedy, self.artefact)
+
+
 class TrainingError(TaskLMError):
     """Training cannot go on, for example because the loss is not a number."""

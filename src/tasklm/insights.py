@@ -24,8 +24,8 @@ from tasklm.analyse.matching import matching_words
 from tasklm.evaluate.calibration import calibration
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe import Train
-from tasklm.runs import digest, read_json, write_text
-from tasklm.select.base import asking_split
+from tasklm.runs import ARTEFACT, digest, read_json, write_text
+from tasklm.select.base import asking_split, selection_is_clear
 from tasklm.tasks.base import Answer
 from tasklm.train.checkpoints import load_weights
 from tasklm.train.language_model import under
@@ -68,9 +68,10 @@ def insights(
         write_text(folder / "insights.json", json.dumps(found, ensure_ascii=False) + "\n")
 
     # the keys of the seeds hash all that came before them: task, selection, vocabulary, both stages
-    key = digest([NAME, FORMAT, [read_json(seed / "artefact.json")["key"] for seed in seeds]])
-    kept: dict[str, Any] = read_json(run.artefacts.build(NAME, key, build) / "insights.json")
-    return kept
+    key = digest([NAME, FORMAT, [read_json(seed / ARTEFACT)["key"] for seed in seeds]])
+    read = [run.artefacts.path("stage1"), run.artefacts.path("predictions"), seeds[best], *([] if selected is None else [selected.parent])]
+    values: dict[str, Any] = read_json(run.artefacts.build(NAME, key, build, uses=read) / "insights.json")
+    return values
 
 
 def matched_words(run: Run, task: TaskData, corpus: CorpusData, selected: Path, passages: Sequence[Mapping[str, Any]]) -> list[list[str]]:
@@ -139,7 +140,7 @@ def _label_words(task: TaskData, corpus: CorpusData | None, selected: Path | Non
 
 def spread_texts(selected: Path, most: int) -> Iterator[str]:
     """Yields the texts of at most `most` passages that lie evenly over a stored selection, best first."""
-    with pq.ParquetFile(selected) as file:
+    with selection_is_clear(selected), pq.ParquetFile(selected) as file:
         count = min(file.num_row_groups, GROUPS)
         groups = np.linspace(0, file.num_row_groups - 1, count).round().astype(int).tolist()
         sizes = [file.metadata.row_group(group).num_rows for group in groups]

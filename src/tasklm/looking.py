@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 
+from tasklm.artefacts import Artefacts, rebuilding
 from tasklm.corpus.processes import usable_cores
 from tasklm.corpus.store import PassageStore, kept_store
 from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.evaluate.label_check import Suspect, as_csv, features_of, suspects_of
+from tasklm.manifests import require_whole
 from tasklm.recipe import Recipe
-from tasklm.recipe_files import load
-from tasklm.runs import Artefacts, write_text
-from tasklm.select.base import Ranking, Workplace, bytes_of
+from tasklm.recipe_files import cache_folder, load
+from tasklm.runs import write_text
+from tasklm.select.base import Ranking, Workplace, bytes_of, read_selection
 from tasklm.select.bm25 import open_index
 from tasklm.select.bm25_index import StoredIndex
 from tasklm.select.bm25_search import Scoring, search
@@ -67,6 +68,10 @@ class Reasons:
 
 def find(where: Path, query: str, k: int, tracker: Tracker, cache: Path | None = None) -> list[Hit]:
     """Returns the k best passages of a query; `where` is a run folder, or files or a folder of text."""
+    return rebuilding(lambda: _find(where, query, k, tracker, cache), [_cache_of(where, cache)], tracker.say)
+
+
+def _find(where: Path, query: str, k: int, tracker: Tracker, cache: Path | None) -> list[Hit]:
     recipe, store, index = _opened(where, tracker, cache)
     settings = recipe.select
     stem = stemmer(settings.stemming)
@@ -81,6 +86,10 @@ def find(where: Path, query: str, k: int, tracker: Tracker, cache: Path | None =
 
 def why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reasons:
     """Returns why the passage with this id (or number) is in the selection of the run, with at most `most` of its askers."""
+    return rebuilding(lambda: _why_selected(folder, name, most, tracker), [_cache_of(folder, None)], tracker.say)
+
+
+def _why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reasons:
     recipe, store, index = _opened(folder, tracker, None)
     settings = recipe.select
     method, by_influence = methods(settings)
@@ -92,7 +101,8 @@ def why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reason
         influence = influence_reasons(folder, number, settings, splits.named()[settings.influence_on], most)
         if method not in ("bm25", "balanced"):
             return Reasons(_hit(store, number, score, [], recipe), place, [], 0, influence)
-    ranking = Ranking.load(folder / "ranking")
+    require_whole(folder / "ranking")
+    ranking = Ranking.load(folder / "ranking", len(store))
     entries = np.flatnonzero(ranking.passages == number)
     queries = np.searchsorted(ranking.offsets, entries, side="right") - 1
     ranks = entries - ranking.offsets[queries]
@@ -135,7 +145,8 @@ def _in_selection(path: Path, name: str) -> tuple[int, int, float]:
     """Returns (place, passage number, score) of a selected passage."""
     if not path.exists():
         raise RunError(f"nothing is selected in {path.parent.parent} yet. Run: tasklm select {path.parent.parent}")
-    table = pq.read_table(path, columns=["id", "number", "score"])
+    require_whole(path.parent)
+    table = read_selection(path, "id", "number", "score")
     ids, numbers = table["id"].to_pylist(), table["number"].to_pylist()
     at = ids.index(name) if name in ids else numbers.index(int(name)) if name.isdecimal() and int(name) in numbers else None
     if at is None:
@@ -152,8 +163,15 @@ def _opened(where: Path, tracker: Tracker, cache: Path | None) -> tuple[Recipe, 
     if recipe.select.engine == "spark":
         raise RecipeError([f"the corpus of {where} is on Spark; only a corpus on this machine can be looked into"])
     data = recipe.data
-    beside = Path(recipe.hardware.cache) if recipe.hardware.cache else where.parent / ".cache" if is_run else Path("runs/.cache")
-    kept = Artefacts(cache or beside, waiting=tracker.say)
+    stores = Artefacts(_cache_of(where, cache), waiting=tracker.say)
     paths = data.corpus if is_run else [str(where)]
-    store, _, _ = kept_store(paths, data.corpus_column, data.passage_words, kept, tracker)
-    return recipe, store, open_index(store, kept, recipe.select.stemming, usable_cores(), tracker)
+    store, _, _ = kept_store(paths, data.corpus_column, data.passage_words, stores, tracker)
+    return recipe, store, open_index(store, stores, recipe.select.stemming, usable_cores(), tracker)
+
+
+def _cache_of(where: Path, cache: Path | None) -> Path:
+    """Returns where the corpus and the index of a run or of plain text are kept."""
+    if cache is not None:
+        return cache
+    path = where / "recipe.toml"
+    return cache_folder(load(path), where) if path.exists() else Path("runs/.cache")

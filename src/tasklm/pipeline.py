@@ -18,6 +18,7 @@ import torch
 
 from tasklm import reporting, results, steps
 from tasklm.analyse.report import write_report
+from tasklm.artefacts import Artefacts, rebuilding
 from tasklm.budget import Plan
 from tasklm.encoders.base import ENCODERS
 from tasklm.errors import RecipeError
@@ -26,9 +27,9 @@ from tasklm.insights import insights
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.planning import make_plan
 from tasklm.recipe import FEWEST_TYPES, Recipe
-from tasklm.recipe_files import absolute, dump, recipe_key
+from tasklm.recipe_files import absolute, cache_folder, dump, recipe_key
 from tasklm.registry import Registry, nearest
-from tasklm.runs import Artefacts, locked, read_json, write_json, write_text
+from tasklm.runs import full_disk_is_clear, locked, read_json, sweep, write_json, write_record, write_text
 from tasklm.selecting import check_settings, methods, select
 from tasklm.tasks.audit import refuse
 from tasklm.tasks.base import TASKS, Label
@@ -36,7 +37,7 @@ from tasklm.tasks.examples import Finding
 from tasklm.tasks.reading import resolved
 from tasklm.tracking import EventFile, TensorBoard, Tracker
 from tasklm.train.hardware import set_up
-from tasklm.train.parallel import first_of_all
+from tasklm.train.parallel import first_of_all, processes_started
 from tasklm.train.stages import Ingredients
 from tasklm.train.start import started, title_of
 from tasklm.workspace import CorpusData, Run, TaskData
@@ -69,13 +70,16 @@ def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | 
     check_names(recipe)
     recipe = started(recipe.changed(data=dataclasses.asdict(resolved(recipe.data))), folder)
     machine = set_up(recipe.hardware)
-    artefacts = Artefacts(folder, machine.ranks)
-    shared = Path(recipe.hardware.cache) if recipe.hardware.cache else folder.parent / ".cache"
-    cache = cache or Artefacts(shared, machine.ranks, tracker.say)
+    artefacts = Artefacts(folder, machine.ranks, tell=tracker.say)
+    cache = cache or Artefacts(cache_folder(recipe, folder), machine.ranks, tracker.say)
     run = Run(recipe, artefacts, cache, machine, tracker)
     if not machine.ranks.first:
         tracker.console = None
         return run
+    for place in (artefacts, cache):
+        place.sweep()
+    for leftover in (folder / "stage2", folder / "inputs"):
+        sweep(leftover)
     write_text(folder / "recipe.toml", dump(absolute(recipe)))
     tracker.sinks = [EventFile(folder / "events.jsonl")]
     if recipe.hardware.tensorboard:
@@ -98,19 +102,28 @@ def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | 
 
 def check(recipe: Recipe, folder: Path, tracker: Tracker) -> list[Finding]:
     """Returns the audit of the task and, where there is one, of the corpus."""
-    with locked(folder):
+
+    def look() -> list[Finding]:
         run = open_run(recipe, folder, tracker)
         task = steps.read_task(run)
         corpus = steps.prepare_corpus(run, task)
         return [*task.findings, *(corpus.findings if corpus else [])]
+
+    with locked(folder), full_disk_is_clear(folder):
+        return rebuilding(look, [folder, cache_folder(recipe, folder)], tracker.say)
 
 
 def fit(recipe: Recipe, folder: Path, tracker: Tracker, until: str = "report") -> Scores | None:
     """Runs the whole flow (or as far as `until`) and returns the scores; what is done already is skipped."""
     _known_comparisons(recipe)
     check_settings(recipe.select)
-    with held(folder):
-        return _flow(open_run(recipe, folder, tracker), until)
+    with held(folder), full_disk_is_clear(folder):
+        return rebuilding(
+            lambda: _flow(open_run(recipe, folder, tracker), until),
+            [folder, cache_folder(recipe, folder)],
+            tracker.say,
+            several=processes_started() > 1,
+        )
 
 
 def held(folder: Path) -> AbstractContextManager[None]:
@@ -139,7 +152,7 @@ def _flow(run: Run, until: str) -> Scores | None:
         return None
     scores = _scores(trained, task, corpus)
     if run.machine.ranks.first:
-        write_json(run.folder / "scores.json", to_dict(scores))
+        write_record(run.folder / "scores.json", to_dict(scores))
     results.keep_best(run, task, trained.parts, trained.seeds, scores)
     for row in (row for row in scores.rows if row.kind == "ensemble"):
         results.keep_ensemble(run, task, trained.parts, trained.seeds, row)

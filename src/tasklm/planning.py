@@ -12,6 +12,7 @@ import numpy as np
 from tasklm import budget
 from tasklm.encoders.base import Shape
 from tasklm.encoders.sizes import SIZES, encoder_of, shape_of
+from tasklm.manifests import damage_is_clear
 from tasklm.recipe import Finetune, Train
 from tasklm.runs import digest, read_json, write_json
 from tasklm.tasks.base import Task
@@ -42,7 +43,9 @@ def make_plan(run: Run, task: TaskData, corpus: CorpusData | None) -> budget.Pla
     def decide(folder: Path) -> None:
         write_json(folder / "plan.json", _plan(run, task, corpus).to_dict())
 
-    return budget.Plan.from_dict(read_json(run.artefacts.build("plan", key, decide) / "plan.json"))
+    path = run.artefacts.build("plan", key, decide) / "plan.json"
+    with damage_is_clear(path):
+        return budget.Plan.from_dict(read_json(path))
 
 
 def _plan(run: Run, task: TaskData, corpus: CorpusData | None) -> budget.Plan:

@@ -196,7 +196,7 @@ class Train(Moments):
         choices=("skip", "back", "stop"),
     )
     checkpoint_seconds: float = key(60.0, "time between checkpoints", low=0.0)
-    keep: int = key(2, "checkpoints kept while training", low=1)
+    keep: int = key(2, "checkpoints kept while training; two at least, in case the last is damaged", low=1)
     seed: int = key(1, "seed of initial weights, order, masks and dropout", low=0)
 
 

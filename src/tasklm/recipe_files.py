@@ -76,6 +76,11 @@ def recipe_key(path: Path) -> str:
     return digest({section: keys for section, keys in values.items() if section != "hardware"})
 
 
+def cache_folder(recipe: Recipe, run: Path) -> Path:
+    """Returns where a run keeps what other runs on the same corpus share."""
+    return Path(recipe.hardware.cache) if recipe.hardware.cache else run.parent / ".cache"
+
+
 def dump(recipe: Recipe, *, comments: bool = False, notes: Mapping[str, str] | None = None) -> str:
     """Returns the recipe as TOML; with `comments`, every key carries its help text, and `notes` say what was found.
 

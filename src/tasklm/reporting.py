@@ -21,11 +21,12 @@ from tasklm.evaluate.confusion import ClassScore, confusion_matrix
 from tasklm.evaluate.explaining import ExampleSide
 from tasklm.evaluate.scores import Scores
 from tasklm.insights import SELECTED, matched_words, spread_texts
+from tasklm.manifests import require_whole
 from tasklm.recipe import FEWEST_TYPES, Recipe
 from tasklm.recipe_files import absolute, dump, without_password
 from tasklm.results import Predictions
 from tasklm.runs import read_json
-from tasklm.select.base import asking_split
+from tasklm.select.base import asking_split, read_selection, selection_is_clear
 from tasklm.tasks.base import Answer, Label, Task
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
@@ -195,13 +196,15 @@ def _pushed_for(run: Run, task: TaskData, asked: list[Example]) -> list[list[dic
 
 
 def _describe_selection(parts: ReportParts, run: Run, task: TaskData, corpus: CorpusData, selected: Path) -> None:
-    table = pq.read_table(selected, columns=["source", "score", "rank"])
+    require_whole(selected.parent)
+    table = read_selection(selected, "source", "score", "rank")
     sources = table.column("source").value_counts().to_pylist()
     parts.selected_sources = {entry["values"]: entry["counts"] for entry in sources}
     parts.selected_scores = table.column("score").to_numpy()
     parts.selected_ranks = table.column("rank").to_numpy() + 1  # people count from 1
     texts = task.texts(asking_split(selected))
-    shown = next(pq.ParquetFile(selected).iter_batches(batch_size=SHOWN)).to_pylist()
+    with selection_is_clear(selected), pq.ParquetFile(selected) as file:
+        shown = next(file.iter_batches(batch_size=SHOWN)).to_pylist()
     for row, matched in zip(shown, matched_words(run, task, corpus, selected, shown), strict=True):
         asked = [texts[number] for number in row["asked_by"]]
         parts.selected = [*parts.selected, {**row, "rank": row["rank"] + 1, "asked_by": asked, "matched": matched}]

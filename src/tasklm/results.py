@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tasklm.artefacts import Artefacts
 from tasklm.evaluate.scores import Kind, Row, Scores, make_row
-from tasklm.runs import Artefacts, digest, read_json, write_json
+from tasklm.runs import ARTEFACT, digest, read_json, write_json
 from tasklm.tasks.base import TASKS, Answer, Label
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.checkpoints import load_weights
@@ -45,12 +47,13 @@ def _predicted(run: Run, task: TaskData, parts: Ingredients, name: str, groups: 
             for split, examples in encoded.items():
                 write_json(folder / f"{split}-{number}.json", tuned.answers(examples.examples, examples.units, kept[split]))
 
-    folder = run.artefacts.build(name, _seeds_key([seed for group in groups for seed in group]), build)
+    seeds = list(chain.from_iterable(groups))
+    folder = run.artefacts.build(name, _seeds_key(seeds), build, uses=seeds)
     return {split: [read_json(folder / f"{split}-{number}.json") for number in range(1, len(groups) + 1)] for split in splits}
 
 
 def _seeds_key(seeds: list[Path]) -> str:
-    return digest([read_json(seed / "artefact.json")["key"] for seed in seeds])
+    return digest([read_json(seed / ARTEFACT)["key"] for seed in seeds])
 
 
 def _model_of(parts: Ingredients, seed: Path) -> TaskModel:
@@ -169,7 +172,7 @@ def _keep(
         own = TASKS.get(task.task.kind).from_dict(read_json(tuned))
         save_models(folder, parts.encoder, parts.shape, models, own, parts.vocabulary, parts.length, about)
 
-    return run.artefacts.build(name, digest([_seeds_key(seeds), about]), build)
+    return run.artefacts.build(name, digest([_seeds_key(seeds), about]), build, uses=[*kept, tuned.parent])
 
 
 def _before_stage2(run: Run) -> list[str]:

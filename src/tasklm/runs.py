@@ -1,8 +1,8 @@
-"""The run folder: artefacts with the hash of what made them, atomic writes, resume, lock.
+"""The files of a run: written whole and put on the disk, read with a check, swept after a kill.
 
-An artefact is a folder (or file) inside the run. It is built under the name `NAME.partial` together with the key
-of its inputs and is renamed when complete, so what is half written never looks finished. A partial folder with the
-same key is handed back to the builder, which continues it; with another key it is thrown away.
+A file is written under a temporary name, synced, renamed, and its folder synced: after a power cut it is
+the old one or the new one. A *record* is a JSON file that carries a checksum of its own values, so that a
+damaged one is never believed. The lock of a run folder is here too.
 """
 
 from __future__ import annotations
@@ -12,16 +12,27 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
-import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from tasklm.errors import DataError, RunError
+from tasklm.errors import DamagedError, DataError, RunError
 
 FORMAT = 1  # part of every key: raise it when an artefact's layout changes
+CHECKSUM = "crc32"  # the last key of a record
+ARTEFACT = "artefact.json"  # the record of a finished artefact
+PARTIAL = "partial.json"  # the record of one under way
+MADE_BY = {  # artefact of a run → the command that makes it again
+    **dict.fromkeys(("decontaminated", "plan", "ranking", "selected", "candidates", "candidate-tokens"), "select"),
+    **dict.fromkeys(("scoring-model", "influence"), "select"), "tokens": "tokenize", "stage1": "train", "stage2": "finetune",
+    **dict.fromkeys(("predictions", "baselines", "model", "ensemble", "ensemble-predictions", "compare"), "evaluate"),
+}  # fmt: skip
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # some network file systems cannot sync a folder
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)\.(tmp|partial)|fetched\.(?P<other>\d+)\.tmp")
 
 
 def digest(value: Any) -> str:
@@ -39,16 +50,47 @@ def file_digest(path: Path) -> str:
     return hasher.hexdigest()
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Writes a file so that a reader sees the old content or the new, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+def sync(path: Path) -> None:
+    """Puts on the disk what was written to a file, or which names a folder has."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+    finally:
+        os.close(number)
+
+
+def temporary_name(path: Path) -> Path:
+    """The name under which this process writes a file before it has its own; `sweep` knows such
+    names."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def publish(temporary: Path, path: Path) -> None:
+    """Gives a synced file or folder its name, for good: also after a power cut."""
+    temporary.replace(path)
+    sync(path.parent)
+
+
+def write_bytes(path: Path, content: bytes, *, synced: bool = True) -> None:
+    """Writes a file so that a reader sees the old content or the new, never a part.
+
+    Without `synced` that does not hold for a power cut, after which the file may have any content.
+    """
+    temporary = temporary_name(path)
     with full_disk_is_clear(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_parents(path)
         with temporary.open("wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+            if synced:
+                os.fsync(file.fileno())
+        if synced:
+            publish(temporary, path)
+        else:
+            temporary.replace(path)
 
 
 def write_text(path: Path, content: str) -> None:
@@ -56,17 +98,71 @@ def write_text(path: Path, content: str) -> None:
     write_bytes(path, content.encode("utf-8"))
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, *, synced: bool = True) -> None:
     """Writes plain values as indented JSON, atomically."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8"), synced=synced)
+
+
+def write_record(path: Path, values: Mapping[str, Any]) -> None:
+    """Writes values as JSON with a checksum of them, which `read_json` compares and takes out
+    again."""
+    plain = json.loads(json.dumps(values))  # as they will be read
+    write_json(path, {**plain, CHECKSUM: _checksum(plain)})
 
 
 def read_json(path: Path) -> Any:
-    """Returns the values of a JSON file; a damaged one is named."""
+    """Returns the values of a JSON file; a damaged one, or a record whose checksum does not fit, is
+    named with the way out."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError):
-        raise RunError(f"{path} is damaged. Delete it and run the same command again.") from None
+        raise damaged(path, "it is not JSON") from None
+    except FileNotFoundError:
+        raise damaged(path, "it is missing") from None
+    if isinstance(values, dict) and (list(values)[-1:] == [CHECKSUM] or isinstance(values.get("files"), dict)):
+        checksum = values.pop(CHECKSUM, None)  # what lists files always has one
+        if checksum != _checksum(values):
+            raise damaged(path, "its checksum does not fit")
+    return values
+
+
+def _checksum(values: dict[str, Any]) -> str:
+    text = json.dumps(values, sort_keys=True, ensure_ascii=False)
+    return f"{zlib.crc32(text.encode('utf-8', 'surrogatepass')):08x}"
+
+
+def damaged(file: Path, problem: str) -> DamagedError:
+    """The error for a file or folder of a run, a cache, a model or an export that is not what was
+    written, with a way out that works."""
+    artefact = next((folder for folder in (file, *file.parents[:3]) if is_artefact(folder)), None)
+    return DamagedError(file, problem, _way_out(file, artefact), artefact)
+
+
+def is_artefact(folder: Path) -> bool:
+    """Whether a folder is an artefact, finished or under way."""
+    return (folder / ARTEFACT).exists() or folder.name.endswith(".partial")
+
+
+def _way_out(file: Path, artefact: Path | None) -> str:
+    run = run_above(file)
+    if run is not None:
+        name = file.absolute().relative_to(run).parts[0].removesuffix(".partial")
+        return f"Make it again: tasklm {MADE_BY.get(name, 'report')} {run}"
+    folder = artefact or (file if file.is_dir() else file.parent)
+    if (folder / "export.json").exists():
+        return f"Delete {folder} and export the model again."
+    if (folder / "config.json").exists() or file.name == "config.json":
+        return f"Copy {folder} again from where it was trained."
+    return f"Delete {folder} and run the same command again: it is made anew."
+
+
+def run_above(file: Path) -> Path | None:
+    """The run folder that a file stands in; where that is a comparison of another run, the other
+    one."""
+    for folder in file.absolute().parents[:6]:
+        if (folder / "recipe.toml").exists() and (folder / "manifest.json").exists():
+            return (run_above(folder) or folder) if folder.parent.name == "compare" else folder
+    return None
 
 
 @contextmanager
@@ -74,163 +170,82 @@ def full_disk_is_clear(path: Path) -> Iterator[None]:
     """Turns the system's errors on writing into messages that say the way out."""
     try:
         yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    except Exception as error:
+        if _is_full_disk(error):
             raise RunError(
                 f"the disk is full while writing {path}. Free some space and run the same command again: finished work is kept."
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise RunError(f"{path} cannot be written ({error.strerror}). Choose another folder with --out.") from error
         raise
+
+
+def _is_full_disk(error: Exception) -> bool:
+    """Whether an error of the system or of a library that writes says that there is no room left.
+
+    NumPy tells of a write that was cut short without the system's number, and safetensors has a class of its own.
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    text = str(error)
+    cut_short = isinstance(error, OSError) and re.fullmatch(r"\d+ requested and \d+ written", text) is not None
+    return cut_short or (type(error).__name__ == "SafetensorError" and re.search(r"\(os error (28|122)\)", text) is not None)
 
 
 def make_folder(folder: Path) -> Path:
     """Returns the folder, made if it is not there; says so when a file is in the way."""
     with full_disk_is_clear(folder):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_parents(folder / "any")
         except (FileExistsError, NotADirectoryError):
             raise RunError(f"{folder} is not a folder. Choose another folder with --out.") from None
     return folder
 
 
-class Crew(Protocol):
-    """The processes that do one run together; the first of them does what happens once."""
-
-    @property
-    def first(self) -> bool:
-        """Returns whether this process is the first."""
-        ...
-
-    def wait(self) -> None:
-        """Returns when all of them have come here."""
-        ...
-
-    def by_itself(self) -> AbstractContextManager[None]:
-        """Returns a context in which this process acts as if it were the only one."""
-        ...
+def make_parents(path: Path) -> None:
+    """Makes the folder that a path is in, and those above it, for good."""
+    missing = [folder for folder in path.parents if not folder.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for folder in reversed(missing):
+        sync(folder.parent)
 
 
-class OneProcess:
-    """A crew of one."""
-
-    first = True
-
-    def wait(self) -> None:
-        """Returns at once."""
-
-    def by_itself(self) -> AbstractContextManager[None]:
-        """Returns a context that changes nothing."""
-        return nullcontext()
+def link_or_copy(source: Path, target: Path) -> None:
+    """Gives a file a second name, or copies it on a file system without links; `target` must not
+    exist."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
-class Artefacts:
-    """A folder of artefacts built once per key.
-
-    `waiting`: given for a folder that other runs build in too; it is told when this one waits for another to finish an artefact.
-    """
-
-    def __init__(self, folder: Path, crew: Crew | None = None, waiting: Callable[[str], None] | None = None) -> None:
-        self.folder, self.crew, self.waiting = make_folder(folder), crew or OneProcess(), waiting
-
-    def path(self, name: str) -> Path:
-        """Returns where the finished artefact called `name` is or will be."""
-        return self.folder / name
-
-    def key(self, name: str) -> str | None:
-        """Returns the key of the finished artefact, or None when there is none."""
-        record = self.path(name) / "artefact.json"
-        return str(read_json(record)["key"]) if record.exists() else None
-
-    def seconds(self, name: str) -> float:
-        """Returns how long the finished artefact took to build, interruptions left out."""
-        record = self.path(name) / "artefact.json"
-        return float(read_json(record)["seconds"]) if record.exists() else 0.0
-
-    def build(self, name: str, key: str, builder: Callable[[Path], None], *, together: bool = False) -> Path:
-        """Returns the artefact's folder, built by `builder(partial_folder)` unless it is there with the same key.
-
-        Of several processes the first one builds and the others wait for it; or all build it `together`, and the first
-        makes and finishes its folder.
-        """
-        done = self.key(name) == key
-        self.crew.wait()  # until all have looked
-        if not done and self.crew.first:
-            with self._alone(name):
-                if self.key(name) != key:  # another run may have built it meanwhile
-                    self._build(name, key, builder, together)
-        elif not done and together:
-            self.crew.wait()  # until the folder is there
-            builder(self.folder / f"{name}.partial")
-        self.crew.wait()
-        return self.path(name)
-
-    @contextmanager
-    def _alone(self, name: str) -> Iterator[None]:
-        """Holds back other runs that build the same artefact in a shared folder; the system frees the lock when a process ends."""
-        if self.waiting is None:
-            yield
-            return
-        with full_disk_is_clear(self.folder):
-            file = (self.folder / f".{name}.lock").open("a", encoding="utf-8")
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self.waiting(f"waiting for another run, which makes {self.path(name)}")
-                fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-
-    def _build(self, name: str, key: str, builder: Callable[[Path], None], together: bool) -> None:
-        final, partial = self.path(name), self.folder / f"{name}.partial"
-        if final.exists() and self.key(name) is None:
-            raise RunError(f"{final} is in the way, and no part of a run. Move it away, or choose another folder with --out.")
-        if partial.exists() and _partial_key(partial) != key:
-            shutil.rmtree(partial)
-        with full_disk_is_clear(partial):
-            partial.mkdir(exist_ok=True)
-            write_json(partial / "partial.json", {"key": key, "seconds": _partial_seconds(partial)})
-            started = time.monotonic()
-            try:
-                if together:
-                    self.crew.wait()
-                    builder(partial)
-                else:
-                    with self.crew.by_itself():
-                        builder(partial)
-            finally:
-                seconds = _partial_seconds(partial) + time.monotonic() - started
-                if partial.exists():
-                    _note_seconds(partial, key, seconds)
-            write_json(partial / "artefact.json", {"key": key, "seconds": round(seconds, 3)})
-            (partial / "partial.json").unlink()
-            _put(partial, final)
+def sweep(folder: Path) -> None:
+    """Deletes what killed processes left in a folder under temporary names, but not what belongs to
+    a process that lives."""
+    for path in list(folder.iterdir()) if folder.is_dir() else []:
+        match = _TEMPORARY.fullmatch(path.name)
+        if match and not _lives(int(match["process"] or match["other"])):
+            remove(path)
 
 
-def _put(partial: Path, final: Path) -> None:
-    """Makes a complete artefact final. An older one goes away whole: half of one, after a kill, would not be known as ours."""
-    old = final.with_name(f".{final.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if final.exists():
-        final.replace(old)
-    partial.replace(final)
-    shutil.rmtree(old, ignore_errors=True)
+def _lives(process: int) -> bool:
+    if process == os.getpid():
+        return False  # what has this number, before anything was written, is of an earlier process
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
-def _note_seconds(partial: Path, key: str, seconds: float) -> None:
-    # on a full disk the error under way says so already; only the clock of this part is lost
-    with suppress(RunError):
-        write_json(partial / "partial.json", {"key": key, "seconds": round(seconds, 3)})
-
-
-def _partial_key(partial: Path) -> str | None:
-    record = partial / "partial.json"
-    return str(read_json(record)["key"]) if record.exists() else None
-
-
-def _partial_seconds(partial: Path) -> float:
-    record = partial / "partial.json"
-    return float(read_json(record)["seconds"]) if record.exists() else 0.0
+def remove(path: Path) -> None:
+    """Deletes a file or a folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def require_own(folder: Path) -> None:
@@ -245,7 +260,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Holds the folder's lock, which the system frees when the process ends, however it ends."""
     make_folder(folder)
     with full_disk_is_clear(folder):
-        file = (folder / ".lock").open("a+", encoding="utf-8")
+        file = (folder / ".lock").open("a+", encoding="utf-8", errors="replace")
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from tasklm import steps
 from tasklm.budget import Plan
 from tasklm.corpus.spark_store import SparkStore
 from tasklm.encoders.sizes import encoder_of, shape_of
 from tasklm.errors import DataError, RecipeError
+from tasklm.manifests import require_whole
 from tasklm.recipe import Select
 from tasklm.runs import digest, write_json
-from tasklm.select.base import SELECTORS, Chosen, Passages, Ranking, Selector, Workplace, bytes_of, write_selection
+from tasklm.select.base import SELECTORS, Chosen, Passages, Ranking, Selector, Workplace, bytes_of, selection_size, write_selection
 from tasklm.select.bm25_spark import FetchedPassages
 from tasklm.select.influence import BLOCK, FORMAT, Candidates, InfluenceScores, choose, finish_scores, score_blocks
 from tasklm.select.near_duplicates import without_near_duplicates
@@ -92,7 +92,11 @@ def _found(run: Run, task: TaskData, corpus: CorpusData, plan: Plan, settings: S
         wanted = f" of the {plan.passages:,} wanted" if plan.passages and plan.passages > len(chosen.passages) else ""
         run.tracker.say(f"selected {len(chosen.passages):,}{wanted} of {len(corpus.store):,} passages by {settings.method}")
 
-    return run.artefacts.build(name, key, build) / "selected.parquet", key
+    path = run.artefacts.build(name, key, build, uses=corpus.folders) / "selected.parquet"
+    # nothing needs it any more but those who ask why a passage was selected
+    if run.artefacts.is_damaged("ranking"):
+        _ranking(run, fitted(settings, task), corpus, k, ranking_key)
+    return path, key
 
 
 def _what(settings: Select) -> dict[str, Any]:
@@ -119,7 +123,9 @@ def _ranking(run: Run, selector: Selector, corpus: CorpusData, k: int, key: str)
         selector.score(corpus.store, corpus.contamination.banned, k, place).save(folder)
         shutil.rmtree(scratch)
 
-    return Ranking.load(run.artefacts.build("ranking", key, build))
+    folder = run.artefacts.build("ranking", key, build, uses=corpus.folders)
+    require_whole(folder)
+    return Ranking.load(folder, len(corpus.store))
 
 
 def _chosen(run: Run, selector: Selector, ranking: Ranking, corpus: CorpusData, plan: Plan, folder: Path) -> tuple[Chosen, Passages]:
@@ -163,14 +169,15 @@ def _most_influential(run: Run, task: TaskData, plan: Plan, candidates_of: Calla
 
     def build(folder: Path) -> None:
         how = settings.influence_batch, settings.influence_task_batch, len(examples)
-        chosen, k = choose(InfluenceScores(scores), pq.read_metadata(candidates).num_rows, settings.influence_share, *how)
+        chosen, k = choose(InfluenceScores(scores), selection_size(candidates), settings.influence_share, *how)
         texts = Candidates(candidates, chosen.passages)
         chosen.passages = texts.numbers
         write_selection(folder / "selected.parquet", texts, chosen, settings.influence_on)
-        found = f"{len(chosen.passages):,} of {pq.read_metadata(candidates).num_rows:,} candidates by influence"
+        found = f"{len(chosen.passages):,} of {selection_size(candidates):,} candidates by influence"
         run.tracker.say(f"selected {found}: those among the {k:,} best of any of {batches:,} batches of {settings.influence_on} examples")
 
-    return run.artefacts.build("selected", key, build) / "selected.parquet", key
+    folder = run.artefacts.build("selected", key, build, uses=[scores, candidates.parent])
+    return folder / "selected.parquet", key
 
 
 def _influence(run: Run, parts: Ingredients, tokens: Tokenised, model: Path, model_key: str, projection: int) -> tuple[Path, str]:
@@ -195,4 +202,4 @@ def _influence(run: Run, parts: Ingredients, tokens: Tokenised, model: Path, mod
             flops = scoring_flops(scorer, cost_of(parts.encoder, parts.shape), BLOCK)
             write_json(folder / "summary.json", {"passages": len(shards), "task_batches": scorer.task_batches, "flops": flops})
 
-    return run.artefacts.build("influence", key, build, together=True), key
+    return run.artefacts.build("influence", key, build, uses=[model, tokens.folder], together=True), key

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 
+from tasklm.artefacts import Artefacts
 from tasklm.budget import Plan
 from tasklm.corpus.decontaminate import Contamination, contaminated
 from tasklm.corpus.spark_files import list_files
@@ -17,10 +17,11 @@ from tasklm.corpus.spark_store import SparkStore, build_spark_store, contaminate
 from tasklm.corpus.store import PassageStore, kept_store
 from tasklm.encoders.sizes import SIZES, encoder_of, shape_of
 from tasklm.errors import DataError, RecipeError
+from tasklm.manifests import damage_is_clear, load_array
 from tasklm.planning import stage_plan
 from tasklm.registry import nearest
-from tasklm.runs import Artefacts, digest, file_digest, read_json, write_json
-from tasklm.select.base import read_selection_texts
+from tasklm.runs import damaged, digest, file_digest, read_json, write_json, write_record
+from tasklm.select.base import read_selection_texts, selection_size
 from tasklm.tasks.audit import audit_corpus, audit_splits
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.reading import read_splits
@@ -75,9 +76,19 @@ def prepare_corpus(run: Run, task: TaskData) -> CorpusData | None:
         np.save(part / "banned.npy", found.banned)
         write_json(part / "found.json", {"examples": found.examples, "short": found.short, "unchecked": found.unchecked})
 
-    made = run.artefacts.build("decontaminated", banned_key, decontaminate)
-    found = Contamination(np.load(made / "banned.npy"), **read_json(made / "found.json"))
-    return CorpusData(store, found, audit_corpus(store, task.splits, found), digest([key, banned_key]), name)
+    part = run.artefacts.build("decontaminated", banned_key, decontaminate, uses=[store.folder])
+    contamination = _contamination(part, len(store))
+    findings = audit_corpus(store, task.splits, contamination)
+    return CorpusData(store, contamination, findings, digest([key, banned_key]), name, (store.folder, part))
+
+
+def _contamination(folder: Path, passages: int) -> Contamination:
+    """Returns which passages hold text of dev or test, as the artefact has it."""
+    banned = load_array(folder / "banned.npy", np.bool_)
+    if len(banned) != passages:
+        raise damaged(folder / "banned.npy", f"it is of {len(banned):,} passages, and there are {passages:,}")
+    with damage_is_clear(folder / "found.json"):
+        return Contamination(banned, **read_json(folder / "found.json"))
 
 
 def _spark_store(run: Run) -> tuple[SparkStore, str, str]:
@@ -105,12 +116,13 @@ def tokenize(run: Run, task: TaskData, selected: Path | None, selected_key: str,
             vocabulary = train_vocabulary(_texts(task, selected), settings, size)
         vocabulary.save(folder / "tokenizer.json")
         if selected is not None:
-            with run.tracker.progress("tokenize", pq.read_metadata(selected).num_rows) as bar:
+            with run.tracker.progress("tokenize", selection_size(selected)) as bar:
                 write_shards(folder, _counted(read_selection_texts(selected), bar), vocabulary)
 
-    folder = run.artefacts.build(name, key, build)
+    folder = run.artefacts.build(name, key, build, uses=[] if selected is None else [selected.parent])
     shards = Shards.open(folder) if selected is not None else None
-    return Tokenised(Vocabulary.load(folder / "tokenizer.json"), shards, key)
+    with damage_is_clear(folder / "tokenizer.json"):
+        return Tokenised(Vocabulary.load(folder / "tokenizer.json"), shards, key, folder)
 
 
 def _texts(task: TaskData, selected: Path | None) -> Iterator[Sequence[str]]:
@@ -157,12 +169,13 @@ def train(run: Run, parts: Ingredients, tokens: Tokenised, plan: Plan) -> tuple[
     def build(folder: Path) -> None:
         if run.machine.ranks.first and not (folder / "plan.json").exists():
             with run.machine.ranks.by_itself():
-                write_json(folder / "plan.json", stage_plan(run, parts, plan))
+                write_record(folder / "plan.json", stage_plan(run, parts, plan))
         run.machine.ranks.wait()
-        decided = read_json(folder / "plan.json")
-        run_stage1(folder, parts, run.recipe.train, Stage1Plan(**decided["stage1"]), run.tracker)
+        with damage_is_clear(folder / "plan.json"):
+            decided = Stage1Plan(**read_json(folder / "plan.json")["stage1"])
+        run_stage1(folder, parts, run.recipe.train, decided, run.tracker)
 
-    return run.artefacts.build("stage1", key, build, together=True), key
+    return run.artefacts.build("stage1", key, build, uses=[tokens.folder], together=True), key
 
 
 def scoring_run(run: Run, plan: Plan) -> tuple[Run, Plan]:
@@ -197,15 +210,17 @@ def train_scoring_model(run: Run, parts: Ingredients, tokens: Tokenised, plan: P
     def build(folder: Path) -> None:
         run_stage1(folder, parts, settings, Stage1Plan(steps, 0, plan.batch, seconds), run.tracker, "scoring model")
 
-    return run.artefacts.build("scoring-model", key, build, together=True), key
+    return run.artefacts.build("scoring-model", key, build, uses=[tokens.folder], together=True), key
 
 
 def finetune(run: Run, task: TaskData, parts: Ingredients, stage1: Path, stage1_key: str) -> list[Path]:
     """Returns the folders of the fine-tuning runs, one per seed."""
     recipe = run.recipe
-    epochs = recipe.finetune.epochs or read_json(stage1 / "plan.json")["epochs"]  # the plan may be of a run with another number
+    with damage_is_clear(stage1 / "plan.json"):
+        # the plan may be of a run with another number
+        epochs = recipe.finetune.epochs or int(read_json(stage1 / "plan.json")["epochs"])
     settings = dataclasses.replace(recipe.finetune, seeds=1)  # another number of seeds redoes none of them
-    group = Artefacts(run.artefacts.path("stage2"), run.machine.ranks)
+    group = Artefacts(run.artefacts.path("stage2"), run.machine.ranks, tell=run.tracker.say)
     folders = []
     for seed in range(1, recipe.finetune.seeds + 1):
         key = digest([stage1_key, epochs, task.metric, seed, dataclasses.asdict(settings)])
@@ -214,5 +229,5 @@ def finetune(run: Run, task: TaskData, parts: Ingredients, stage1: Path, stage1_
             how = (task.metric, recipe.train.checkpoint_seconds, run.tracker)
             run_stage2(folder, parts, settings, epochs, seed, stage1, *how)
 
-        folders.append(group.build(f"seed-{seed}", key, build, together=True))
+        folders.append(group.build(f"seed-{seed}", key, build, uses=[stage1], together=True))
     return folders

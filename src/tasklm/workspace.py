@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus.decontaminate import Contamination
 from tasklm.corpus.spark_store import SparkStore
 from tasklm.corpus.store import PassageStore
+from tasklm.errors import DamagedError
 from tasklm.recipe import Recipe
-from tasklm.runs import Artefacts, read_json, write_json
+from tasklm.runs import read_json, write_record
 from tasklm.tasks.base import Task
 from tasklm.tasks.examples import Finding, Splits
 from tasklm.tokens.shards import Shards
@@ -46,12 +48,17 @@ class Run:
         if not self.machine.ranks.first:
             return
         spent = self.seconds()
-        write_json(self.folder / "clock.json", {"seconds": round(spent, 3)})
+        write_record(self.folder / "clock.json", {"seconds": round(spent, 3)})
         self.started = time.monotonic()
 
     def _before(self) -> float:
         path = self.folder / "clock.json"
-        return float(read_json(path)["seconds"]) if path.exists() else 0.0
+        try:
+            return float(read_json(path)["seconds"]) if path.exists() else 0.0
+        except (DamagedError, KeyError, TypeError, ValueError):
+            self.tracker.say(f"{path} is damaged: the time spent before counts as nothing")
+            path.unlink(missing_ok=True)
+            return 0.0
 
 
 @dataclass
@@ -78,6 +85,7 @@ class CorpusData:
     findings: list[Finding]
     key: str
     artefact: str  # its name in the cache
+    folders: tuple[Path, ...]  # of the passages and of what is left out
 
 
 @dataclass
@@ -87,6 +95,7 @@ class Tokenised:
     vocabulary: Vocabulary
     external: Shards | None
     key: str
+    folder: Path
 
 
 def sections(recipe: Recipe, *names: str) -> list[Any]:

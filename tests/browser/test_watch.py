@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tasklm.runs import Artefacts, locked
+from tasklm.artefacts import Artefacts
+from tasklm.runs import locked
 from tasklm.watch.server import WatchServer
 from tests.browser.conftest import SCHEMES, WIDTHS, Browser
 from tests.watch.growing_run import GrowingRun

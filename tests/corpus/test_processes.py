@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,3 +78,38 @@ def test_a_script_without_a_main_guard_is_not_run_again(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.split("\n") == ["begun", "[3, 2, 1]", ""]
+
+
+WORKING = """
+import os, sys, time
+from tasklm.corpus.processes import in_order
+
+def work(piece):
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+
+list(in_order(work, range(2), 2))
+"""
+
+
+def test_processes_end_with_a_run_that_was_killed(tmp_path: Path) -> None:
+    (tmp_path / "working.py").write_text(WORKING, encoding="utf-8")
+    with subprocess.Popen([sys.executable, str(tmp_path / "working.py")], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        workers = [int(parent.stdout.readline()) for _ in range(2)]
+        assert all(map(is_at_work, workers))
+        parent.kill()
+    deadline = time.monotonic() + 60  # they would go on for ten minutes
+    while any(map(is_at_work, workers)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    left = [worker for worker in workers if is_at_work(worker)]
+    for worker in left:
+        os.kill(worker, signal.SIGKILL)
+    assert not left
+
+
+def is_at_work(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False

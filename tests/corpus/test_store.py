@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus import store as store_module
 from tasklm.corpus.dedupe import text_key
 from tasklm.corpus.kernels import KeySet
 from tasklm.corpus.sources import find_files
 from tasklm.corpus.store import PassageStore, build_store, corpus_key
-from tasklm.errors import DataError, RunError
-from tasklm.runs import Artefacts
+from tasklm.errors import DamagedError, DataError, RunError
 from tasklm.tracking import SILENT, Tracker
 
 
@@ -125,7 +125,7 @@ def test_a_corpus_without_text_is_an_error(tmp_path: Path) -> None:
     files = corpus(tmp_path / "corpus", ["", "..."])
     with pytest.raises(DataError, match=r"a\.jsonl: the corpus has no text\. Name other files, or the column"):
         build_store(tmp_path / "store", files, "", 256, SILENT)
-    with pytest.raises(RunError, match="holds no corpus"):
+    with pytest.raises(RunError, match=r"store\.json is damaged \(it is missing"):
         PassageStore.open(tmp_path / "store")
 
 
@@ -147,6 +147,28 @@ def test_damage_and_other_formats_are_refused(tmp_path: Path) -> None:
     (folder / "store.json").write_text("{", encoding="utf-8")
     with pytest.raises(RunError, match="damaged"):
         PassageStore.open(folder)
+
+
+def test_offsets_that_point_anywhere_are_never_followed(tmp_path: Path) -> None:
+    store = build(tmp_path, [f"text number {i} of many" for i in range(9)])
+    right = np.load(store.folder / "offsets.npy")
+    for harm in (-5, 1 << 40, right[-1] + 1, right[5]):
+        offsets = right.copy()
+        offsets[2] = harm
+        np.save(store.folder / "offsets.npy", offsets)
+        broken = PassageStore.open(store.folder)
+        for read in (PassageStore.raw, PassageStore.texts, lambda store, start, stop: [store.text(i) for i in range(start, stop)]):
+            with pytest.raises(DamagedError, match=r"(offsets\.npy|text\.bin) is damaged"):
+                read(broken, 0, 9)
+
+
+def test_text_that_is_no_utf8_or_not_that_of_its_id_is_named(tmp_path: Path) -> None:
+    store = build(tmp_path, [f"text number {i} of many" for i in range(9)])
+    content = (store.folder / "text.bin").read_bytes()
+    for harm in (b"\xff", b"x"):
+        (store.folder / "text.bin").write_bytes(harm + content[1:])
+        with pytest.raises(DamagedError, match=r"text\.bin is damaged"):
+            PassageStore.open(store.folder).sample()
 
 
 def test_several_processes_write_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,8 @@ NOT_RUN: dict[tuple[str, ...], str] = {
     ("hf", "download"): "another program, which asks a hub",
     ("tasklm", "spark://host:7077"): "needs a cluster; tests/select/test_spark.py runs the engine",
     ("torchrun", "tasklm"): "starts processes of its own, 15 s each; tests/train/test_parallel.py trains with several",
+    ("python", "benchmarks/power_cuts.py"): "takes minutes; tests/end_to_end/test_disks.py runs it small",
+    ("python", "benchmarks/damages.py"): "takes an hour; tests/end_to_end/test_disks.py runs it small",
     ("python", "benchmarks/selections.py"): "takes hours of training by design; tests/test_selections_benchmark.py runs it small",
 }
 ELSEWHERE = {"serve", "watch", "curl"}  # test_running_services.py starts and asks these

@@ -21,6 +21,7 @@ from tasklm.train.checkpoints import load_weights, save_weights
 from tasklm.train.start import started, title_of
 from tests.conftest import sentences, write_jsonl
 from tests.end_to_end.conftest import QUICK
+from tests.samples import reseal
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "intermediate.toml"
 LEFT_OUT = ("model.", "tokens.vocabulary", "train.steps")  # what the model that is started from decides, and the recipe itself
@@ -92,6 +93,7 @@ def test_what_save_wrote_starts_too_and_other_weights_train_anew(first: Path, sc
     assert not equal(before, encoder_of(first / "model" / "model.safetensors"))  # stage 1 has done its two steps
     weights = load_weights(tmp_path / "saved" / "model.safetensors")
     save_weights(tmp_path / "saved" / "model.safetensors", {name: value * 1.1 for name, value in weights.items()})
+    reseal(tmp_path / "saved")
     fit(recipe, tmp_path / "second", SILENT, until="train")
     assert not equal(before, encoder_of(built))
 
@@ -103,6 +105,7 @@ def test_a_folder_that_cannot_be_started_from_is_told(first: Path, scored: Path,
         path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **change}), encoding="utf-8")
         if weights is not None:
             save_weights(copy / "model.safetensors", weights)
+        reseal(copy)
         with pytest.raises(RunError, match=message):
             started(further(scored, copy), tmp_path / "second")
         shutil.rmtree(copy)

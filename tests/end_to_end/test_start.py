@@ -20,6 +20,7 @@ from tests.end_to_end.conftest import options, until
 from tests.end_to_end.forking import Commands
 from tests.end_to_end.test_kill import kill_at
 from tests.end_to_end.test_processes import same_training
+from tests.samples import reseal
 
 LEFT_OUT = ("model.", "tokens.vocabulary")  # what the run that is started from decides
 
@@ -76,6 +77,7 @@ def test_the_recorded_recipe_repeats_it_and_other_weights_build_it_anew(files: P
     assert (tmp_path / "run" / "stage1" / "model.safetensors").stat().st_mtime_ns == built
     weights = load_weights(start / "stage1" / "model.safetensors")
     save_weights(start / "stage1" / "model.safetensors", {name: value * 1.1 for name, value in weights.items()})
+    reseal(start / "stage1")
     assert not np.array_equal(found, predictions(recorded, tmp_path / "run"))
     assert (tmp_path / "run" / "stage1" / "model.safetensors").stat().st_mtime_ns != built
 

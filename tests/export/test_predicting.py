@@ -13,10 +13,11 @@ import torch
 from typer.testing import CliRunner
 
 from tasklm.cli import app
-from tasklm.errors import RunError
+from tasklm.errors import DamagedError, RunError
 from tasklm.export import onnx_model
 from tasklm.export.exporting import export
 from tasklm.recipe import Hardware
+from tasklm.runs import read_json, write_json
 from tasklm.serve.predictor import Predictor
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.export.samples import saved
@@ -71,8 +72,26 @@ def test_other_folders_are_named(folder: Path, tmp_path: Path) -> None:
         _ = Predictor(folder / "small", ONE).model
     shutil.copytree(folder / "small", tmp_path / "broken")
     (tmp_path / "broken" / "model.onnx").write_bytes(b"none")
+    with pytest.raises(DamagedError, match=r"model\.onnx is damaged .*Delete .*broken and export the model again"):
+        Predictor(tmp_path / "broken", ONE)
+    record = read_json(tmp_path / "broken" / "export.json")
+    del record["files"]  # as an earlier version wrote it
+    write_json(tmp_path / "broken" / "export.json", record)
     with pytest.raises(RunError, match=r"cannot be read.*Export the model again"):
         Predictor(tmp_path / "broken", ONE)
     (tmp_path / "broken" / "export.json").write_text('{"to": "onnx"}', encoding="utf-8")
-    with pytest.raises(RunError, match=r"damaged.*Export the model again"):
+    with pytest.raises(DamagedError, match=r"damaged.*export the model again"):
         Predictor(tmp_path / "broken", ONE)
+
+
+def test_one_flipped_bit_of_an_export_is_an_error_and_an_edited_card_is_not(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "small", tmp_path / "copy")
+    (tmp_path / "copy" / "README.md").write_text("# Mine", encoding="utf-8")
+    Predictor(tmp_path / "copy", ONE)
+    for name in ("model.onnx", "tokenizer.json", "export.json"):
+        path = tmp_path / "copy" / name
+        content = path.read_bytes()
+        path.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
+        with pytest.raises(DamagedError, match=rf"{name} is damaged .*export the model again"):
+            Predictor(tmp_path / "copy", ONE)
+        path.write_bytes(content)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ class ListStore:
 
     def __init__(self, passages: Sequence[str]) -> None:
         self.passages, self.reads = list(passages), 0
+        self.folder = Path("no-folder")  # nothing of it is on the disk
 
     def __len__(self) -> int:
         return len(self.passages)

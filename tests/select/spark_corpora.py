@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus.decontaminate import Contamination, contaminated
 from tasklm.corpus.sources import find_files
 from tasklm.corpus.spark_files import Sizes, list_files
 from tasklm.corpus.spark_session import Spark
 from tasklm.corpus.spark_store import SparkStore, build_spark_store, contaminated_on_spark
 from tasklm.corpus.store import PassageStore, build_store
-from tasklm.runs import Artefacts
 from tasklm.select.base import Ranking, Workplace, union, write_selection
 from tasklm.select.bm25 import open_index
 from tasklm.select.bm25_search import Scoring, search

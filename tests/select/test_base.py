@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasklm.errors import RecipeError, RunError
+from tasklm.artefacts import Artefacts
+from tasklm.errors import DamagedError, RecipeError
 from tasklm.recipe import Select
-from tasklm.runs import Artefacts
 from tasklm.select import base
 from tasklm.select.base import ASKED_KEPT, SELECTORS, Ranking, Workplace, read_selection_texts, union, write_selection
 from tasklm.tracking import SILENT
@@ -72,18 +72,27 @@ def test_union_equals_a_plain_loop(queries, size):
 
 def test_ranking_survives_the_disk_and_damage_is_named(tmp_path):
     HAND.save(tmp_path / "ranking")
-    loaded = Ranking.load(tmp_path / "ranking")
+    loaded = Ranking.load(tmp_path / "ranking", 20)
     for name in ("offsets", "passages", "scores"):
         np.testing.assert_array_equal(getattr(loaded, name), getattr(HAND, name))
     assert union(loaded, 3).passages.tolist() == [4, 7, 3]
     ranking_of([], []).save(tmp_path / "empty")
-    assert Ranking.load(tmp_path / "empty").offsets.tolist() == [0, 0, 0]
+    assert Ranking.load(tmp_path / "empty", 0).offsets.tolist() == [0, 0, 0]
+    with pytest.raises(DamagedError, match=r"passages\.npy is damaged \(it does not fit the corpus"):
+        Ranking.load(tmp_path / "ranking", int(HAND.passages.max()))
+    for harm in (-1, HAND.offsets[-1] + 1):
+        offsets = HAND.offsets.copy()
+        offsets[1] = harm
+        np.save(tmp_path / "ranking" / "offsets.npy", offsets)
+        with pytest.raises(DamagedError, match=r"offsets\.npy is damaged \(its offsets do not fit"):
+            Ranking.load(tmp_path / "ranking", 20)
+    np.save(tmp_path / "ranking" / "offsets.npy", HAND.offsets)
     np.save(tmp_path / "ranking" / "scores.npy", HAND.scores[:-1])
-    with pytest.raises(RunError, match=r"is damaged\. Delete this folder"):
-        Ranking.load(tmp_path / "ranking")
+    with pytest.raises(DamagedError, match=r"it does not fit .* Delete .*ranking and run"):
+        Ranking.load(tmp_path / "ranking", 20)
     (tmp_path / "ranking" / "scores.npy").unlink()
-    with pytest.raises(RunError, match="missing or damaged"):
-        Ranking.load(tmp_path / "ranking")
+    with pytest.raises(DamagedError, match=r"scores\.npy is damaged \(it is missing"):
+        Ranking.load(tmp_path / "ranking", 20)
 
 
 def drawn(store, banned, k, folder, seed=1):
@@ -136,7 +145,7 @@ def test_a_damaged_selection_file_is_named(tmp_path):
     path = tmp_path / "passages.parquet"
     path.write_bytes(b"PAR1 nothing")
     for broken in (path, tmp_path / "none.parquet"):
-        with pytest.raises(RunError, match="missing or damaged"):
+        with pytest.raises(DamagedError, match=broken.name):
             list(read_selection_texts(broken))
 
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tasklm.artefacts import Artefacts
 from tasklm.errors import DataError
 from tasklm.recipe import Select
-from tasklm.runs import Artefacts
 from tasklm.select import bm25_search, bm25_text
 from tasklm.select.base import SELECTORS, Workplace
 from tasklm.select.bm25_index import FreshIndex

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus.store import PassageStore, build_store
-from tasklm.errors import RecipeError, RunError
+from tasklm.errors import DamagedError, RecipeError, RunError
 from tasklm.recipe import Select
-from tasklm.runs import Artefacts
 from tasklm.select import bm25_text
 from tasklm.select.base import SELECTORS, Workplace
 from tasklm.select.bm25_index import FreshIndex, StoredIndex, build_index, hash_terms
@@ -132,9 +132,9 @@ def test_stems_find_other_forms_of_a_word(make_store, tmp_path):
 
 @pytest.mark.parametrize("name", ["terms", "offsets", "passages", "tf", "lengths"])
 @pytest.mark.parametrize("harm", ["cut", "flipped", "gone", "other kind", "garbage"])
-def test_a_damaged_index_is_refused(make_store, make_texts, tmp_path, name, harm):
+def test_a_damaged_index_is_refused_and_built_anew(make_store, make_texts, tmp_path, name, harm):
     store = make_store(make_texts(50))
-    score(store, tmp_path)
+    before = score(store, tmp_path)
     (path,) = tmp_path.glob(f"bm25-*/block-00000/{name}.npy")
     content = path.read_bytes()
     if harm == "cut":
@@ -147,8 +147,12 @@ def test_a_damaged_index_is_refused(make_store, make_texts, tmp_path, name, harm
         path.write_bytes(b"not an array")
     else:
         np.save(path, np.load(path).astype(np.float32))
-    with pytest.raises(RunError, match=r"bm25-\w+ is damaged\. Delete this folder and run the same command again"):
-        score(store, tmp_path)
+    with pytest.raises(DamagedError, match=r"index\.json is damaged .*Delete .*bm25-\w+ and run the same command again"):
+        list(StoredIndex(path.parents[1]).blocks())
+    after = score(store, tmp_path)
+    np.testing.assert_array_equal(before.passages, after.passages)
+    np.testing.assert_array_equal(before.scores, after.scores)
+    assert path.read_bytes() == content
 
 
 def test_another_format_is_refused_in_clear_words(make_store, make_texts, tmp_path):
@@ -157,13 +161,13 @@ def test_another_format_is_refused_in_clear_words(make_store, make_texts, tmp_pa
     (path,) = tmp_path.glob("bm25-*/index.json")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 0}))
     with pytest.raises(RunError, match="has format 0, this tasklm reads 2"):
-        score(store, tmp_path)
+        StoredIndex(path.parent)
     path.write_text('{"format": 2}')
-    with pytest.raises(RunError, match="is damaged"):
-        score(store, tmp_path)
+    with pytest.raises(DamagedError):
+        StoredIndex(path.parent)
     path.unlink()
-    with pytest.raises(RunError, match="is damaged"):
-        score(store, tmp_path)
+    with pytest.raises(DamagedError):
+        StoredIndex(path.parent)
 
 
 def test_a_store_on_disk(tmp_path):

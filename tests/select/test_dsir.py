@@ -9,10 +9,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus.words import words
 from tasklm.errors import DataError
 from tasklm.recipe import Select
-from tasklm.runs import Artefacts
 from tasklm.select import dsir
 from tasklm.select.base import SELECTORS, Workplace
 from tasklm.select.dsir import BUCKETS, Best, weigh

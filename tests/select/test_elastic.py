@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus.words import words
 from tasklm.errors import DataError
 from tasklm.recipe import Select
-from tasklm.runs import Artefacts
 from tasklm.select import elastic, elastic_index
 from tasklm.select.base import SELECTORS, Ranking, Workplace
 from tasklm.select.elastic import elastic_ranking
@@ -195,7 +195,7 @@ def test_what_is_sent_is_words_and_numbers(double, make_store, tmp_path):
 def test_ranking_can_be_saved_and_loaded(double, make_store, tmp_path):
     found = asked(double, make_store(["a b", "b"]), ["b", "z"], tmp_path)
     found.save(tmp_path / "ranking")
-    assert_same(found, Ranking.load(tmp_path / "ranking"))
+    assert_same(found, Ranking.load(tmp_path / "ranking", 2))
 
 
 # what Lucene 9.9.1 (BM25Similarity, WhitespaceAnalyzer, boosted term queries, sorted by score, then number) answered

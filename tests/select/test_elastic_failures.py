@@ -176,7 +176,7 @@ def test_indexing_goes_on_where_it_stopped(double, store, expected, tmp_path, mo
 
 def test_a_stop_between_sending_and_noting_sends_twice_and_changes_nothing(double, store, expected, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        stop_after(patch, elastic_index, "write_json", 0)
+        stop_after(patch, elastic_index, "write_record", 0)
         with pytest.raises(Stop):
             asked(double, store, QUERIES, tmp_path)
     assert_same(expected, asked(double, store, QUERIES, tmp_path))
@@ -222,7 +222,8 @@ def test_search_goes_on_where_it_stopped(double, make_store, make_texts, tmp_pat
     monkeypatch.setattr(elastic, "_QUERIES_AT_ONCE", 1)
     before = double.count("_msearch")
     with monkeypatch.context() as patch:
-        stop_after(patch, elastic, "write_json", after)  # the batch is in the files but not noted: cut off and asked again
+        # the batch is in the files but not noted: cut off and asked again
+        stop_after(patch, elastic, "write_record", after)
         with pytest.raises(Stop):
             asked(double, make_store(passages), queries, tmp_path)
     assert double.count("_msearch") == before + after + 1
@@ -246,11 +247,17 @@ def test_what_was_kept_serves_only_the_same_question(double, store, tmp_path):
     assert_same(again, first)  # what was handed out does not change with the files of a later search
 
 
-def test_damaged_files_of_a_search_are_refused(double, store, tmp_path):
-    asked(double, store, QUERIES, tmp_path)
-    (tmp_path / "elastic-search" / "scores.bin").write_bytes(b"")
-    with pytest.raises(RunError, match=r"scores\.bin is damaged\. Delete .*elastic-search and run"):
-        asked(double, store, QUERIES, tmp_path)
+@pytest.mark.parametrize("name", ["counts.bin", "passages.bin", "scores.bin", "done.json"])
+@pytest.mark.parametrize("harm", ["flipped", "empty", "gone"])
+def test_a_search_whose_files_are_damaged_is_asked_again(double, store, tmp_path, name, harm):
+    before = asked(double, store, QUERIES, tmp_path)
+    requests, path = double.count("_msearch"), tmp_path / "elastic-search" / name
+    content = path.read_bytes()
+    path.unlink()
+    if harm != "gone":
+        path.write_bytes(content[:3] + bytes([content[3] ^ 0x40]) + content[4:] if harm == "flipped" else b"")
+    assert_same(before, asked(double, store, QUERIES, tmp_path))
+    assert double.count("_msearch") > requests
 
 
 def test_credentials_are_sent_and_never_said(double, pauses, store, expected, tmp_path):

@@ -131,7 +131,7 @@ def test_what_is_not_a_number_or_damaged_is_said(tmp_path: Path) -> None:
         InfluenceScores(tmp_path / "b")
     stored(tmp_path / "c", drawn(20, 2))
     next(iter(sorted((tmp_path / "c").glob("block-*")))).unlink()
-    with pytest.raises(RunError, match="missing or damaged"):
+    with pytest.raises(RunError, match="it is missing"):
         InfluenceScores(tmp_path / "c")
 
 

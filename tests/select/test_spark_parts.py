@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus import spark_store
 from tasklm.corpus.spark_files import Sizes, list_files
 from tasklm.corpus.spark_session import Spark, spark_errors_are_clear
 from tasklm.corpus.spark_store import SparkStore, build_spark_store, spark_corpus_key
 from tasklm.errors import DataError, RecipeError, RunError
-from tasklm.runs import Artefacts
 from tasklm.select import bm25_spark
 from tasklm.select.base import Workplace
 from tasklm.select.bm25_search import Scoring

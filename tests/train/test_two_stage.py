@@ -87,7 +87,9 @@ def test_killed_in_either_half_or_at_the_switch_it_ends_in_the_same_weights(part
     straight, resumed = stage_of(parts), stage_of(parts)
     run(straight, tmp_path / "straight", 12)
     run(stage_of(parts), tmp_path / "cut", 12, stop=stop)
-    _, state = Checkpoints(tmp_path / "cut").last() or ({}, {})
+    checkpoint = Checkpoints(tmp_path / "cut").last()
+    assert checkpoint is not None
+    state = checkpoint.state
     assert state["progress"]["step"] == stop - 1 and state["stage"] == {"switched": 6 if stop - 1 > 6 else None}
     assert len(run(resumed, tmp_path / "cut", 12)) == 12 - (stop - 1)
     assert same_weights(straight, resumed) and resumed.switched == 6

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from tasklm.artefacts import Artefacts
 from tasklm.evaluate.scores import Spread, spread_text
-from tasklm.runs import Artefacts, locked
+from tasklm.runs import locked
 from tasklm.watch import curves, state
 from tasklm.watch.state import Lock, Watched
 from tests.watch.growing_run import SINGLE, SPREAD, GrowingRun
@@ -21,7 +22,8 @@ from tests.watch.growing_run import SINGLE, SPREAD, GrowingRun
 DIES = """
 import os, signal, sys
 from pathlib import Path
-from tasklm.runs import Artefacts, locked
+from tasklm.artefacts import Artefacts
+from tasklm.runs import locked
 from tasklm.tracking import EventFile, Tracker
 folder = Path(sys.argv[1])
 def train(part):

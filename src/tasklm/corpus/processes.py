@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
@@ -11,7 +13,9 @@ from typing import TypeVar
 
 from tasklm.errors import RunError
 
-_IDLE = 30  # seconds without work after which a process ends, so that none is left behind by a run that was killed
+_IDLE = 30  # seconds without work after which a process ends
+# seconds after which a process looks whether the run that it works for still lives
+_LOOK_EVERY = 1.0
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
@@ -41,7 +45,7 @@ def in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece], processes
     from joblib.externals.loky.process_executor import TerminatedWorkerError  # type: ignore[import-untyped]
 
     try:
-        with ProcessPoolExecutor(processes, timeout=_IDLE, initializer=_leave_interrupts_to_the_parent) as pool:
+        with ProcessPoolExecutor(processes, timeout=_IDLE, initializer=_follow_parent, initargs=(os.getpid(),)) as pool:
             yield from results_in_order(pool, work, pieces, 2 * processes)
     except TerminatedWorkerError:
         remedy = "It may have run out of memory: free some, or allow fewer cores (taskset -c 0-3 tasklm …), and run the same command again."
@@ -63,5 +67,18 @@ def results_in_order(pool: Executor, work: Callable[[Piece], Result], pieces: It
             future.cancel()
 
 
-def _leave_interrupts_to_the_parent() -> None:
+def _follow_parent(parent: int) -> None:
+    """Leaves interrupts to the parent, and ends when that has ended, which may be too sudden to say
+    so.
+
+    A look now and then, in place of Linux's signal for it: that one comes when the *thread* ends
+    that started the process.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK_EVERY)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

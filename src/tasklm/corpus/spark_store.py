@@ -25,7 +25,8 @@ from tasklm.corpus.decontaminate import MOST_EXAMPLES, Contamination, HeldOutRun
 from tasklm.corpus.spark_files import Chunk, CorpusFile, FileEnd, Sizes, files_key, only_chunks, read_chunks
 from tasklm.corpus.spark_session import Spark, spark_errors_are_clear
 from tasklm.errors import DataError, RunError
-from tasklm.runs import digest, read_json, write_json
+from tasklm.manifests import damage_is_clear, load_array
+from tasklm.runs import damaged, digest, read_json, write_json
 from tasklm.tracking import Tracker
 
 FORMAT = 1
@@ -198,22 +199,21 @@ class SparkStore:
     """The passages of a corpus that stays on the cluster; Spark starts when passages are needed, not before."""
 
     def __init__(self, folder: Path, spark: Spark) -> None:
-        again = "Delete this folder and run the same command again: it is made anew from the corpus."
-        try:
-            record = read_json(folder / "store.json")
+        path = folder / "store.json"
+        with damage_is_clear(path):
+            record = read_json(path)
             if record["format"] != FORMAT:
+                again = "Delete this folder and run the same command again: it is made anew from the corpus."
                 raise RunError(f"{folder} was written by another version of tasklm. {again}")
             self.counts: dict[str, int] = dict(record["counts"])
             self.files = [CorpusFile(**file) for file in record["files"]]
             self.sizes = Sizes(**record["sizes"])
             self._column, self._passage_words = str(record["column"]), int(record["passage_words"])
-            self.heads: NDArray[np.int64] = np.load(folder / "chunks.npy", allow_pickle=False)
-            self._kept: NDArray[np.uint8] = np.load(folder / "kept.npy", allow_pickle=False)
+            self.heads: NDArray[np.int64] = load_array(folder / "chunks.npy", np.int64, dimensions=2)
+            self._kept: NDArray[np.uint8] = load_array(folder / "kept.npy", np.uint8)
             whole = int(self.heads[:, 3].sum()) == self.counts["passages"] and len(self._kept) == -(-int(self.heads[:, 2].sum()) // 8)
-        except (OSError, ValueError, KeyError, TypeError, IndexError):
-            raise RunError(f"{folder} holds no corpus, or a damaged one. {again}") from None
         if not whole:
-            raise RunError(f"{folder} holds a damaged corpus: its files do not fit together. {again}")
+            raise damaged(path, "the files of the corpus do not fit together")
         self.folder, self.spark = folder, spark
         self.key = digest([record["counts"], record["files"], self._column, self._passage_words])  # says what is in it
 

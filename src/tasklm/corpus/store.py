@@ -22,13 +22,15 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus.dedupe import text_key
 from tasklm.corpus.kernels import KeySet
 from tasklm.corpus.passages import counted_passages
 from tasklm.corpus.processes import in_order, processes_for
 from tasklm.corpus.sources import Document, NoTextColumn, find_files, fingerprint, read_documents
 from tasklm.errors import DataError, RunError
-from tasklm.runs import Artefacts, digest, read_json, write_json
+from tasklm.manifests import damage_is_clear, load_array
+from tasklm.runs import damaged, digest, read_json, write_json
 from tasklm.tracking import Bar, Tracker
 
 FORMAT = 1
@@ -226,7 +228,9 @@ class PassageStore:
         self.folder, self.counts = folder, counts
         # mapped, but as plain arrays: numpy's own class for maps takes microseconds to hand out a number
         names = ("offsets.npy", "ids.npy", "sources.npy")
-        self._offsets, self._ids, self._origins = (np.asarray(np.load(folder / name, mmap_mode="r")) for name in names)
+        self._offsets, self._ids, self._origins = (
+            load_array(folder / name, dtype, mapped=True) for name, dtype in zip(names, ("<i8", "<u8", "<u4"), strict=True)
+        )
         self._sources: list[str] = read_json(folder / "sources.json")
         # read, not mapped: pages of a map that was scanned would count as this process's memory
         self._text = os.open(folder / "text.bin", os.O_RDONLY)
@@ -235,20 +239,20 @@ class PassageStore:
     @classmethod
     def open(cls, folder: Path) -> PassageStore:
         """Returns the store in the folder; one of another format, or a damaged one, is refused."""
-        again = "Delete this folder and run the same command again: it is made anew from the corpus."
-        try:
-            record = read_json(folder / "store.json")
+        path = folder / "store.json"
+        with damage_is_clear(path):
+            record = read_json(path)
             if record["format"] != FORMAT:
+                again = "Delete this folder and run the same command again: it is made anew from the corpus."
                 raise RunError(
                     f"{folder} was written by another version of tasklm (format {record['format']}, this one reads {FORMAT}). {again}"
                 )
             store = cls(folder, dict(record["counts"]))
             ends = (len(store._offsets) - 1, len(store._ids), len(store._origins), store.counts["passages"])
-            whole = len(set(ends)) == 1 and int(store._offsets[-1]) == os.fstat(store._text).st_size
-        except (OSError, ValueError, KeyError, TypeError, IndexError):
-            raise RunError(f"{folder} holds no corpus, or a damaged one. {again}") from None
+            sizes = {int(store._offsets[-1]), int(store.counts["bytes"]), os.fstat(store._text).st_size}
+            whole = len(set(ends)) == len(sizes) == 1
         if not whole:
-            raise RunError(f"{folder} holds a damaged corpus: its files do not fit together. {again}")
+            raise damaged(folder / "text.bin", "the files of the corpus do not fit together")
         return store
 
     def __len__(self) -> int:
@@ -259,25 +263,35 @@ class PassageStore:
         if not 0 <= i < len(self):
             raise IndexError(f"passage {i} of {len(self)}")
         start, stop = int(self._offsets[i]), int(self._offsets[i + 1])
-        found = os.pread(self._text, stop - start, start)
-        return found.decode("utf-8") if len(found) == stop - start else self.texts(i, i + 1)[0]  # which reads on, or says what is wrong
+        text = os.pread(self._text, stop - start, start) if 0 <= start <= stop <= self.counts["bytes"] else b""
+        try:
+            # which reads on, or says what is wrong
+            return text.decode("utf-8") if len(text) == stop - start else self.texts(i, i + 1)[0]
+        except UnicodeDecodeError as error:
+            raise damaged(self.folder / "text.bin", str(error)) from error
 
     def texts(self, start: int, stop: int) -> list[str]:
         """Returns the passages from `start` up to `stop`, read in one go."""
         if not 0 <= start <= stop <= len(self):
             raise IndexError(f"passages {start} to {stop} of {len(self)}")
         block, bounds = self.raw(start, stop)
-        return [block[a:b].decode("utf-8") for a, b in pairwise(bounds.tolist())]
+        try:
+            return [block[a:b].decode("utf-8") for a, b in pairwise(bounds.tolist())]
+        except UnicodeDecodeError as error:
+            raise damaged(self.folder / "text.bin", str(error)) from error
 
     def raw(self, start: int, stop: int) -> tuple[bytearray, NDArray[np.int64]]:
         """Returns the passages from `start` up to `stop` end to end as UTF-8, and where each begins and the last ends."""
         bounds = np.array(self._offsets[start : stop + 1])
+        # compiled loops go where these point
+        if (bounds[1:] < bounds[:-1]).any() or bounds[0] < 0 or bounds[-1] > self.counts["bytes"]:
+            raise damaged(self.folder / "offsets.npy", "its offsets do not fit")
         block = bytearray(int(bounds[-1] - bounds[0]))
         read = 0
         while read < len(block):  # the system hands out 2 GiB at a time at most
             part = os.preadv(self._text, [memoryview(block)[read:]], int(bounds[0]) + read)
             if not part:
-                raise RunError(f"{self.folder} was cut off while it was read. Delete it and run the same command again.")
+                raise damaged(self.folder / "text.bin", "it was cut off while it was read")
             read += part
         return block, bounds - bounds[0]
 
@@ -290,8 +304,13 @@ class PassageStore:
         return int(self._offsets[i])
 
     def sample(self) -> list[str]:
-        """Returns the texts of 2,000 passages drawn at random, the same at each call."""
-        return [self.text(int(i)) for i in np.random.default_rng(0).integers(0, len(self), 2000)]
+        """Returns the texts of 2,000 passages drawn at random, the same at each call; each is
+        compared with its id."""
+        numbers = np.random.default_rng(0).integers(0, len(self), 2000).tolist()
+        texts = [self.text(number) for number in numbers]
+        if any(text_key(text) != int(self._ids[number]) for number, text in zip(numbers, texts, strict=True)):
+            raise damaged(self.folder / "text.bin", "a passage does not fit its id")
+        return texts
 
     def id(self, i: int) -> str:
         """Returns the passage's stable id, 16 hexadecimal digits: a hash of its text."""
@@ -299,4 +318,7 @@ class PassageStore:
 
     def source(self, i: int) -> str:
         """Returns where the passage is from."""
-        return self._sources[int(self._origins[i])]
+        try:
+            return self._sources[int(self._origins[i])]
+        except IndexError:
+            raise damaged(self.folder / "sources.npy", "it does not fit sources.json") from None

@@ -14,7 +14,8 @@ import torch
 
 from tasklm.evaluate.overlaps import Overlaps, overlaps
 from tasklm.evaluate.pushes import PassagePushes, Products, TaskPushes
-from tasklm.select.base import read_selection_texts
+from tasklm.manifests import require_whole
+from tasklm.select.base import read_selection_texts, selection_is_clear
 from tasklm.tasks.base import Answer, Task
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
@@ -104,6 +105,7 @@ class PassageSide:
 
     def __init__(self, run: Path, task: Task, device: torch.device) -> None:
         self.path = run / "selected" / "selected.parquet"
+        require_whole(self.path.parent)
         self.gradients = PassagePushes(run, task, device)
 
     def pushes(self, text: str, asked: EncodedExamples, top: int, most: int = MOST_PASSAGES) -> Pushes:
@@ -123,7 +125,7 @@ class PassageSide:
     def _rows(self, places: np.ndarray) -> list[dict[str, Any]]:
         """Returns the passages at some places, in order, without holding the others in memory."""
         rows, first = [], 0
-        with pq.ParquetFile(self.path) as file:
+        with selection_is_clear(self.path), pq.ParquetFile(self.path) as file:
             for batch in file.iter_batches(columns=["id", "text", "source"]):
                 inside = places[(places >= first) & (places < first + len(batch))] - first
                 rows += batch.take(pa.array(inside)).to_pylist()

@@ -17,7 +17,7 @@ from tasklm.export.record import Exported
 from tasklm.export.sizes import MEGABYTE, STEPS, fitting
 from tasklm.export.source import Source, new_folder, open_source
 from tasklm.export.tokenizer_files import write_tokenizer
-from tasklm.runs import write_json
+from tasklm.manifests import files_in, seal
 from tasklm.train.model import read_saved_model
 
 FORMATS = ("hf", "onnx", "onnx-int8")
@@ -38,7 +38,8 @@ def export(where: Path, to: str, out: Path | None = None, max_mb: float | None =
     with new_folder(target) as folder:
         found = _transformers(source, folder, max_mb) if to == "hf" else _onnx(source, folder, to, max_mb)
         write_card(source, found, folder)
-        write_json(folder / RECORD, asdict(found))
+        # the card is there to be edited
+        seal(folder / RECORD, asdict(found), files_in(folder, leave_out=("README.md",)))
     return found, target
 
 
@@ -52,7 +53,8 @@ def as_onnx(model_folder: Path, scratch: Path) -> Path:
         raise RecipeError([f"{model_folder} holds {count} models that answer together, and ONNX files hold one. Give the folder 'model'."])
     target = scratch / f"{model_folder.resolve().name}-onnx"
     with new_folder(target) as folder:
-        write_json(folder / RECORD, asdict(_onnx(open_source(model_folder), folder, "onnx", None)))
+        exported = _onnx(open_source(model_folder), folder, "onnx", None)
+        seal(folder / RECORD, asdict(exported), files_in(folder))
     return target
 
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from tasklm.errors import DataError, RunError
-from tasklm.runs import read_json
+from tasklm.manifests import require_whole
+from tasklm.runs import damaged, read_json
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
@@ -65,6 +66,7 @@ def is_export(folder: Path) -> bool:
 def open_onnx(folder: Path, threads: int) -> tuple[OnnxModel, Task, Vocabulary, dict[str, Any]]:
     """Returns the model of a folder that was exported to ONNX, its task, its vocabulary and what the folder says about itself."""
     record = read_json(folder / RECORD)
+    require_whole(folder, RECORD)
     try:
         if not str(record["to"]).startswith("onnx"):
             problem = f"{folder} was exported for transformers, which is what loads it"
@@ -74,5 +76,5 @@ def open_onnx(folder: Path, threads: int) -> tuple[OnnxModel, Task, Vocabulary, 
         record["length"] = int(record["length"])
         record["columns"] = {name: str(value) for name, value in record.get("columns", {}).items() if name in COLUMNS}
     except (KeyError, TypeError, ValueError, AttributeError, DataError) as error:
-        raise RunError(f"{folder} is damaged ({error}). Export the model again.") from error
+        raise damaged(folder, str(error)) from error
     return OnnxModel(folder / GRAPH, inputs, threads), task, vocabulary, record

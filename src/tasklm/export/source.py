@@ -17,9 +17,10 @@ from tasklm.errors import RunError
 from tasklm.evaluate.scores import Scores, from_dict, of_this_recipe
 from tasklm.export.onnx_model import COLUMNS, RECORD
 from tasklm.export.training_data import splits_of
+from tasklm.manifests import files_in, sync_all
 from tasklm.recipe import Recipe
 from tasklm.recipe_files import load
-from tasklm.runs import full_disk_is_clear, make_folder, read_json
+from tasklm.runs import full_disk_is_clear, make_folder, publish, read_json, sweep
 from tasklm.tasks.base import Task
 from tasklm.tasks.examples import Example
 from tasklm.tokens.tokenizer import Vocabulary
@@ -110,10 +111,12 @@ def new_folder(out: Path) -> Iterator[Path]:
     target = out.absolute()
     make_folder(target.parent)
     partial = target.parent / f".{target.name}.{os.getpid()}.partial"
+    sweep(target.parent)
     with full_disk_is_clear(target):
         partial.mkdir()
         try:
             yield partial
-            partial.replace(target)
+            sync_all(files_in(partial), partial)
+            publish(partial, target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)

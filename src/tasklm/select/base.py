@@ -6,9 +6,9 @@ ranking costs next to nothing.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -18,13 +18,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus.processes import usable_cores
 from tasklm.corpus.spark_store import SparkStore
 from tasklm.corpus.store import PassageStore
-from tasklm.errors import RecipeError, RunError
+from tasklm.errors import RecipeError
+from tasklm.manifests import damage_is_clear, load_array, require_offsets
 from tasklm.recipe import Select
 from tasklm.registry import Registry
-from tasklm.runs import Artefacts, full_disk_is_clear
+from tasklm.runs import damaged, full_disk_is_clear, make_parents, publish, sync, temporary_name
 from tasklm.tracking import Tracker
 
 LEAST_MEMORY = 256 << 20  # bytes with which scoring can work
@@ -50,20 +52,18 @@ class Ranking:
                 np.save(folder / f"{name}.npy", getattr(self, name), allow_pickle=False)
 
     @staticmethod
-    def load(folder: Path) -> Ranking:
-        """Returns the ranking that `save` wrote, memory-mapped; a damaged one is refused."""
-        try:
-            arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in _RANKING_TYPES}
-        except (OSError, ValueError, EOFError):
-            raise RunError(f"the ranking in {folder} is missing or damaged. {_REDO}") from None
-        whole = all(arrays[name].dtype == kind and arrays[name].ndim == 1 for name, kind in _RANKING_TYPES.items())
-        if not whole or not len(arrays["offsets"]) or {len(arrays["passages"]), len(arrays["scores"])} != {arrays["offsets"][-1]}:
-            raise RunError(f"the ranking in {folder} is damaged. {_REDO}")
+    def load(folder: Path, passages: int) -> Ranking:
+        """Returns the ranking that `save` wrote of a corpus with so many passages, memory-mapped; a
+        damaged one is refused."""
+        arrays = {name: load_array(folder / f"{name}.npy", kind, mapped=True) for name, kind in _RANKING_TYPES.items()}
+        require_offsets(folder / "offsets.npy", arrays["offsets"], len(arrays["passages"]))
+        numbers = arrays["passages"]
+        if len(arrays["scores"]) != len(numbers) or (len(numbers) and not 0 <= numbers.min() <= numbers.max() < passages):
+            raise damaged(folder / "passages.npy", "it does not fit the corpus and the scores")
         return Ranking(**arrays)
 
 
 _RANKING_TYPES = {"offsets": np.dtype(np.int64), "passages": np.dtype(np.int64), "scores": np.dtype(np.float32)}
-_REDO = "Delete this folder and run the same command again."
 
 
 @dataclass
@@ -216,33 +216,55 @@ def write_selection(path: Path, store: Passages, chosen: Chosen, asking: str = "
     The schema says of which split the examples are that asked for them.
     """
     schema = _SELECTION.with_metadata({ASKING: asking})
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_name(path)
     with full_disk_is_clear(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_parents(path)
         try:
             with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
                 for start in range(0, len(chosen.passages), _ROWS_AT_ONCE):
                     rows = _rows(store, chosen, start, min(start + _ROWS_AT_ONCE, len(chosen.passages)))
                     writer.write_table(rows.cast(schema))
-            temporary.replace(path)
+            sync(temporary)
+            publish(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
 
 
 def asking_split(path: Path) -> str:
     """Returns the split of the examples that asked for the passages of a stored selection."""
-    return str((pq.read_schema(path).metadata or {}).get(ASKING.encode(), b"train").decode())
+    with selection_is_clear(path):
+        return str((pq.read_schema(path).metadata or {}).get(ASKING.encode(), b"train").decode())
+
+
+def selection_size(path: Path) -> int:
+    """Returns how many passages a stored selection has."""
+    with selection_is_clear(path):
+        return int(pq.read_metadata(path).num_rows)
+
+
+def read_selection(path: Path, *columns: str) -> pa.Table:
+    """Returns some columns of a stored selection; its texts are read in batches, by
+    `read_selection_texts`."""
+    with selection_is_clear(path):
+        return pq.read_table(path, columns=list(columns))
 
 
 def read_selection_texts(path: Path) -> Iterator[list[str]]:
     """Yields the texts of a stored selection, best first, in batches."""
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=["text"]):
-                yield batch.column(0).to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        problem = f"the selection {path} is missing or damaged ({error})"
-        raise RunError(f"{problem}. Delete it and run the same command again.") from None
+    with selection_is_clear(path), pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=["text"]):
+            yield batch.column(0).to_pylist()
+
+
+@contextmanager
+def selection_is_clear(path: Path) -> Iterator[None]:
+    """Turns the errors of reading a stored selection that is damaged into one that says the way
+    out."""
+    with damage_is_clear(path):
+        try:
+            yield
+        except pa.ArrowException as error:
+            raise damaged(path, str(error)) from error
 
 
 def _rows(store: Passages, chosen: Chosen, start: int, stop: int) -> pa.Table:

@@ -15,12 +15,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from tasklm.artefacts import Artefacts
 from tasklm.corpus.spark_store import SparkStore
 from tasklm.corpus.store import PassageStore
 from tasklm.recipe import Select
-from tasklm.runs import Artefacts, digest
+from tasklm.runs import digest
 from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, Workplace, union
-from tasklm.select.bm25_index import FORMAT, FreshIndex, Index, StoredIndex, build_index, damaged
+from tasklm.select.bm25_index import FORMAT, FreshIndex, Index, StoredIndex, build_index, damaged_index
 from tasklm.select.bm25_search import Scoring, search
 from tasklm.select.bm25_spark import spark_search
 from tasklm.select.checks import require_passages
@@ -81,9 +82,9 @@ def open_index(store: PassageStore, indexes: Artefacts, stemming: str, threads: 
     def build(folder: Path) -> None:
         build_index(store, folder, stemmer(stemming), threads, tracker)
 
-    index = StoredIndex(indexes.build(f"{kind}-{key}", key, build))
+    index = StoredIndex(indexes.build(f"{kind}-{key}", key, build, uses=[store.folder]))
     if index.passages != len(store):
-        raise damaged(index.folder)
+        raise damaged_index(index.folder)
     return index
 
 

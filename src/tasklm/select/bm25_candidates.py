@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tasklm.runs import full_disk_is_clear, read_json, write_json
+from tasklm.manifests import files_in, is_sealed, seal
+from tasklm.runs import full_disk_is_clear, read_json
 from tasklm.select.base import Ranking
 from tasklm.select.bm25_scoring import cut, unpack
 
@@ -80,16 +81,17 @@ def save_open(record: Path, found: Candidates, done: int) -> None:
         folder.mkdir(exist_ok=True)
         for name, values in (("keys", found.rows()), ("counts", found.counts), ("floors", found.floors)):
             np.save(folder / f"{name}.npy", values, allow_pickle=False)
-        write_json(folder / "done.json", {"blocks": done})
+        seal(folder / "done.json", {"blocks": done}, files_in(folder, leave_out=("done.json",)))
     for older in record.parent.glob(f"{record.name}-*"):
         if older != folder:
             _remove(older)
 
 
 def restore_open(record: Path, found: Candidates) -> int:
-    """Takes over what an interrupted search wrote down; returns the number of blocks that are done."""
+    """Takes over what an interrupted search wrote down, where it is whole; returns the number of
+    blocks that are done."""
     for folder in sorted(record.parent.glob(f"{record.name}-*"), reverse=True):
-        if (folder / "done.json").exists():
+        if is_sealed(folder / "done.json"):
             found.put(*(np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("keys", "counts", "floors")))
             return int(read_json(folder / "done.json")["blocks"])
     return 0
@@ -108,12 +110,22 @@ def write_batch(folder: Path, number: int, found: Candidates, scales: npt.NDArra
     numbers, scores = np.empty(total, np.int64), np.empty(total, np.float32)
     unpack(found.keys, found.counts, scales, numbers, scores)
     with full_disk_is_clear(folder):
-        np.save(folder / f"counts-{number:05d}.npy", found.counts, allow_pickle=False)
-        np.save(folder / f"passages-{number:05d}.npy", numbers, allow_pickle=False)
-        np.save(folder / f"scores-{number:05d}.npy", scores, allow_pickle=False)
-        write_json(folder / f"done-{number:05d}.json", {"queries": found.queries})
+        arrays: dict[str, npt.NDArray[Any]] = {"counts": found.counts, "passages": numbers, "scores": scores}
+        for name, values in arrays.items():
+            np.save(folder / f"{name}-{number:05d}.npy", values, allow_pickle=False)
+        files = [folder / f"{name}-{number:05d}.npy" for name in arrays]
+        seal(_done(folder, number), {"queries": found.queries}, files)
     for older in folder.glob(f"open-{number:05d}-*"):
         _remove(older)
+
+
+def _done(folder: Path, number: int) -> Path:
+    return folder / f"done-{number:05d}.json"
+
+
+def is_done(folder: Path, number: int) -> bool:
+    """Returns whether the results of a batch are there, and are what was written."""
+    return is_sealed(_done(folder, number))
 
 
 def joined(folder: Path, batches: int) -> Ranking:
@@ -128,11 +140,10 @@ def _column(folder: Path, name: str, batches: int, kind: Any) -> npt.NDArray[Any
     total = sum(map(len, parts))
     if len(parts) <= 1 or not total:
         return np.asarray(parts[0]) if parts else np.empty(0, kind)
-    with full_disk_is_clear(folder):
-        whole = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", kind, (total,))
-        at = 0
+    path = folder / f"{name}.npy"
+    # written, not mapped: a map of a file on a full disk ends the process
+    with full_disk_is_clear(folder), path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": np.dtype(kind).str, "fortran_order": False, "shape": (total,)})
         for part in parts:
-            whole[at : at + len(part)] = part
-            at += len(part)
-        whole.flush()
-    return np.asarray(whole)
+            file.write(np.ascontiguousarray(part).data.cast("B"))
+    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))

@@ -9,8 +9,6 @@ block that another index of the same folder holds already is taken over: a corpu
 from __future__ import annotations
 
 import mmap
-import os
-import shutil
 import time
 import zlib
 from collections import deque
@@ -24,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tasklm.corpus.store import PassageStore
-from tasklm.errors import RunError
-from tasklm.runs import full_disk_is_clear, read_json, write_json
+from tasklm.errors import DamagedError, RunError
+from tasklm.runs import damaged, full_disk_is_clear, link_or_copy, read_json, write_json
 from tasklm.select.bm25_kernels import SEPARATOR, invert, split
 from tasklm.select.bm25_text import RawBlock, block_bounds, folds, read_block
 from tasklm.select.content import content_key
@@ -112,7 +110,7 @@ class StoredIndex:
         self._blocks = [_open_block(folder / _block_name(number)) for number in range(self.count)]
         ends = [0] + [block.stop for block in self._blocks]
         if any(block.start != end for block, end in zip(self._blocks, ends, strict=False)) or ends[-1] != self.passages:
-            raise damaged(folder)
+            raise damaged_index(folder)
         self._checked: set[int] = set()
 
     def blocks(self, first: int = 0) -> Iterator[Block]:
@@ -160,9 +158,9 @@ class FreshIndex:
 _REDO = "Delete this folder and run the same command again: the index is then built anew."
 
 
-def damaged(folder: Path) -> RunError:
+def damaged_index(folder: Path) -> DamagedError:
     """Returns the error for an index whose files are not what was written."""
-    return RunError(f"the index {folder} is damaged. {_REDO}")
+    return damaged(folder / "index.json", "the files of the index are not what was written")
 
 
 def hash_terms(terms: list[str]) -> npt.NDArray[np.uint64]:
@@ -242,7 +240,10 @@ def _is_whole(folder: Path, content: str) -> bool:
 def _taken_over(folder: Path, indexes: Path, start: int, stop: int, content: str) -> bool:
     """Links the files of an equal block of another finished index beside this one; returns whether there was one."""
     for path in sorted(indexes.glob(f"{folder.parent.name.split('-')[0]}-*/{folder.name}/block.json")):
-        record = read_json(path)
+        try:
+            record = _record(path, path.parent.parent, ("content", "format", "stop"))
+        except DamagedError:
+            continue
         same = record.get("content") == content and record.get("format") == FORMAT and record.get("stop") == stop
         if not same or path.parent == folder or not (path.parent.parent / "index.json").exists():
             continue
@@ -255,23 +256,16 @@ def _taken_over(folder: Path, indexes: Path, start: int, stop: int, content: str
             for name in _ARRAYS:
                 target = folder / f"{name}.npy"
                 target.unlink(missing_ok=True)
-                _link(path.parent / f"{name}.npy", target)
+                link_or_copy(path.parent / f"{name}.npy", target)
         _write_record(folder, start, stop, content, {name: record[name] for name in _ARRAYS})
         return True
     return False
 
 
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without links
-        shutil.copyfile(source, target)
-
-
 def _record(path: Path, index: Path, keys: tuple[str, ...]) -> dict[str, Any]:
     record = read_json(path) if path.exists() else None
     if not isinstance(record, dict) or not record.keys() >= set(keys):
-        raise damaged(index)
+        raise damaged_index(index)
     return record
 
 
@@ -284,9 +278,9 @@ def _open_block(folder: Path) -> Block:
         try:
             array = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError):
-            raise damaged(index) from None
+            raise damaged_index(index) from None
         if array.shape != (record[name]["length"],) or array.dtype not in [np.dtype(kind) for kind in kinds.split()]:
-            raise damaged(index)
+            raise damaged_index(index)
         arrays[name] = np.asarray(array)
     lengths_fit = (
         len(arrays["offsets"]) == len(arrays["terms"]) + 1
@@ -294,7 +288,7 @@ def _open_block(folder: Path) -> Block:
         and len(arrays["lengths"]) == record["stop"] - record["start"]
     )
     if not lengths_fit:
-        raise damaged(index)
+        raise damaged_index(index)
     return Block(record["start"], record["stop"], **arrays)
 
 
@@ -311,4 +305,4 @@ def _verify(block: Block, folder: Path) -> None:
     record = _record(folder / "block.json", folder.parent, tuple(_ARRAYS))
     for name in _ARRAYS:
         if zlib.crc32(memoryview(getattr(block, name))) != record[name]["crc"]:
-            raise damaged(folder.parent)
+            raise damaged_index(folder.parent)

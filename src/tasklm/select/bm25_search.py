@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from tasklm.runs import digest
 from tasklm.select.base import Ranking, Workplace
-from tasklm.select.bm25_candidates import Candidates, joined, numbers_of, restore_open, row_width, save_open, sums_of, write_batch
+from tasklm.select.bm25_candidates import Candidates, is_done, joined, numbers_of, restore_open, row_width, save_open, sums_of, write_batch
 from tasklm.select.bm25_index import Block, Index, Statistics, hash_terms
 from tasklm.select.bm25_scoring import (
     RANGE,
@@ -200,7 +200,7 @@ def search(index: Index, queries: Sequence[Sequence[str]], banned: npt.NDArray[n
     statistics = index.statistics(terms)
     with place.tracker.progress("search", total=len(queries) * max(index.count, 1)) as bar, ThreadPoolExecutor(place.threads) as pool:
         for number, (first, last) in enumerate(batches):
-            if (folder / f"done-{number:05d}.json").exists():
+            if is_done(folder, number):
                 bar.advance((last - first) * index.count)
                 continue
             prepared = prepare(queries[first:last], terms, statistics, place.memory)

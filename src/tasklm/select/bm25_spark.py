@@ -28,7 +28,7 @@ from tasklm.corpus.spark_session import spark_errors_are_clear
 from tasklm.corpus.spark_store import SparkStore
 from tasklm.runs import full_disk_is_clear
 from tasklm.select.base import Ranking, Workplace
-from tasklm.select.bm25_candidates import Candidates, joined, row_width, write_batch
+from tasklm.select.bm25_candidates import Candidates, is_done, joined, row_width, write_batch
 from tasklm.select.bm25_index import Block, Statistics, block_statistics, inverted
 from tasklm.select.bm25_scoring import keep_best
 from tasklm.select.bm25_search import (
@@ -69,7 +69,7 @@ def spark_search(
     with spark_errors_are_clear(), place.tracker.progress("search", total=len(queries)) as bar, ThreadPoolExecutor(place.threads) as pool:
         search: _Search | None = None
         for number, (first, last) in enumerate(batches):
-            if not (folder / f"done-{number:05d}.json").exists():
+            if not is_done(folder, number):
                 search = search or _Search(store, terms, banned, scoring, stemming, place)
                 prepared = prepare(queries[first:last], terms, search.statistics, place.memory)
                 found = Candidates(len(prepared), best, allowed, place.threads, pool)

@@ -17,6 +17,7 @@ import json
 import math
 import os
 import time
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tasklm.corpus.store import PassageStore
-from tasklm.errors import RunError
-from tasklm.runs import full_disk_is_clear, read_json, write_json
+from tasklm.errors import DamagedError, RunError
+from tasklm.runs import full_disk_is_clear, read_json, write_record
 from tasklm.select.base import Ranking, Workplace
 from tasklm.select.checks import require_passages
 from tasklm.select.elastic_client import BUSY, CONTINUES, ElasticServer, Refusal, reason_of, send_until_done
@@ -257,30 +258,53 @@ class _Found:
         self.folder, self.key = folder, key
         with full_disk_is_clear(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        record = read_json(folder / "done.json") if (folder / "done.json").exists() else {}
-        same = record.get("key") == key
-        self.queries, self.entries = (int(record["queries"]), int(record["entries"])) if same else (0, 0)
-        if not same:
+        self.queries, self.entries = self._before()
+        self._sums = {name: 0 for name in _FILES}  # CRC-32 of each file
+        if not self._is_whole():
+            self.queries, self.entries, self._sums = 0, 0, dict.fromkeys(_FILES, 0)
             for name in ("done.json", *_FILES):  # not emptied: an earlier ranking may still be mapped
                 (folder / name).unlink(missing_ok=True)
-        for name, (kind, _) in _FILES.items():
+        for name in _FILES:
             with full_disk_is_clear(folder), (folder / name).open("ab") as file:
-                wanted = np.dtype(kind).itemsize * (self.queries if name == "counts.bin" else self.entries)
-                if file.tell() < wanted:
-                    raise RunError(f"{folder / name} is damaged. Delete {folder} and run the same command again.")
-                file.truncate(wanted)  # a batch cut off in the middle is asked again
+                file.truncate(self._size(name))  # a batch cut off in the middle is asked again
+
+    def _before(self) -> tuple[int, int]:
+        """How many queries an earlier process has asked, and how many entries it wrote; none where
+        the record is damaged."""
+        try:
+            record = read_json(self.folder / "done.json")
+            return (int(record["queries"]), int(record["entries"])) if record["key"] == self.key else (0, 0)
+        except (DamagedError, KeyError, TypeError, ValueError):
+            return 0, 0
+
+    def _size(self, name: str) -> int:
+        return np.dtype(_FILES[name][0]).itemsize * (self.queries if name == "counts.bin" else self.entries)
+
+    def _is_whole(self) -> bool:
+        """Whether the files hold what the record says; their checksums are kept, to go on from."""
+        if not self.queries:
+            return False
+        for name in _FILES:
+            path = self.folder / name
+            if not path.exists() or path.stat().st_size < self._size(name):
+                return False
+            self._sums[name] = _checksum(path, self._size(name))
+        return bool(read_json(self.folder / "done.json").get("sums") == self._sums)
 
     def add(self, rows: Sequence[Hits]) -> None:
         """Puts the hits of the next queries at the end."""
         for name, (kind, column) in _FILES.items():
             values = [len(row) for row in rows] if column is None else [hit[column] for row in rows for hit in row]
+            content = np.array(values, kind).tobytes()
+            self._sums[name] = zlib.crc32(content, self._sums[name])
             with full_disk_is_clear(self.folder), (self.folder / name).open("ab") as file:
-                file.write(np.array(values, kind).tobytes())
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
         self.queries += len(rows)
         self.entries += sum(map(len, rows))
-        write_json(self.folder / "done.json", {"key": self.key, "queries": self.queries, "entries": self.entries})
+        about = {"key": self.key, "queries": self.queries, "entries": self.entries, "sums": self._sums}
+        write_record(self.folder / "done.json", about)
 
     def ranking(self) -> Ranking:
         """Returns everything as a ranking whose entries stay on disk."""
@@ -290,6 +314,14 @@ class _Found:
     def _column(self, name: str) -> npt.NDArray[Any]:
         path, kind = self.folder / name, np.dtype(_FILES[name][0])
         return np.asarray(np.memmap(path, kind, mode="r")) if path.stat().st_size else np.empty(0, kind)
+
+
+def _checksum(path: Path, size: int) -> int:
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(min(1 << 20, size - file.tell())):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
 
 
 _FILES: dict[str, tuple[str, int | None]] = {"counts.bin": ("<i8", None), "passages.bin": ("<i8", 1), "scores.bin": ("<f4", 0)}

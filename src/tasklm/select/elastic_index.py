@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.corpus.store import PassageStore
-from tasklm.errors import RunError
-from tasklm.runs import digest, read_json, write_json
+from tasklm.errors import DamagedError, RunError
+from tasklm.runs import digest, read_json, write_record
 from tasklm.select.base import Workplace
 from tasklm.select.content import content_key
 from tasklm.select.elastic_client import BUSY, CONTINUES, ElasticServer, Refusal, ServerError, reason_of, send_until_done
@@ -120,7 +120,7 @@ def _fill(server: ElasticServer, name: str, identity: str, store: PassageStore, 
         for batch in _batches(store, done, stem):
             _send(server, name, batch)
             done = batch[-1][0] + 1
-            write_json(record, {"identity": identity, "done": done})
+            write_record(record, {"identity": identity, "done": done})
             rate = (done - first) / max(time.monotonic() - started, 1e-9)
             bar.advance(len(batch), f"{rate:,.0f} passages/s")
     refreshed = server.ask("POST", f"/{name}/_refresh")
@@ -138,7 +138,10 @@ def _fill(server: ElasticServer, name: str, identity: str, store: PassageStore, 
 
 def _done(record: Path, identity: str) -> int:
     """Returns how many passages an earlier process has sent to this very index."""
-    earlier = read_json(record) if record.exists() else {}
+    try:
+        earlier = read_json(record) if record.exists() else {}
+    except DamagedError:
+        return 0  # all are sent again, of which the server takes those that it lacks
     return int(earlier["done"]) if earlier.get("identity") == identity else 0
 
 

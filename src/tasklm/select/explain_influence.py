@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from tasklm.errors import RunError
+from tasklm.manifests import require_whole
 from tasklm.recipe import Select
+from tasklm.select.base import read_selection
 from tasklm.select.influence import COLUMNS, InfluenceScores
 from tasklm.tasks.examples import Example
 
@@ -46,14 +47,16 @@ def influence_reasons(folder: Path, number: int, settings: Select, examples: Seq
 
     `examples` are those of the split that `settings.influence_on` names.
     """
-    candidates = pq.read_table(folder / "candidates" / "selected.parquet", columns=["number", "rank", "score"])
+    for name in ("candidates", "influence", "selected"):
+        require_whole(folder / name)
+    candidates = read_selection(folder / "candidates" / "selected.parquet", "number", "rank", "score")
     scores = InfluenceScores(folder / "influence")
     together, task_together = settings.influence_batch, settings.influence_task_batch
     (found,) = np.nonzero(candidates["number"].to_numpy() == number)
     if scores.units != -(-len(candidates) // together) or scores.tasks != -(-len(examples) // task_together) or not len(found):
         raise RunError(f"the scores in {folder} are not those of its candidates and examples. Run: tasklm select {folder}")
     place = int(found[0])
-    k = 1 + int(pq.read_table(folder / "selected" / "selected.parquet", columns=["rank"])["rank"].to_numpy().max())
+    k = 1 + int(read_selection(folder / "selected" / "selected.parquet", "rank")["rank"].to_numpy().max())
     asked, best = askers_of(scores, place // together, k)
     batches = []
     for batch, rank, score in asked[:most]:

@@ -17,9 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasklm.errors import RunError, TrainingError
-from tasklm.runs import read_json, write_bytes, write_json
-from tasklm.select.base import ASKED_KEPT, Chosen
+from tasklm.errors import DamagedError, TrainingError
+from tasklm.manifests import damage_is_clear, load_array
+from tasklm.runs import damaged, read_json, write_bytes, write_json
+from tasklm.select.base import ASKED_KEPT, Chosen, selection_is_clear
 from tasklm.tracking import Bar
 
 FORMAT = 2  # of what the folder of scores holds
@@ -42,7 +43,7 @@ def score_blocks(
     number, processes = part
     for start in range(number * block, len(order), processes * block):
         stop, path = min(start + block, len(order)), _block(folder, start)
-        if not path.exists():
+        if not _is_whole(path, stop - start):
             found = np.asarray(scores_of(start, stop), np.float32)
             if not np.isfinite(found).all():
                 remedy = "Lower --train.learning_rate or --select.influence_steps, or use --hardware.precision fp32."
@@ -63,21 +64,29 @@ def _block(folder: Path, start: int) -> Path:
     return folder / f"block-{start:010d}.npy"
 
 
+def _is_whole(path: Path, units: int) -> bool:
+    """Whether an interrupted scoring wrote this block."""
+    try:
+        scores = load_array(path, np.float32, dimensions=2)
+    except DamagedError:
+        return False
+    return scores.shape[1] == units and bool(np.isfinite(scores).all())
+
+
 class InfluenceScores:
     """The stored scores of all units on all task batches."""
 
     def __init__(self, folder: Path) -> None:
-        about = read_json(folder / "scores.json")
-        self.units, self.tasks, block = int(about["units"]), int(about["task_batches"]), int(about["block"])
-        try:
-            self._order = np.load(folder / "order.npy", allow_pickle=False)
-            starts = range(0, self.units, block)
-            self._blocks = [np.load(_block(folder, start), mmap_mode="r", allow_pickle=False) for start in starts]
-        except (OSError, ValueError, EOFError):
-            raise RunError(f"the scores in {folder} are missing or damaged. Delete this folder and run the same command again.") from None
+        with damage_is_clear(folder / "scores.json"):
+            about = read_json(folder / "scores.json")
+            self.units, self.tasks, block = int(about["units"]), int(about["task_batches"]), int(about["block"])
+        self._order = load_array(folder / "order.npy", np.int64)
+        starts = range(0, self.units, block)
+        self._blocks = [load_array(_block(folder, start), np.float32, mapped=True, dimensions=2) for start in starts]
         whole = about["format"] == FORMAT and len(self._order) == self.units == sum(block.shape[1] for block in self._blocks)
+        whole = whole and bool((np.sort(self._order) == np.arange(self.units)).all())
         if not whole or any(len(block) != self.tasks for block in self._blocks):
-            raise RunError(f"the scores in {folder} are damaged. Delete this folder and run the same command again.")
+            raise damaged(folder / "scores.json", "the files of the scores do not fit together")
 
     def of_tasks(self, start: int, stop: int) -> Floats:
         """Returns the scores of some task batches on all units, in the units' own order: (task batches, units)."""
@@ -154,7 +163,7 @@ class Candidates:
     def __init__(self, path: Path, rows: Ints) -> None:
         wanted = np.sort(rows)
         parts, place = [], 0
-        with pq.ParquetFile(path) as file:
+        with selection_is_clear(path), pq.ParquetFile(path) as file:
             for batch in file.iter_batches(columns=["id", "text", "source", "number"]):
                 inside = wanted[np.searchsorted(wanted, place) : np.searchsorted(wanted, place + len(batch))] - place
                 parts.append(batch.take(pa.array(inside)))

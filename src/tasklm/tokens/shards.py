@@ -11,6 +11,7 @@ import numpy as np
 
 from tasklm.corpus.processes import results_in_order
 from tasklm.errors import RunError
+from tasklm.manifests import damage_is_clear, load_array, require_offsets
 from tasklm.runs import read_json, write_json
 from tasklm.tokens.tokenizer import Vocabulary
 
@@ -34,15 +35,16 @@ class Shards:
     @classmethod
     def open(cls, folder: Path) -> Shards:
         """Returns the shards in a folder, memory-mapped."""
-        about = read_json(folder / "shards.json")
-        if about.get("format") != FORMAT:
-            raise RunError(f"{folder} has another format of tokens. Delete it and run the same command again.")
-        dtype = np.dtype(about["dtype"])
-        offsets = np.load(folder / "offsets.npy", mmap_mode="r")
+        with damage_is_clear(folder / "shards.json"):
+            about = read_json(folder / "shards.json")
+            if about["format"] != FORMAT:
+                raise RunError(f"{folder} has another format of tokens. Delete it and run the same command again.")
+            dtype = np.dtype(about["dtype"])
         path = folder / "tokens.bin"
-        if path.stat().st_size != int(offsets[-1]) * dtype.itemsize:
-            raise RunError(f"{path} is damaged. Delete {folder} and run the same command again.")
-        tokens = np.memmap(path, dtype, mode="r") if offsets[-1] else np.zeros(0, dtype)
+        with damage_is_clear(path):
+            tokens = np.memmap(path, dtype, mode="r") if path.stat().st_size else np.zeros(0, dtype)
+        offsets = load_array(folder / "offsets.npy", np.int64, mapped=True)
+        require_offsets(folder / "offsets.npy", offsets, len(tokens))
         return cls(tokens, offsets)
 
 

@@ -1,67 +1,113 @@
-"""Checkpoints: weights, optimiser and position, written under a temporary name and renamed; nothing is pickled.
+"""Checkpoints: weights, optimiser and position, written under a temporary name and renamed.
 
-No state of random generators is needed: every draw of a step comes from a generator seeded by (seed, step).
+A checkpoint lists its files with their checksums and is on the disk before it has its name. There are always
+two: where the last one is damaged, training goes on from the one before. Nothing is pickled, and no state of
+random generators is needed: every draw of a step comes from a generator seeded by (seed, step).
 """
 
 from __future__ import annotations
 
-import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tasklm.runs import full_disk_is_clear, read_json, write_json
+from tasklm.errors import DamagedError
+from tasklm.manifests import damage_is_clear, files_in, problems_of, seal, sums_in
+from tasklm.runs import full_disk_is_clear, link_or_copy, publish, read_json, remove, sync, temporary_name
+
+STATE = "state.json"
+LEAST = 2  # checkpoints that are kept, so that there is one to fall back to
 
 
 def save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Writes tensors to one safetensors file, atomically."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Writes tensors to one safetensors file, atomically and for good."""
+    temporary = temporary_name(path)
     with full_disk_is_clear(path):
         try:
             save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, temporary)
-        except Exception as error:  # the library wraps the system's error in its own
+            sync(temporary)
+        except BaseException:
             temporary.unlink(missing_ok=True)
-            if "No space left" in str(error) or "os error 28" in str(error):
-                raise OSError(28, "No space left on device") from error
             raise
-        temporary.replace(path)
+        publish(temporary, path)
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
     """Returns the tensors of a safetensors file."""
-    return load_file(path)
+    with damage_is_clear(path):
+        return load_file(path)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a training goes on from."""
+
+    folder: Path
+    tensors: dict[str, dict[str, Tensor]]  # by group
+    state: dict[str, Any]
 
 
 class Checkpoints:
-    """The last checkpoints of one training, in one folder."""
+    """The last checkpoints of one training, in one folder.
 
-    def __init__(self, folder: Path, keep: int = 2) -> None:
-        self.folder, self.keep = folder, keep
+    `beside` names files in that folder that belong to the state of the training too: each checkpoint holds those of its own
+    moment, as further names of the same content.
+    """
+
+    def __init__(self, folder: Path, keep: int = LEAST, beside: tuple[str, ...] = ()) -> None:
+        self.folder, self.keep, self.beside = folder, max(LEAST, keep), beside
 
     def save(self, step: int, tensors: dict[str, dict[str, Tensor]], state: dict[str, Any]) -> None:
         """Writes a checkpoint for having done `step` steps, one file per group of tensors, and drops the oldest above `keep`."""
-        temporary, final = self.folder / "checkpoint.tmp", self.folder / f"checkpoint-{step:09d}"
+        temporary, final = self._temporary, self.folder / f"checkpoint-{step:09d}"
         with full_disk_is_clear(temporary):
-            shutil.rmtree(temporary, ignore_errors=True)
+            remove(temporary)
             temporary.mkdir(parents=True)
             for name, group in tensors.items():
                 save_weights(temporary / f"{name}.safetensors", group)
-            write_json(temporary / "state.json", state)
-            shutil.rmtree(final, ignore_errors=True)
-            temporary.replace(final)
+            for name in self.beside:
+                if (self.folder / name).exists():
+                    (temporary / "beside").mkdir(exist_ok=True)
+                    link_or_copy(self.folder / name, temporary / "beside" / name)
+            seal(temporary / STATE, state, files_in(temporary))
+            remove(final)
+            publish(temporary, final)
         for old in self._all()[: -self.keep]:
             shutil.rmtree(old)
 
-    def last(self) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]] | None:
-        """Returns the groups of tensors and the state of the last checkpoint, or None when there is none."""
-        found = self._all()
-        if not found:
-            return None
-        tensors = {path.stem: load_weights(path) for path in found[-1].glob("*.safetensors")}
-        return tensors, read_json(found[-1] / "state.json")
+    def last(self) -> Checkpoint | None:
+        """Returns the last checkpoint that is whole, or None when there is none."""
+        for folder in reversed(self._all()):
+            if _is_whole(folder):
+                tensors = {path.stem: load_weights(path) for path in folder.glob("*.safetensors")}
+                return Checkpoint(folder, tensors, {name: value for name, value in read_json(folder / STATE).items() if name != "files"})
+        return None
+
+    def put_back(self, checkpoint: Checkpoint) -> None:
+        """Makes the files `beside` those of a checkpoint; what came after it goes away."""
+        if sums_in(checkpoint.folder / STATE) is None:
+            return  # of an earlier version, which held none
+        for name in self.beside:
+            path = self.folder / name
+            temporary = temporary_name(path)
+            remove(temporary)
+            if (checkpoint.folder / "beside" / name).exists():
+                link_or_copy(checkpoint.folder / "beside" / name, temporary)
+                sync(temporary)
+                publish(temporary, path)
+            else:
+                remove(path)
+
+    def drop_damaged(self) -> list[str]:
+        """Deletes the checkpoints that are damaged; returns their names."""
+        dropped = [folder for folder in self._all() if not _is_whole(folder)]
+        for folder in dropped:
+            remove(folder)
+        return [folder.name for folder in dropped]
 
     @property
     def there(self) -> bool:
@@ -70,8 +116,25 @@ class Checkpoints:
 
     def clear(self) -> None:
         """Deletes all checkpoints, when the training they belong to is complete."""
-        for old in self._all():
-            shutil.rmtree(old)
+        for old in (*self._all(), self._temporary):
+            remove(old)
+
+    @property
+    def _temporary(self) -> Path:
+        return self.folder / "checkpoint.tmp"
 
     def _all(self) -> list[Path]:
         return sorted(self.folder.glob("checkpoint-*"))
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a checkpoint is what was written; those of an earlier version list no files, and must
+    at least be readable."""
+    try:
+        listed = sums_in(folder / STATE)
+        if listed is None:
+            for path in folder.glob("*.safetensors"):
+                load_weights(path)
+        return not problems_of(folder, listed or {})
+    except DamagedError:
+        return False

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from tasklm.errors import DamagedError
 from tasklm.runs import read_json, write_json
 from tasklm.train.hardware import Machine
 from tasklm.train.loop import Record
@@ -15,11 +16,14 @@ POINTS = 200  # points of a learning curve
 
 
 class Curve:
-    """At most about POINTS averaged points of the losses, and every dev score."""
+    """At most about POINTS averaged points of the losses, and every dev score.
+
+    Checkpoints hold it, as what is averaged depends on all steps; its file is for those who look on meanwhile.
+    """
 
     def __init__(self, path: Path | None, peak_rate: float) -> None:
         self.path, self.peak_rate = path, peak_rate
-        self.points: list[dict[str, float]] = read_json(path) if path is not None and path.exists() else []
+        self.points: list[dict[str, float]] = [] if path is None else _points_in(path)
         self._sums: dict[str, list[Any]] = {}
 
     def take(self, record: Record) -> dict[str, float] | None:
@@ -36,10 +40,29 @@ class Curve:
         self.write()
         return point
 
+    def state(self) -> dict[str, Any]:
+        """Returns what a checkpoint must hold: the points, and the losses since the last one."""
+        return {"points": self.points, "since": {name: [float(loss) for loss in losses] for name, losses in self._sums.items()}}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over the state of a checkpoint."""
+        self.points = state["points"]
+        self._sums = {name: [torch.tensor(loss) for loss in losses] for name, losses in state["since"].items()}
+
     def write(self) -> None:
         """Writes the curve to its file, where it has one."""
         if self.path is not None:
-            write_json(self.path, self.points)
+            write_json(self.path, self.points, synced=False)
+
+
+def _points_in(path: Path) -> list[dict[str, float]]:
+    """The points of an interrupted training, whose checkpoints have them too; none where a power
+    cut left something else."""
+    try:
+        points = read_json(path) if path.exists() else []
+    except DamagedError:
+        points = []
+    return points if isinstance(points, list) else []
 
 
 class Speed:

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from tasklm.encoders.base import Shape
 from tasklm.errors import DataError, RunError
+from tasklm.manifests import require_whole
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe import Train
-from tasklm.runs import read_json, write_json
+from tasklm.runs import damaged, read_json, write_json
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.checkpoints import load_weights
 from tasklm.train.model import new_encoder
@@ -73,6 +74,7 @@ def read_description(where: Path) -> Description:
     found = config.get("format") if isinstance(config, dict) else None
     if found != FORMAT:
         raise RunError(f"{folder / 'config.json'} has format {found!r}, this version reads {FORMAT}. {_again(folder)}")
+    require_whole(folder)
     with _damage_is_clear(folder):
         settings, shape, length = Train(**config["train"]), Shape(**config["shape"]), int(config["length"])
         if config["objective"] != settings.objective:
@@ -98,7 +100,7 @@ def _damage_is_clear(folder: Path) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, RuntimeError, OSError, SafetensorError, DataError) as error:
-        raise RunError(f"{folder} is damaged ({error}). Copy it again from where it was trained, or: {_again(folder)}") from error
+        raise damaged(folder, str(error)) from error
 
 
 def _stage1_of(where: Path) -> Path:
@@ -109,7 +111,7 @@ def _stage1_of(where: Path) -> Path:
         raise RunError(f"there is no folder {where}. Give the folder of a run, such as runs/first.")
     folder = where / "stage1" if (where / "stage1").is_dir() else where
     if (folder / "config.json").exists() and not (folder / "model.safetensors").exists():
-        raise RunError(f"{folder} is damaged (model.safetensors is missing). Copy it again from where it was trained.")
+        raise damaged(folder, "model.safetensors is missing")
     if not (folder / "model.safetensors").exists():
         raise RunError(f"{where} holds no language model (there is no stage1). Give the folder of a run that has done: tasklm train RUN")
     if not (folder / "config.json").exists():

@@ -105,6 +105,18 @@ class Stage(Protocol):
         ...
 
 
+class Resumed(Protocol):
+    """What goes along with a training and is in its checkpoints."""
+
+    def state(self) -> dict[str, Any]:
+        """Returns what a checkpoint must hold."""
+        ...
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over the state of a checkpoint."""
+        ...
+
+
 @dataclass
 class Record:
     """What happened in one step; losses are tensors until somebody reads them, so that no device waits."""
@@ -164,9 +176,10 @@ class Loop:
         checkpoints: Checkpoints | None,
         machine: Machine,
         average: WeightAverage | None = None,
+        curve: Resumed | None = None,
     ) -> None:
         self.stage, self.optimiser, self.schedule, self.settings = stage, optimiser, schedule, settings
-        self.checkpoints, self.machine, self.average = checkpoints, machine, average
+        self.checkpoints, self.machine, self.average, self.curve = checkpoints, machine, average, curve
         self.accumulate = settings.accumulate
         self.at = Progress(planned=schedule.steps)
         self._parameters = [parameter for parameter in stage.module.parameters() if parameter.requires_grad]
@@ -354,6 +367,8 @@ class Loop:
             "stage": self.stage.state(),
             "accumulate": self.accumulate,
         }
+        if self.curve is not None:
+            state["curve"] = self.curve.state()
         tensors = {"model": self.stage.module.state_dict(), "optimiser": self.optimiser.tensors()}
         if self.average is not None:
             tensors["average"] = self.average.tensors()
@@ -361,14 +376,18 @@ class Loop:
 
     def _restore(self) -> bool:
         """Takes over the last checkpoint; returns whether there is one."""
-        found = self.checkpoints.last() if self.checkpoints is not None else None
-        if found is None:
+        checkpoint = self.checkpoints.last() if self.checkpoints is not None else None
+        if self.checkpoints is None or checkpoint is None:
             return False
-        tensors, state = found
+        if self.machine.ranks.first:
+            self.checkpoints.put_back(checkpoint)
+        tensors, state = checkpoint.tensors, checkpoint.state
         self.stage.module.load_state_dict(tensors["model"])
         self.optimiser.load(tensors["optimiser"])
         if self.average is not None:
             self.average.load(tensors["average"])
+        if self.curve is not None and "curve" in state:
+            self.curve.restore(state["curve"])
         self.schedule.restore(state["schedule"])
         self.stage.go_to(state["position"])
         self.stage.restore(state["stage"])

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from tasklm.costs import EncoderCost
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.errors import DataError, RunError
-from tasklm.runs import read_json, write_json
+from tasklm.manifests import files_in, require_whole, seal
+from tasklm.runs import ARTEFACT, PARTIAL, damaged, read_json
 from tasklm.tasks.base import TASKS, Answer, Task
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.examples import EncodedExamples
@@ -100,7 +101,8 @@ def save_models(
     vocabulary.save(folder / "tokenizer.json")
     several = {"models": len(models)} if len(models) > 1 else {}
     config = {"format": FORMAT, **several, "encoder": encoder, "shape": shape.to_dict(), "task": task.to_dict(), "length": length}
-    write_json(folder / "config.json", {**config, "about": about})
+    files = files_in(folder, leave_out=("config.json", ARTEFACT, PARTIAL))
+    seal(folder / "config.json", {**config, "about": about}, files)
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,7 @@ def read_saved_model(folder: Path) -> SavedModel:
     found = config.get("format") if isinstance(config, dict) else None
     if found != FORMAT:
         raise RunError(f"{path} has format {found!r}, this version reads {FORMAT}. Train the model again.")
+    require_whole(folder, "config.json")
     with _damage_is_clear(folder):
         shape, vocabulary = Shape(**config["shape"]), Vocabulary.load(folder / "tokenizer.json")
         files = _weight_files(folder, int(config.get("models", 1)))
@@ -171,4 +174,4 @@ def _damage_is_clear(folder: Path) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, RuntimeError, OSError, SafetensorError, DataError) as error:
-        raise RunError(f"{folder} is damaged ({error}). Copy it again from where it was trained.") from error
+        raise damaged(folder, str(error)) from error

@@ -143,9 +143,14 @@ def first_of_all() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def processes_started() -> int:
+    """Returns how many processes `torchrun` started to train together, 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def join(device: torch.device) -> Ranks:
     """Returns this process's place, after connecting with the others that `torchrun` started."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if processes_started() == 1:
         return ALONE
     if not dist.is_initialized():
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)

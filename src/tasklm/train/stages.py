@@ -41,6 +41,7 @@ from tasklm.train.showing import shown_rows
 from tasklm.train.speed import matmul_ceiling
 from tasklm.train.start import starting_weights
 
+BEST = "best.safetensors"  # the weights of stage 2 that are best on dev
 GRAPH_FLOPS = 5e13  # a GPU waits now and then for the launches of smaller steps: these are recorded and replayed then
 
 
@@ -134,7 +135,9 @@ def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Pl
     """
     stage = joint_stage(parts, settings, plan.rho1, plan.batch)
     ranks = parts.machine.ranks
-    if ranks.of_first(int(not Checkpoints(folder).there)):  # else all weights are those of the last one
+    checkpoints = Checkpoints(folder, settings.keep)
+    _drop_damaged(checkpoints, parts, tracker)
+    if ranks.of_first(int(not checkpoints.there)):  # else all weights are those of the last one
         tracker.say(begin(stage.module, parts, settings))
         ranks.give(stage.module.parameters())  # decompositions may differ in signs from machine to machine
     _show(stage, parts, tracker)
@@ -143,7 +146,7 @@ def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Pl
     how = Settings(settings.clip, settings.seed, settings.checkpoint_seconds, stage.accumulate, settings.non_finite, plan.seconds_allowed)
     schedule = Schedule(settings.schedule, plan.steps, settings.warmup, settings.decay)
     average = WeightAverage(stage.module, settings.average) if settings.average else None
-    summary = _follow(title, stage, rule, schedule, how, average, Checkpoints(folder, settings.keep), parts, tracker)
+    summary = _follow(title, stage, rule, schedule, how, average, checkpoints, parts, tracker)
     if not ranks.first:
         return
     if average is None:
@@ -154,7 +157,7 @@ def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Pl
     describe_language_model(folder, parts.encoder, parts.shape, parts.vocabulary, settings, parts.length)
     chosen = {"rho1": stage.rho1, "batch": plan.batch, "learning_rate": peak, **stage.state()}
     write_json(folder / "summary.json", {**summary, **chosen})
-    Checkpoints(folder).clear()
+    checkpoints.clear()
 
 
 def batch_of(settings: Finetune, parts: Ingredients) -> int:
@@ -197,7 +200,7 @@ def run_stage2(
 ) -> None:
     """Fine-tunes with one seed; leaves best.safetensors, curve.json and summary.json (with the dev score)."""
     seed_of_draws = 1000 + seed  # apart from the seeds of stage 1
-    stage = finetune_stage(parts, settings, seed_of_draws, metric, folder / "best.safetensors")
+    stage = finetune_stage(parts, settings, seed_of_draws, metric, folder / BEST)
     weights = load_weights(stage1 / "model.safetensors")
     prefix = "encoder."
     stage.module.encoder.load_state_dict({name[len(prefix) :]: value for name, value in weights.items() if name.startswith(prefix)})
@@ -206,12 +209,23 @@ def run_stage2(
     how = Settings(settings.clip, seed_of_draws, checkpoint_seconds, stage.accumulate)
     schedule = Schedule(settings.schedule, epochs * len(stage.stream), settings.warmup)
     average = WeightAverage(stage.module, settings.average) if settings.average else None
-    summary = _follow(f"stage 2, seed {seed}", stage, rule, schedule, how, average, Checkpoints(folder), parts, tracker)
+    checkpoints = Checkpoints(folder, beside=(BEST,))
+    _drop_damaged(checkpoints, parts, tracker)
+    summary = _follow(f"stage 2, seed {seed}", stage, rule, schedule, how, average, checkpoints, parts, tracker)
     if not parts.machine.ranks.first:
         return
     found = {"dev": stage.best_score, "best_epoch": stage.best_step // len(stage.stream), "metric": metric}
     write_json(folder / "summary.json", {**summary, **found, "epochs": epochs, "learning_rate": peak, "batch": batch_of(settings, parts)})
-    Checkpoints(folder).clear()
+    checkpoints.clear()
+
+
+def _drop_damaged(checkpoints: Checkpoints, parts: Ingredients, tracker: Tracker) -> None:
+    """Leaves the checkpoints that are whole, before any process reads them."""
+    dropped = checkpoints.drop_damaged() if parts.machine.ranks.first else []
+    if dropped:
+        goes_on = "the one before" if checkpoints.there else "the beginning"
+        tracker.say(f"{checkpoints.folder}: {', '.join(dropped)} is damaged: training goes on from {goes_on}")
+    parts.machine.ranks.wait()
 
 
 def _show(stage: JointStage, parts: Ingredients, tracker: Tracker) -> None:
@@ -241,7 +255,7 @@ def _follow(
     speed = Speed(machine, matmul_ceiling(machine))
     record: Record | None = None
     asked = schedule.steps
-    loop = Loop(stage, make_optimiser(stage.module, rule), schedule, how, checkpoints, machine, average)
+    loop = Loop(stage, make_optimiser(stage.module, rule), schedule, how, checkpoints, machine, average, curve)
     with tracker.progress(title, schedule.steps) as bar:
         for record in loop.run():
             for message in record.messages:

@@ -1,0 +1,104 @@
+"""Both stages, cut off and damaged meanwhile, end in the same files as if nothing had happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasklm.recipe import Finetune, Train
+from tasklm.tracking import SILENT, Tracker
+from tasklm.train import curves
+from tasklm.train.finetune import FinetuneStage
+from tasklm.train.joint import JointStage
+from tasklm.train.stages import BEST, Ingredients, Stage1Plan, run_stage1, run_stage2
+from tests.train.test_loop import parts  # noqa: F401
+
+STEPS = 12
+
+
+def stage1(folder: Path, parts: Ingredients, tracker: Tracker = SILENT) -> None:  # noqa: F811
+    folder.mkdir(exist_ok=True)
+    settings = Train(checkpoint_seconds=0.0, keep=1, learning_rate=3e-3, average=0.5)
+    run_stage1(folder, parts, settings, Stage1Plan(STEPS, 2, 8, None), tracker)
+
+
+def stage2(folder: Path, parts: Ingredients, tracker: Tracker = SILENT) -> None:  # noqa: F811
+    folder.mkdir(exist_ok=True)
+    settings = Finetune(batch=8, learning_rate=3e-3)
+    run_stage2(folder, parts, settings, 4, 1, folder.parent / "stage1", "accuracy", 0.0, tracker)
+
+
+def cut_off(patch: pytest.MonkeyPatch, stage: Any, step: int) -> None:
+    """Lets a stage end when it prepares a step; by then the training itself may be a few steps behind."""
+    prepare = stage.prepare
+
+    def cut(self: Any, number: int) -> Any:
+        if number == step:
+            raise KeyboardInterrupt
+        return prepare(self, number)
+
+    patch.setattr(stage, "prepare", cut)
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    return sorted(folder.glob("checkpoint-*"))
+
+
+HARMS: dict[str, Callable[[Path], object]] = {
+    "nothing": lambda folder: None,
+    "the last checkpoint": lambda folder: (checkpoints(folder)[-1] / "model.safetensors").write_bytes(b""),
+    "all checkpoints": lambda folder: [(one / "optimiser.safetensors").write_bytes(bytes(99)) for one in checkpoints(folder)],
+    "the curve": lambda folder: (folder / "curve.json").write_bytes(b""),
+}
+
+
+def files_of(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
+    assert not checkpoints(folder)
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+@pytest.mark.parametrize("harm", list(HARMS))
+def test_stage_1_ends_the_same(parts: Ingredients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str) -> None:  # noqa: F811
+    monkeypatch.setattr(curves, "POINTS", 3)  # each point is the mean over four steps
+    stage1(tmp_path / "straight", parts)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        cut_off(patch, JointStage, 7)
+        stage1(tmp_path / "cut", parts)
+    assert len(checkpoints(tmp_path / "cut")) == 2
+    HARMS[harm](tmp_path / "cut")
+    stage1(tmp_path / "cut", parts)
+    names = ("model.safetensors", "curve.json")
+    assert files_of(tmp_path / "cut", names) == files_of(tmp_path / "straight", names)
+
+
+@pytest.mark.parametrize("harm", [*HARMS, "the best weights"])
+def test_stage_2_ends_the_same(parts: Ingredients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str) -> None:  # noqa: F811
+    stage1(tmp_path / "stage1", parts)
+    stage2(tmp_path / "straight", parts)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        cut_off(patch, FinetuneStage, 12)  # in the third epoch
+        stage2(tmp_path / "cut", parts)
+    assert len(checkpoints(tmp_path / "cut")) == 2
+    if harm == "the best weights":  # as a later epoch may have left them that no checkpoint knows of
+        (tmp_path / "cut" / BEST).unlink()
+        (tmp_path / "cut" / BEST).write_bytes(b"of another time")
+    else:
+        HARMS[harm](tmp_path / "cut")
+    stage2(tmp_path / "cut", parts)
+    names = (BEST, "curve.json")
+    assert files_of(tmp_path / "cut", names) == files_of(tmp_path / "straight", names)
+
+
+def test_it_is_said_from_where_training_goes_on(parts: Ingredients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    messages: list[str] = []
+    monkeypatch.setattr(Tracker, "say", lambda self, message: messages.append(message))
+    for harm, goes_on in (("the last checkpoint", "the one before"), ("all checkpoints", "the beginning")):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            cut_off(patch, JointStage, 7)
+            stage1(tmp_path / harm, parts)
+        HARMS[harm](tmp_path / harm)
+        stage1(tmp_path / harm, parts, Tracker())
+        assert any("is damaged: training goes on from" in message and message.endswith(goes_on) for message in messages), messages
