@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+MOST_TEXT = 600  # characters of what is wrong: a text of the input that it names may be of any length
+
 
 class TaskLMError(Exception):
     """Base of every error that tasklm raises on purpose; the command line prints it without a traceback."""
@@ -23,6 +25,7 @@ class DataError(TaskLMError):
     """Something is wrong with an input file; names the file, the line (where there is one) and the remedy."""
 
     def __init__(self, problem: str, *, file: str | Path | None = None, line: int | None = None, remedy: str) -> None:
+        problem = problem if len(problem) <= MOST_TEXT else f"{problem[: MOST_TEXT - 100]} … {problem[-90:]}"
         self.problem, self.file, self.line, self.remedy = problem, file, line, remedy
         where = "" if file is None else f"{file}" + ("" if line is None else f", line {line}") + ": "
         super().__init__(f"{where}{problem}. {remedy}")

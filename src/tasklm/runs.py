@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tasklm.errors import DataError, RunError
+from tasklm.safe_reading import open_regular, read_json_file
 
+MOST_OF_A_RUN = 1 << 40  # bytes of a JSON file that a run wrote for itself: as many as there are predictions
 FORMAT = 1  # part of every key: raise it when an artefact's layout changes
 
 
@@ -33,7 +35,7 @@ def digest(value: Any) -> str:
 def file_digest(path: Path) -> str:
     """Returns a hash of a whole file's content; for files of the size of a labelled set."""
     hasher = hashlib.blake2b(digest_size=12)
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while block := file.read(1 << 20):
             hasher.update(block)
     return hasher.hexdigest()
@@ -64,9 +66,13 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """Returns the values of a JSON file; a damaged one is named."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError):
+        return read_json_file(path, MOST_OF_A_RUN)
+    except ValueError:
         raise RunError(f"{path} is damaged. Delete it and run the same command again.") from None
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise RunError(f"{path} cannot be read ({error.strerror}). Delete it and run the same command again.") from None
 
 
 @contextmanager

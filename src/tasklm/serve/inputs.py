@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PosixPath
+from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
@@ -15,6 +14,7 @@ from tasklm.corpus.sources import PLAIN
 from tasklm.corpus.tables import kind_of, read_lines
 from tasklm.errors import DataError
 from tasklm.recipe import Data
+from tasklm.safe_reading import MemoryFile
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example
 
@@ -56,30 +56,17 @@ def example_from(given: Input, task: Task, data: Data) -> Example:
     return Example((str(given[0]), str(given[1])), None)
 
 
-class _RowFile(PosixPath):
-    """A row in the place of a file: each kind knows how to read its rows from a table, and what it opens here is in memory."""
-
-    content: bytes
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> _RowFile:
-        """Returns a table of JSON lines that has one row."""
-        file = cls("row.jsonl")
-        file.content = json.dumps(dict(row), default=_plain).encode() + b"\n"
-        return file
-
-    def open(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the row as a binary file."""
-        return io.BytesIO(self.content)
-
-    def is_dir(self, **kwargs: Any) -> bool:
-        """Returns False, without a look at the disk."""
-        return False
+def _row_file(row: Mapping[str, Any]) -> MemoryFile:
+    """Returns a table of JSON lines that has one row: each kind knows how to read its rows from a table."""
+    try:
+        return MemoryFile.of("row.jsonl", json.dumps(dict(row), default=_plain).encode() + b"\n")
+    except (ValueError, TypeError, RecursionError) as error:  # a list that holds itself, a number of very many digits, odd keys
+        raise DataError(f"the row cannot be read ({error})", remedy="Give texts, numbers and lists of these.") from None
 
 
 def _of_row(row: Mapping[str, Any], task: Task, data: Data) -> Example:
     try:
-        examples, _ = TASKS.get(task.kind).read(_RowFile.of(row), data, labelled=False)
+        examples, _ = TASKS.get(task.kind).read(_row_file(row), data, labelled=False)
     except DataError as error:  # without the name and the line of a file that does not exist
         raise DataError(error.problem, remedy=error.remedy) from None
     if len(examples) != 1:

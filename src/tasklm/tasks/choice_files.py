@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -13,6 +12,7 @@ from tasklm.corpus.sources import PLAIN, as_text
 from tasklm.corpus.tables import Row, kind_of, read_lines
 from tasklm.errors import DataError
 from tasklm.recipe import Data
+from tasklm.safe_reading import parse_json
 from tasklm.tasks.columns import column_names, named_columns
 from tasklm.tasks.examples import Example
 from tasklm.tasks.folders import table_rows
@@ -22,6 +22,7 @@ QUESTIONS = ("question",)
 OPTIONS = ("options", "choices", "endings")
 ANSWERS = ("answer", "label", "labels", "gold", "answerkey", "correct", "answer_index")
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+DIGITS = 9  # of the number of an option, at most
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,8 @@ def _read(path: Path, data: Data, labelled: bool) -> tuple[list[_Question], str]
 def _article(path: Path, required: bool) -> dict[str, Any]:
     """Returns the article that a file holds; nothing where it holds something else and need not hold one."""
     try:
-        values = json.loads("".join(read_lines(path)))
-    except (json.JSONDecodeError, RecursionError):
+        values = parse_json("".join(read_lines(path)))
+    except ValueError:
         values = None
     if isinstance(values, dict) and isinstance(values.get("questions"), list):
         return values
@@ -123,8 +124,8 @@ def _options(value: Any, path: Path, line: int) -> tuple[str, ...]:
     """Returns the texts of a list, or of the text of a JSON list."""
     if isinstance(value, str):
         try:
-            value = json.loads(value)
-        except json.JSONDecodeError:
+            value = parse_json(value)
+        except ValueError:
             value = None
     if not isinstance(value, list) or len(value) < 2:
         remedy = 'Give each question a list of two or more options, in CSV and TSV as JSON: ["one", "other"].'
@@ -148,7 +149,7 @@ def _number(question: _Question, by_text: bool) -> int:
         text = answer.strip()
         if len(text) == 1 and text.upper() in LETTERS:
             found = LETTERS.index(text.upper())
-        elif text.isdecimal():
+        elif text.isdecimal() and len(text) <= DIGITS:
             found = int(text)
         else:
             stripped = [option.strip() for option in question.options]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from torch.nn import functional
 
 from tasklm.errors import DataError
 from tasklm.recipe import Data, Kind
+from tasklm.safe_reading import parse_json
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads import TokenHead
@@ -241,8 +241,8 @@ class _Joined(str):
 
 def _cell(value: Any, column: str, path: Path, line: int) -> tuple[str, ...]:
     if isinstance(value, str) and value.strip().startswith("["):
-        with contextlib.suppress(json.JSONDecodeError):  # a name may begin with a bracket
-            value = json.loads(value)
+        with contextlib.suppress(ValueError):  # a name may begin with a bracket
+            value = parse_json(value)
     if isinstance(value, list | tuple):
         return tuple(label_name(entry, column, path, line) for entry in value)
     if value is None or (isinstance(value, str) and not value.strip()) or (isinstance(value, float) and value != value):

@@ -39,6 +39,7 @@ from tasklm.tasks.word_rows import (
 
 Arc = tuple[int, str]  # number of the head (0: root), relation
 Key = TypeVar("Key", bound=Hashable)
+DIGITS = 9  # of the number of a word, at most
 
 
 @TASKS.register("parse")
@@ -260,10 +261,10 @@ def _most(counts: Counter[Key]) -> Key:
 
 
 def _number(value: Any, path: Path, line: int, word: int) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= DIGITS:
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**DIGITS:
         return value
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        return int(value)
     remedy = "Give each word the number of its head, from 1 on, or 0 for the root."
     raise DataError(f"the head of word {word} is {value!r}, not a number", file=path, line=line, remedy=remedy)
 

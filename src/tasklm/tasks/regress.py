@@ -162,7 +162,7 @@ def number(value: Any, column: str, path: Path, line: int) -> float:
     """Returns a cell as a number; anything else raises a DataError."""
     try:
         found = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = math.nan
     if not math.isfinite(found):
         what = "empty" if value is None or not str(value).strip() else f"{value!r}, not a number"
