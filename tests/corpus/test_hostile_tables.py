@@ -161,9 +161,9 @@ def test_a_small_parquet_file_does_not_take_gigabytes(tmp_path: Path) -> None:
     path = tmp_path / "data.parquet"
     pq.write_table(repeated(1024, 4 * MEGABYTE), path, compression="zstd", store_schema=False)
     assert path.stat().st_size < 2000
-    with at_most(200 * MEGABYTE):
+    with at_most(600 * MEGABYTE):
         assert "unpacks to more than 250 times its size" in problem(path)
-    with pytest.raises(AssertionError), at_most(200 * MEGABYTE):  # what it would take
+    with pytest.raises(AssertionError), at_most(600 * MEGABYTE):  # what it would take
         pq.ParquetFile(path).read_row_group(0)
 
 
@@ -172,7 +172,7 @@ def test_long_lists_of_one_text_are_counted_before_they_are_written_out(tmp_path
     lists = pa.ListArray.from_arrays(pa.array([0, 3, len(words)], pa.int32()), words)
     path = tmp_path / "data.parquet"
     pq.write_table(pa.table({"tokens": lists}), path, compression="zstd", store_schema=False)
-    with at_most(200 * MEGABYTE):
+    with at_most(600 * MEGABYTE):
         assert "line 2: the row has more than 64 million bytes" in problem(path)
 
 
@@ -221,7 +221,7 @@ def test_parquet_files_of_all_sorts_are_read_alike(
 
 
 def test_texts_that_go_on_from_one_another_are_read_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow_rows, "AT_ONCE", 4 * MEGABYTE)
+    monkeypatch.setattr(arrow_rows, "IN_A_BATCH", 4 * MEGABYTE)
     path = tmp_path / "data.parquet"
     table = pa.table({"text": ["x" * (MEGABYTE // 4) + str(number) for number in range(400)]})
     pq.write_table(table, path, compression="zstd", use_dictionary=False, column_encoding={"text": "DELTA_BYTE_ARRAY"})

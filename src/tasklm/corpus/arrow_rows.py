@@ -24,14 +24,18 @@ from tasklm.errors import DataError
 from tasklm.safe_reading import require_regular
 
 BATCH = 1024  # rows, at most
-AT_ONCE = 64 << 20  # bytes of texts that a batch may hold, and that are turned into Python's values at once
+IN_A_BATCH = 256 << 20  # bytes of texts that a batch may unpack to, where all its texts are the longest that there may be
+AT_ONCE = 64 << 20  # bytes that are turned into Python's values at once, and that a row may have
 
 Pick = Callable[[Sequence[str]], list[str]]  # the columns there are → those wanted; raises DataError where one is missing
 Values = dict[str, Any]
 
 
-def values_of(batch: pa.RecordBatch, unpacked: Unpacked, first: int) -> Iterator[Values]:
-    """Yields the rows of a batch as plain values; `first` is the number of its first row, for the error on one that is too large."""
+def values_of(batch: pa.RecordBatch, unpacked: Unpacked, first: int, schema: pa.Schema | None = None) -> Iterator[Values]:
+    """Yields the rows of a batch as plain values; `first` is the number of its first row, for the error on one that is too large.
+
+    `schema`: what the batch is turned into, where its columns are dictionaries for the time being.
+    """
     sizes = np.full(batch.num_rows, OF_A_ROW, np.int64)
     for column in batch.columns:
         sizes += bytes_of(column)
@@ -44,7 +48,8 @@ def values_of(batch: pa.RecordBatch, unpacked: Unpacked, first: int) -> Iterator
         before = int(ends[begin - 1]) if begin else 0
         end = max(begin + 1, int(np.searchsorted(ends, before + AT_ONCE, "right")))
         unpacked.add(int(ends[end - 1]) - before)
-        yield from batch.slice(begin, end - begin).to_pylist()
+        piece = batch.slice(begin, end - begin)
+        yield from (piece if schema is None else piece.cast(schema)).to_pylist()
         begin = end
 
 
@@ -144,8 +149,9 @@ def parquet_values(path: Path, pick: Pick, watch: Watch | None) -> Iterator[Valu
 
 def _parquet_values(path: Path, file: Any, size: int, pick: Pick, watch: Watch | None) -> Iterator[Values]:
     unpacked = Unpacked(path, size, "If you trust it, write it again as JSON lines.")
-    about = pq.ParquetFile(file).metadata
-    names = pick(about.schema.to_arrow_schema().names)
+    plain = pq.ParquetFile(file)
+    about, names = plain.metadata, pick(plain.schema_arrow.names)
+    schema = pa.schema([plain.schema_arrow.field(name) for name in names])
     leaves = {number: leaf for number, leaf in enumerate(about.schema) if _belongs(leaf.path, set(names))}
     in_lists = [leaf.path for leaf in leaves.values() if leaf.max_repetition_level and leaf.physical_type == "BYTE_ARRAY"]
     table = pq.ParquetFile(file, metadata=about, read_dictionary=in_lists)
@@ -154,7 +160,7 @@ def _parquet_values(path: Path, file: Any, size: int, pick: Pick, watch: Watch |
         parts = about.row_group(group)
         rows = _rows_at_once([(leaf, pages_of(file, parts.column(place))) for place, leaf in leaves.items()], unpacked)
         for batch in table.iter_batches(batch_size=rows, row_groups=[group], columns=names, use_threads=False):
-            yield from values_of(batch, unpacked, number + 1)
+            yield from values_of(batch.select(names), unpacked, number + 1, schema)
             number += batch.num_rows
         if watch is not None:
             watch(size // about.num_row_groups)
@@ -177,4 +183,4 @@ def _rows_at_once(leaves: Sequence[tuple[Any, Pages]], unpacked: Unpacked) -> in
             raise ValueError(f"column {leaf.path} has lists of texts that share their beginnings (DELTA_BYTE_ARRAY)")
     if held > unpacked.most:
         unpacked.add(held)  # raises
-    return max(1, min(BATCH, AT_ONCE // max(1, longest)))
+    return max(1, min(BATCH, IN_A_BATCH // max(1, longest)))
