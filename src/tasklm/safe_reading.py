@@ -64,6 +64,22 @@ def require_regular(path: Path) -> Path:
     return path
 
 
+def is_there(path: Path) -> bool:
+    """Returns whether a path leads to anything; a name that no file can have leads to nothing."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def resolved_path(path: Path) -> Path:
+    """Returns an absolute path with its symbolic links followed, as far as they lead anywhere."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError):  # links that lead in a circle; names that no file can have
+        return Path(os.path.abspath(path))  # noqa: PTH100  (Path.absolute leaves ".." in)
+
+
 def read_bytes(path: Path, most: int = MOST_JSON) -> bytes:
     """Returns the content of a regular file; one of more than `most` bytes raises OSError."""
     blocks, size = [], 0
