@@ -67,8 +67,8 @@ class Kind:
         (), "classify: opening marks of the things an example is about, such as '<<,[[', where the head reads beside the first token"
     )
     crf: bool = key(False, "tag: a CRF head, which learns which tags follow one another, in place of a linear one")
-    stride: int = key(48, "span: tokens that neighbouring windows of a long text share", low=0)
-    answer_tokens: int = key(30, "span: longest answer, in tokens", low=1)
+    stride: int = key(48, "span: tokens that neighbouring windows of a long text share", low=0, high=LONGEST_ROW)
+    answer_tokens: int = key(30, "span: longest answer, in tokens", low=1, high=LONGEST_ROW)
     punctuation: bool = key(False, "parse: also score the heads of punctuation")
 
 

@@ -45,7 +45,7 @@ class Source:
     @property
     def shape(self) -> Shape:
         """Returns the shape of the encoder."""
-        return Shape(**self.config["shape"])
+        return Shape.from_dict(self.config["shape"])
 
     @property
     def length(self) -> int:

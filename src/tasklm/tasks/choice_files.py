@@ -22,6 +22,7 @@ QUESTIONS = ("question",)
 OPTIONS = ("options", "choices", "endings")
 ANSWERS = ("answer", "label", "labels", "gold", "answerkey", "correct", "answer_index")
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+MOST_OPTIONS = 1000  # of a question: every example is computed with as many as the one that has most
 DIGITS = 9  # of the number of an option, at most
 
 
@@ -130,6 +131,8 @@ def _options(value: Any, path: Path, line: int) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) < 2:
         remedy = 'Give each question a list of two or more options, in CSV and TSV as JSON: ["one", "other"].'
         raise DataError("the options are not a list of two or more", file=path, line=line, remedy=remedy)
+    if len(value) > MOST_OPTIONS:
+        raise DataError(f"there are {len(value):,} options", file=path, line=line, remedy=f"Give at most {MOST_OPTIONS:,}.")
     return tuple(as_text(option, "options", path, line) for option in value)
 
 

@@ -20,6 +20,7 @@ from tasklm.safe_reading import parse_json
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads import TokenHead
+from tasklm.tasks.saved import names_in, numbers_in
 from tasklm.tasks.scoring import label_set_metric
 from tasklm.tasks.texts import LABEL_NAMES, encode_examples, label_name, read_text_examples
 from tasklm.tasks.tfidf import features
@@ -78,7 +79,8 @@ class Multilabel:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Multilabel:
         """Returns the task that `to_dict` described."""
-        return cls(values["labels"], values["thresholds"])
+        labels = names_in(values, "labels")
+        return cls(labels, numbers_in(values, "thresholds", len(labels)) if values["thresholds"] else ())
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the kind, the labels and their thresholds."""
