@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from tasklm.errors import DataError, RecipeError
+from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.recipe import Tokens
 from tasklm.runs import write_json, write_text
 from tasklm.safe_reading import is_there, parse_json, read_json_file, read_text
@@ -72,8 +72,8 @@ class Vocabulary:
         except BaseException as error:
             if not is_failure(error):
                 raise
-            remedy = "Give a model or a tokens.file with another tokenizer."
-            raise DataError(f"the tokenizer fails on a text ({error})", file=self._file, remedy=remedy) from error
+            problem = f"the tokenizer {self._file or ''} fails on a text ({error})"
+            raise RunError(f"{problem}. Give a model or a tokens.file with another tokenizer.") from error
 
     def around(self, tokens: Sequence[int] | np.ndarray) -> list[int]:
         """Returns [CLS] tokens [SEP]."""

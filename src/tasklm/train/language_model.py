@@ -105,7 +105,7 @@ def _new_parts(about: Description) -> tuple[Any, Any]:
 
 
 def _damage_is_clear(folder: Path) -> AbstractContextManager[None]:
-    return damage_is_clear(folder, f", or: {_again(folder)}")
+    return damage_is_clear(folder, f"Copy it again from where it was trained, or: {_again(folder)}")
 
 
 def _stage1_of(where: Path) -> Path:

@@ -31,6 +31,7 @@ from tasklm.train.checkpoints import save_weights
 from tasklm.train.hardware import Machine
 
 FORMAT = 3
+COPY_AGAIN = "Copy it again from where it was trained."
 DAMAGE = (
     LookupError,
     TypeError,
@@ -162,12 +163,17 @@ def read_saved_model(folder: Path) -> SavedModel:
         return SavedModel(folder, str(config["encoder"]), shape, str(config["task"]["kind"]), vocabulary, files, config)
 
 
+def check_length(length: Any) -> None:
+    """Raises ValueError where rows cannot have so many tokens."""
+    if type(length) is not int or not SHORTEST_ROW <= length <= LONGEST_ROW:
+        raise ValueError(f"length is not a whole number from {SHORTEST_ROW} to {LONGEST_ROW:,}")
+
+
 def check_rows(encoder: str, shape: Shape, vocabulary: Vocabulary, length: Any) -> None:
     """Raises ValueError where an encoder has no place for all tokens of its vocabulary, or for rows of `length` tokens."""
     if len(vocabulary) > shape.vocabulary:
         raise ValueError(f"the tokenizer has {len(vocabulary):,} types, the encoder {shape.vocabulary:,}")
-    if type(length) is not int or not SHORTEST_ROW <= length <= LONGEST_ROW:
-        raise ValueError(f"length is not a whole number from {SHORTEST_ROW} to {LONGEST_ROW:,}")
+    check_length(length)
     built = ARCHITECTURES.get(encoder)
     if built is not None and not built.rotary and length > shape.positions:
         raise ValueError(f"rows have {length:,} tokens, the encoder has {shape.positions:,} positions")
@@ -214,12 +220,12 @@ def _weight_files(folder: Path, count: Any) -> tuple[Path, ...]:
 
 
 @contextmanager
-def damage_is_clear(folder: Path, or_else: str = "") -> Iterator[None]:
-    """Turns what goes wrong with a folder from anywhere into a message with the way out; `or_else` is another one."""
+def damage_is_clear(folder: Path, remedy: str = COPY_AGAIN) -> Iterator[None]:
+    """Turns what goes wrong with a folder from anywhere into a message with the way out."""
     try:
         yield
     except DAMAGE as error:
-        raise RunError(f"{folder} is damaged ({_reason(error)}). Copy it again from where it was trained{or_else}.") from error
+        raise RunError(f"{folder} is damaged ({_reason(error)}). {remedy}") from error
 
 
 def _reason(error: Exception) -> str:
