@@ -9,11 +9,12 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "tasklm"
 ORDER = [
-    {"errors", "safe_reading"}, {"registry", "tracking"}, {"recipe", "recipe_files", "budget", "costs", "runs"}, {"corpus"}, {"tasks"},
-    {"select"}, {"tokens"}, {"encoders"}, {"objectives"}, {"train"}, {"evaluate"}, {"analyse"}, {"export"}, {"serve", "watch"}, {"demo"},
-    {"workspace"}, {"planning", "insights", "results", "reporting", "starting"}, {"steps", "selecting", "looking"}, {"pipeline"},
-    {"api", "notebook", "cli_explaining", "cli_exporting", "cli_reporting", "cli_scoring", "cli_serving", "cli_watching"}, {"cli"},
-    {"__main__"},
+    {"errors", "safe_reading", "json_lines"}, {"registry", "tracking"}, {"recipe", "recipe_files", "budget", "costs", "runs"},
+    {"corpus"}, {"tasks"}, {"select"}, {"tokens"}, {"encoders"}, {"objectives"}, {"train"}, {"evaluate"}, {"analyse"}, {"export"},
+    {"serve", "watch"}, {"demo"}, {"workspace"}, {"planning", "insights", "results", "reporting", "starting"},
+    {"steps", "selecting", "looking"}, {"pipeline"},
+    {"api", "notebook", "last_resort", "cli_explaining", "cli_exporting", "cli_reporting", "cli_scoring", "cli_serving", "cli_watching"},
+    {"cli"}, {"__main__"},
 ]  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -72,6 +72,14 @@ def is_there(path: Path) -> bool:
         return False
 
 
+def is_link(path: Path) -> bool:
+    """Returns whether a path is that of a symbolic link."""
+    try:
+        return path.is_symlink()
+    except (OSError, ValueError):
+        return False
+
+
 def resolved_path(path: Path) -> Path:
     """Returns an absolute path with its symbolic links followed, as far as they lead anywhere."""
     try:

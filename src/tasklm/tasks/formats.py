@@ -15,7 +15,7 @@ from tasklm.corpus.sources import PLAIN
 from tasklm.corpus.streams import CHECK_THE_PATH
 from tasklm.corpus.tables import TABLES, Row, kind_of, open_text, read_lines
 from tasklm.errors import DataError
-from tasklm.safe_reading import parse_json
+from tasklm.safe_reading import is_link, is_there, parse_json
 from tasklm.tasks.choice_files import ANSWERS, ARTICLES, OPTIONS, QUESTIONS
 from tasklm.tasks.columns import PEEK
 from tasklm.tasks.folders import COLUMNS, split_files, table_rows
@@ -41,8 +41,9 @@ class Recognised:
 
 def recognise(path: Path) -> Recognised:
     """Returns what kind of task a file or folder holds; a DataError names the file and the remedy where none fits."""
-    if not path.exists():
-        raise DataError("there is no such file or folder", file=path, remedy=CHECK_THE_PATH)
+    if not is_there(path):
+        lost = "the symbolic link leads nowhere, or in a circle" if is_link(path) else "there is no such file or folder"
+        raise DataError(lost, file=path, remedy=CHECK_THE_PATH)
     if path.is_dir():
         return _folder(path)
     kind = kind_of(path)

@@ -11,6 +11,7 @@ from typing import Any
 from tasklm.corpus.dedupe import text_key
 from tasklm.errors import DataError
 from tasklm.recipe import Data
+from tasklm.safe_reading import is_there
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.formats import recognise
@@ -23,9 +24,12 @@ def resolved(data: Data) -> Data:
     """
     if data.kind != "auto" or not data.train:
         return data
+    train = Path(data.train).expanduser()
     try:
-        found = recognise(Path(data.train).expanduser())
+        found = recognise(train)
     except DataError:
+        if not is_there(train):
+            raise
         return dataclasses.replace(data, kind="classify")
     filled: dict[str, Any] = {"kind": found.kind}
     for role, column in found.columns.items():
