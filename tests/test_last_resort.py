@@ -109,6 +109,7 @@ def test_without_a_run_folder_the_traceback_is_in_the_temporary_folder(run: Run,
     [
         (MemoryError(), "the memory is not enough. Close other programs, or ask for less"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes"), "the memory is not enough"),
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "the memory is not enough"),
         (torch.OutOfMemoryError("CUDA out of memory. Tried"), "the GPU's memory is not enough (CUDA out of memory)"),
         (RuntimeError("can't start new thread"), "the system starts no more threads"),
         (OSError(errno.ENAMETOOLONG, "File name too long", "x" * 5000), "File name too long. Give another path."),

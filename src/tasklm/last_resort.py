@@ -29,6 +29,7 @@ REFUSED, UNFORESEEN, STOPPED = 2, 1, 130  # exit codes
 MOST_WORDS = 300  # characters of an error that nobody wrote for people
 _LESS = "Close other programs, or ask for less: model.size, train.batch, tokens.length, select.memory."
 _NAMES = "Give another path."
+_NO_MEMORY = ("allocate memory", "not enough memory", "bad_alloc", "failed to map segment")
 _SYSTEM = {  # errors of the system → the way out
     errno.ENAMETOOLONG: _NAMES, errno.ELOOP: "Remove the link that leads in a circle.", errno.EACCES: "Check the permissions.",
     errno.EPERM: "Check the permissions.", errno.EROFS: "Choose another folder.", errno.ENOSPC: "Free some space.",
@@ -107,7 +108,7 @@ def system_words(error: BaseException) -> str | None:
     text = str(error).partition("\n")[0][:MOST_WORDS]
     if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, of a GPU
         return f"the GPU's memory is not enough ({text.partition('. ')[0]}). {_LESS}"
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _lacks_memory(text)):
+    if lacks_memory(error):
         return f"the memory is not enough{f' ({text})' if text else ''}. {_LESS}"
     if isinstance(error, RuntimeError) and "start new thread" in text:
         return f"the system starts no more threads ({text}). Set hardware.threads to fewer, or close other programs."
@@ -117,8 +118,13 @@ def system_words(error: BaseException) -> str | None:
     return None
 
 
-def _lacks_memory(text: str) -> bool:
-    return any(words in text for words in ("can't allocate memory", "not enough memory", "Cannot allocate memory", "bad_alloc"))
+def lacks_memory(error: BaseException) -> bool:
+    """Returns whether an error, or one that led to it, comes from a lack of memory, in the words of any library."""
+    if isinstance(error, MemoryError):
+        return True
+    told = isinstance(error, RuntimeError | OSError | ImportError) and any(words in str(error).lower() for words in _NO_MEMORY)
+    before = error.__cause__ or error.__context__
+    return told or (before is not None and lacks_memory(before))
 
 
 def _shortened(text: str) -> str:
