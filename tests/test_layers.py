@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "tasklm"
 ORDER = [
-    {"errors", "safe_reading", "json_lines"}, {"registry", "tracking"}, {"recipe", "recipe_files", "budget", "costs", "runs"},
+    {"errors", "safe_reading", "json_lines", "markdown"}, {"registry", "tracking"}, {"recipe", "recipe_files", "budget", "costs", "runs"},
     {"corpus"}, {"tasks"}, {"select"}, {"tokens"}, {"encoders"}, {"objectives"}, {"train"}, {"evaluate"}, {"analyse"}, {"export"},
     {"serve", "watch"}, {"demo"}, {"workspace"}, {"planning", "insights", "results", "reporting", "starting"},
     {"steps", "selecting", "looking"}, {"pipeline"},

@@ -53,6 +53,23 @@ class Source:
         return int(self.config["length"])
 
     @property
+    def metric(self) -> str:
+        """Returns the name of the metric that chose the model."""
+        return str(self._about("metric", str))
+
+    @property
+    def dev_score(self) -> float:
+        """Returns the score on dev by which the model was chosen, as a share of 1."""
+        return float(self._about("dev", (int, float)))
+
+    def _about(self, name: str, kind: type[Any] | tuple[type[Any], ...]) -> Any:
+        about = self.config.get("about")
+        found = about.get(name) if isinstance(about, dict) else None
+        if not isinstance(found, kind):
+            raise RunError(f"the config.json of {self.name} does not say its {name}. Copy the model again from where it was trained.")
+        return found
+
+    @property
     def has_segments(self) -> bool:
         """Returns whether the encoder tells the two texts of a pair apart."""
         return hasattr(self.model.encoder, "segment")

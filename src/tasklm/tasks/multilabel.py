@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasklm.errors import DataError
+from tasklm.markdown import code
 from tasklm.recipe import Data, Kind
 from tasklm.safe_reading import parse_json
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
@@ -47,7 +48,7 @@ class Multilabel:
     @property
     def elsewhere(self) -> Elsewhere:
         """Returns what it is in other programs: text classification with several labels."""
-        listed = ", ".join(f"`{label}` {value:.3g}" for label, value in zip(self.labels, self.thresholds, strict=True))
+        listed = ", ".join(f"{code(label)} {value:.3g}" for label, value in zip(self.labels, self.thresholds, strict=True))
         meaning = f"The sigmoid of each logit is the probability of its label, which is given from its threshold on: {listed}."
         return Elsewhere("text-classification", "ForSequenceClassification", meaning, "multi_label_classification")
 
