@@ -16,6 +16,7 @@ from tasklm.errors import DataError
 from tasklm.recipe import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.folders import is_dataset
 from tasklm.tasks.heads import TokenHead
 from tasklm.tasks.linear import majority, tfidf_linear
 from tasklm.tasks.marks import MOST as MOST_MARKS
@@ -51,7 +52,9 @@ class Classify:
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
-        return read_folder(path, labelled) if path.is_dir() else read_text_examples(path, data, labelled, label_name)
+        if path.is_dir() and not is_dataset(path):
+            return read_folder(path, labelled)
+        return read_text_examples(path, data, labelled, label_name)
 
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Classify:
