@@ -176,7 +176,7 @@ def outcome(sample: Sample, path: Path) -> str:
             way()
             found.add("read")
         except TaskLMError as error:
-            assert len(str(error)) < 3000, "an error has to be short"
+            assert max(map(len, str(error).splitlines())) < 1000, "an error has to be short"
             found.add("refused")
     return "refused" if "refused" in found else "read"
 

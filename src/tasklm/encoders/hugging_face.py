@@ -272,6 +272,8 @@ def _kind_of_modern(config: Mapping[str, Any]) -> tuple[str, list[str]]:
     full, local = ({**(rotary.get(kind) or {})} for kind in ("full_attention", "sliding_attention"))
     base = full.get("rope_theta", config.get("global_rope_theta", GLOBAL_BASE))
     local_base = local.get("rope_theta", config.get("local_rope_theta", LOCAL_BASE))
+    if not isinstance(types, list) or len(types) != layers:
+        raise ValueError("layer_types is not a list with an entry for each layer")
     wrong = [f"rope_type = {kind!r}" for part in (full, local) if (kind := part.get("rope_type", "default")) != "default"]
     wrong += [f"rope_scaling = {config['rope_scaling']!r}"] if config.get("rope_scaling") else []
     if set(types) == {"full_attention"} and (base == ROTARY_BASE or types != _published_layers(layers)):

@@ -33,7 +33,7 @@ def session_of(path: Path, threads: int) -> Any:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1  # one node after the other
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what goes wrong is raised as well
     try:
         _require_plain_graph(path)
         return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -149,7 +149,9 @@ def _names_beside(path: Path) -> dict[str, str]:
         try:
             said = read_json_file(beside)
             names = {role: said[f"{role}_token"] for role in ROLES if said.get(f"{role}_token")}
-            found |= {role: str(name["content"] if isinstance(name, dict) else name) for role, name in names.items()}
+            found |= {role: name["content"] if isinstance(name, dict) else name for role, name in names.items()}
+            if not all(isinstance(name, str) for name in found.values()):
+                raise TypeError("a special token is not a text")
         except (ValueError, TypeError, AttributeError, KeyError, OSError) as error:
             raise DataError(f"damaged ({error})", file=beside, remedy="Copy it again from where it came, or delete it.") from None
     return found
