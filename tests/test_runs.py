@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tasklm.errors import RunError
-from tasklm.runs import Artefacts, full_disk_is_clear, locked, read_json, require_own, write_bytes
+from tasklm.runs import Artefacts, digest, full_disk_is_clear, locked, make_folder, read_json, require_own, write_bytes
 from tasklm.train.parallel import Ranks
 
 
@@ -242,3 +243,15 @@ def test_a_shared_folder_whose_builder_died_is_free_again(tmp_path: Path) -> Non
     with pytest.raises(RuntimeError):
         shared.build("thing", "a", die)
     assert Artefacts(tmp_path, waiting=pytest.fail).build("thing", "a", lambda folder: None).exists()
+
+
+def test_halves_of_characters_have_a_digest_and_no_folder_has_them(tmp_path: Path) -> None:
+    assert digest(["\ud800"]) != digest(["\ufffd"])
+    with pytest.raises(RunError, match=r"udce9.* is not UTF-8"):
+        make_folder(tmp_path / "caf\udce9")
+
+
+def test_a_record_that_is_no_regular_file_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "clock.json")
+    with pytest.raises(RunError, match=r"clock\.json cannot be read \(it is a named pipe"):
+        read_json(tmp_path / "clock.json")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tasklm.errors import DataError, RunError
-from tasklm.safe_reading import open_regular, read_json_file
+from tasklm.safe_reading import is_whole, open_regular, read_json_file
 
 MOST_OF_A_RUN = 1 << 40  # bytes of a JSON file that a run wrote for itself: as many as there are predictions
 FORMAT = 1  # part of every key: raise it when an artefact's layout changes
@@ -29,7 +29,7 @@ FORMAT = 1  # part of every key: raise it when an artefact's layout changes
 def digest(value: Any) -> str:
     """Returns a short stable hash of plain values."""
     text = json.dumps([FORMAT, value], sort_keys=True, ensure_ascii=False, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
 def file_digest(path: Path) -> str:
@@ -92,6 +92,8 @@ def full_disk_is_clear(path: Path) -> Iterator[None]:
 
 def make_folder(folder: Path) -> Path:
     """Returns the folder, made if it is not there; says so when a file is in the way."""
+    if not is_whole(str(folder)):
+        raise RunError(f"the name of the folder {str(folder)!a} is not UTF-8. Choose another folder with --out.")
     with full_disk_is_clear(folder):
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -72,6 +72,14 @@ def is_there(path: Path) -> bool:
         return False
 
 
+def home_path(text: str) -> Path:
+    """Returns the path that a text names, "~" being the home folder; that of a user who does not exist stays as it is."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
+
+
 def is_link(path: Path) -> bool:
     """Returns whether a path is that of a symbolic link."""
     try:

@@ -256,3 +256,10 @@ def test_streams_of_arrow_with_compressed_or_false_batches_are_refused(tmp_path:
     os.mkfifo(tmp_path / "pipe.arrow")
     with pytest.raises(DataError, match="a named pipe"):
         list(stream_values(tmp_path / "pipe.arrow", list, ""))
+
+
+def test_paths_that_lead_nowhere_are_named() -> None:
+    for pattern in ("~nobody-of-this-name/texts", "texts/**.txt/*", "**a"):
+        with pytest.raises(DataError) as caught:
+            find_files([pattern])
+        assert pattern in str(caught.value) and caught.value.remedy

@@ -14,7 +14,7 @@ from typing import Any
 from tasklm.corpus.streams import COMPRESSED, Watch, open_binary
 from tasklm.corpus.tables import TABLES, Row, kind_of, listed, missing_column, read_lines, read_rows
 from tasklm.errors import DataError
-from tasklm.safe_reading import is_whole
+from tasklm.safe_reading import home_path, is_whole
 
 PLAIN = (".txt", ".text", ".md", ".rst")
 TEXT_NAMES = (
@@ -51,7 +51,12 @@ def find_files(paths: Sequence[str]) -> list[Path]:
     """Returns the files that paths, folders and globs name, sorted, each once."""
     found: dict[Path, Path] = {}
     for pattern in paths:
-        matches = list(_matches(pattern))
+        try:
+            matches = list(_matches(pattern))
+        except (ValueError, NotImplementedError) as error:
+            raise DataError(
+                f"this is no glob ({error})", file=pattern, remedy="Write ** between slashes, such as texts/**/*.txt."
+            ) from None
         if not matches:
             raise DataError(
                 "no file with text is found there",
@@ -71,7 +76,7 @@ def require_name(path: Path) -> None:
 
 
 def _matches(pattern: str) -> Iterator[Path]:
-    path = Path(pattern).expanduser()
+    path = home_path(pattern)
     if not pattern:
         return  # Path("") would be the folder we are in
     if path.is_dir():

@@ -11,7 +11,7 @@ from typing import Any
 from tasklm.corpus.dedupe import text_key
 from tasklm.errors import DataError
 from tasklm.recipe import Data
-from tasklm.safe_reading import is_there
+from tasklm.safe_reading import home_path, is_there
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.formats import recognise
@@ -24,7 +24,7 @@ def resolved(data: Data) -> Data:
     """
     if data.kind != "auto" or not data.train:
         return data
-    train = Path(data.train).expanduser()
+    train = home_path(data.train)
     try:
         found = recognise(train)
     except DataError:
@@ -60,7 +60,7 @@ def read_splits(data: Data) -> Splits:
 
 
 def _split(name: str, path: str, data: Data, notes: list[str]) -> list[Example]:
-    kind, file = TASKS.get(data.kind), Path(path).expanduser()
+    kind, file = TASKS.get(data.kind), home_path(path)
     try:
         examples, found = kind.read(file, data, labelled=True)
     except DataError as error:
