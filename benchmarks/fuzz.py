@@ -1,9 +1,11 @@
-"""Mutated files of every format and kind, read one after the other: how many are read, how many refused in words, and what else.
+"""Mutated files of every format and kind, read one after the other: how many are read, how many
+refused in words, and what else.
 
     python benchmarks/fuzz.py --cases 2500 --seed 1
 
-Each case is a small good file (or folder) with one to four random changes, read as `tasklm check`, `predict`, `run` and `rerank` read it,
-in a process with 2 GiB of memory and two minutes. The exit code is 1 where one ended in a traceback, a hang or an abort.
+Each case is a small good file (or folder) with one to four random changes, read as `tasklm check`,
+`predict`, `run` and `rerank` read it, in a process with 2 GiB of memory and two minutes. The exit
+code is 1 where one ended in a traceback, a hang or an abort.
 """
 
 from __future__ import annotations
@@ -33,11 +35,11 @@ def main() -> None:
     with Worker() as worker:
         for case in range(given.cases):
             number, seed = case % len(whole), given.seed * 1_000_003 + case
-            found = worker.ask("read", str(number), str(seed))
-            end = WORDS.get(found.end, "tracebacks")
+            ended = worker.ask("read", str(number), str(seed))
+            end = WORDS.get(ended.end, "tracebacks")
             ends[end] += 1
             if end not in ("read", "refused"):
-                bad.append(f"{whole[number].name}, seed {seed}: {found.end} {found.told[-300:]}")
+                bad.append(f"{whole[number].name}, seed {seed}: {ended.end} {ended.err[-300:]}")
     counted = {**dict.fromkeys(("read", "refused", "tracebacks", "hangs", "aborts"), 0), **ends}
     print(f"{given.cases} mutated files: " + ", ".join(f"{count} {end}" for end, count in counted.items()))
     print("\n".join(bad[:20]))

@@ -1,4 +1,5 @@
-"""Whatever goes wrong, the command line ends in words, with the right exit code, and never in a traceback."""
+"""Whatever goes wrong, the command line ends in words, with the right exit code, and never in a
+traceback."""
 
 from __future__ import annotations
 
@@ -45,19 +46,19 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def run(*words: str, stdin: bytes = b"") -> Ended:
-        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+        out, errors = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
         with monkeypatch.context() as patch:
             patch.setattr(sys, "argv", ["tasklm", *words])
-            for name, stream in (("stdin", io.TextIOWrapper(io.BytesIO(stdin))), ("stdout", out), ("stderr", err)):
+            for name, stream in (("stdin", io.TextIOWrapper(io.BytesIO(stdin))), ("stdout", out), ("stderr", errors)):
                 patch.setattr(sys, name, stream)
             with pytest.raises(SystemExit) as ended:
                 cli.main()
-        out.seek(0), err.seek(0)
-        told = err.read()
-        assert "Traceback" not in told and "Aborted" not in told
+        out.seek(0), errors.seek(0)
+        err = errors.read()
+        assert "Traceback" not in err and "Aborted" not in err
         code = ended.value.code or 0
         assert isinstance(code, int)
-        return code, out.read(), told
+        return code, out.read(), err
 
     return run
 
@@ -86,22 +87,22 @@ def test_what_nobody_foresaw_is_one_line_and_a_file_in_the_run_folder(
     run: Run, failing: Callable[[BaseException], None], error: BaseException, tmp_path: Path
 ) -> None:
     failing(error)
-    code, out, told = run("fit", "train.csv", "--out", "runs/a")
-    assert code == 1 and out == "" and told.count("\n") == 1 and told.startswith("error: something unforeseen happened (")
+    code, out, err = run("fit", "train.csv", "--out", "runs/a")
+    assert code == 1 and out == "" and err.count("\n") == 1 and err.startswith("error: something unforeseen happened (")
     (file,) = (tmp_path / "runs" / "a").glob("traceback-*.txt")
-    assert str(file.relative_to(tmp_path)) in told
+    assert str(file.relative_to(tmp_path)) in err
     written = file.read_text(encoding="utf-8")
     assert "Traceback (most recent call last)" in written and type(error).__name__ in written and "command: 'tasklm' 'fit'" in written
 
 
 def test_without_a_run_folder_the_traceback_is_in_the_temporary_folder(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tasklm.recipe_files.load", lambda *given: 1 // 0)
-    code, _, told = run("fit", "train.csv", "--out", "runs/none")
+    code, _, err = run("fit", "train.csv", "--out", "runs/none")
     (file,) = tmp_path.glob("tasklm-traceback-*.txt")
-    assert code == 1 and str(file) in told and "ZeroDivisionError" in file.read_text(encoding="utf-8")
+    assert code == 1 and str(file) in err and "ZeroDivisionError" in file.read_text(encoding="utf-8")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "not there"))
-    code, _, told = run("fit", "train.csv")
-    assert code == 1 and "could not be written" in told
+    code, _, err = run("fit", "train.csv")
+    assert code == 1 and "could not be written" in err
 
 
 @pytest.mark.parametrize(
@@ -121,8 +122,8 @@ def test_what_the_system_lacks_is_told_with_the_way_out(
     run: Run, failing: Callable[[BaseException], None], error: BaseException, words: str, tmp_path: Path
 ) -> None:
     failing(error)
-    code, _, told = run("fit", "train.csv", "--out", "runs/a")
-    assert code == 2 and words in told and len(told) < 600
+    code, _, err = run("fit", "train.csv", "--out", "runs/a")
+    assert code == 2 and words in err and len(err) < 600
     assert not list(tmp_path.rglob("*traceback*"))
 
 
@@ -143,23 +144,23 @@ def test_what_the_system_lacks_is_told_with_the_way_out(
 )
 def test_options_that_cannot_be_are_told_in_words(run: Run, options: list[str], words: str, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "train.jsonl", labelled(20, 1))
-    code, out, told = run("fit", "train.jsonl", "--out", "run", *options)
-    assert code == 2 and out == "" and words in told and len(told) < 700
+    code, out, err = run("fit", "train.jsonl", "--out", "run", *options)
+    assert code == 2 and out == "" and words in err and len(err) < 700
 
 
 def test_bytes_on_the_command_line_that_are_no_utf8_are_named(run: Run) -> None:
-    code, _, told = run("check", os.fsdecode(b"caf\xe9.csv"))
-    assert code == 2 and r"'caf\xe9.csv' on the command line is not UTF-8" in told
+    code, _, err = run("check", os.fsdecode(b"caf\xe9.csv"))
+    assert code == 2 and r"'caf\xe9.csv' on the command line is not UTF-8" in err
 
 
 def test_links_that_lead_in_a_circle_are_named(run: Run, tmp_path: Path) -> None:
     (tmp_path / "loop.csv").symlink_to("loop.csv")
     write_jsonl(tmp_path / "train.jsonl", labelled(20, 1))
     for words in (["loop.csv", "--out", "a"], ["train.jsonl", "--test", "loop.csv", "--out", "b"], ["train.jsonl", "--out", "loop.csv"]):
-        code, _, told = run("check", *words)
-        assert code == 2 and "loop.csv" in told, words
-    code, _, told = run("run", "loop.csv")
-    assert code == 2 and "the recipe cannot be read (Too many levels of symbolic links)" in told
+        code, _, err = run("check", *words)
+        assert code == 2 and "loop.csv" in err, words
+    code, _, err = run("run", "loop.csv")
+    assert code == 2 and "the recipe cannot be read (Too many levels of symbolic links)" in err
 
 
 def test_recipes_that_are_none_are_told_in_words(run: Run, tmp_path: Path) -> None:
@@ -173,19 +174,19 @@ def test_recipes_that_are_none_are_told_in_words(run: Run, tmp_path: Path) -> No
         (b"data = 3", "must be a section"),
     ):
         path.write_bytes(content)
-        code, _, told = run("run", str(path))
-        assert code == 2 and words in told, content[:20]
+        code, _, err = run("run", str(path))
+        assert code == 2 and words in err, content[:20]
     path.unlink()
     os.mkfifo(path)
-    code, _, told = run("run", str(path))
-    assert code == 2 and "a named pipe" in told
+    code, _, err = run("run", str(path))
+    assert code == 2 and "a named pipe" in err
 
 
 def test_predict_takes_no_mistyped_path_for_a_text(run: Run, classifier: Path, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "test.jsonl", [{"text": "a text"}])
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe.csv")
-    told = {
+    expected = {
         "tset.jsonl": "tset.jsonl: there is no such file (did you mean 'test.jsonl'?). Correct the path; if it is a text",
         "TSET.JSONL.GZ": "there is no such file",
         "./tset": "there is no such file",
@@ -195,7 +196,7 @@ def test_predict_takes_no_mistyped_path_for_a_text(run: Run, classifier: Path, t
         "pipe.csv": "not a regular file",
         "x" * 5000 + ".csv": "there is no such file",
     }
-    for what, words in told.items():
+    for what, words in expected.items():
         code, out, error = run("predict", str(classifier), what)
         assert code == 2 and out == "" and words in error, what
     for text in ("tset.jsonl", "and/or"):  # the way out
@@ -209,8 +210,8 @@ def test_predict_takes_no_mistyped_path_for_a_text(run: Run, classifier: Path, t
 
 
 def test_standard_input_in_another_encoding_names_its_line(run: Run, classifier: Path) -> None:
-    code, out, told = run("predict", str(classifier), stdin=b"fine\ncaf\xe9\n")
-    assert code == 2 and "standard input, line 2: byte 0xe9 at position 4 of the line is not UTF-8" in told and "iconv" in told
+    code, out, err = run("predict", str(classifier), stdin=b"fine\ncaf\xe9\n")
+    assert code == 2 and "standard input, line 2: byte 0xe9 at position 4 of the line is not UTF-8" in err and "iconv" in err
     code, out, _ = run("predict", str(classifier), stdin="\ufeffé\r\n".encode())
     assert code == 0 and json.loads(out)["text"] == "é"
 

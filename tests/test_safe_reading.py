@@ -18,8 +18,8 @@ def refused(text: str) -> str:
 
 
 def test_half_characters_become_replacement_characters_at_any_depth() -> None:
-    found = parse_json(r'{"a\ud800": ["b\udfff", {"c": "\ud83d\ude00 \ude00\ud83d"}], "n": 1}')
-    assert found == {"a\ufffd": ["b\ufffd", {"c": "😀 \ufffd\ufffd"}], "n": 1}
+    values = parse_json(r'{"a\ud800": ["b\udfff", {"c": "\ud83d\ude00 \ude00\ud83d"}], "n": 1}')
+    assert values == {"a\ufffd": ["b\ufffd", {"c": "😀 \ufffd\ufffd"}], "n": 1}
     assert whole_text("caf\udce9") == "caf\ufffd" and whole_text("é😀") == "é😀"
 
 
@@ -51,8 +51,15 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
     (tmp_path / "endless").symlink_to("/dev/zero")
     with open_regular(tmp_path / "file") as file:
         assert file.read() == b"content"
-    told = {"pipe": "a named pipe", "endless": "a device", "socket": "", "loop": "symbolic links", "x" * 5000: "too long", ".": "folder"}
-    for name, words in told.items():
+    expected = {
+        "pipe": "a named pipe",
+        "endless": "a device",
+        "socket": "",
+        "loop": "symbolic links",
+        "x" * 5000: "too long",
+        ".": "folder",
+    }
+    for name, words in expected.items():
         with pytest.raises(OSError) as caught:
             open_regular(tmp_path / name)
         assert words in str(caught.value)

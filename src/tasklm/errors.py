@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-MOST_TEXT = 600  # characters of what is wrong: a text of the input that it names may be of any length
+# characters of what is wrong: a text of the input that it names may be of any length
+MOST_TEXT = 600
 MOST_PROBLEMS = 50  # of a recipe, that are listed
 
 

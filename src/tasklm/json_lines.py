@@ -10,7 +10,8 @@ from tasklm.errors import RunError
 
 
 def json_line(value: Any, to_file: bool = False) -> str:
-    """Returns a value as one line of JSON; NaN and infinity, which JSON does not know, raise RunError.
+    """Returns a value as one line of JSON; NaN and infinity, which JSON does not know, raise
+    RunError.
 
     Characters that standard output cannot show are escaped; a file has them as they are.
     """

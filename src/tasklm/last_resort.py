@@ -1,7 +1,8 @@
 """How the command line ends when something goes wrong: in words, never in a traceback.
 
-What tasklm foresees are its own errors, whose texts say the way out. What the system lacks (memory, threads, names that no file can
-have) is told likewise. Whatever else escapes is told in one line, with the path of a file that holds the traceback.
+What tasklm foresees are its own errors, whose texts say the way out. What the system lacks (memory,
+threads, names that no file can have) is told likewise. Whatever else escapes is told in one line,
+with the path of a file that holds the traceback.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ _SYSTEM = {  # errors of the system → the way out
 
 
 class EndedTooEarly(RuntimeError):
-    """A file or an input ended where more was expected; typer would print "Aborted!" for Python's own error."""
+    """A file or an input ended where more was expected; typer would print "Aborted!" for Python's
+    own error."""
 
 
 class Verbs(TyperGroup):
@@ -57,7 +59,8 @@ class Verbs(TyperGroup):
 
 @contextmanager
 def traceback_in(folder: Path) -> Iterator[None]:
-    """Has the traceback of an unforeseen error inside written into a run folder, if there is one by then."""
+    """Has the traceback of an unforeseen error inside written into a run folder, if there is one by
+    then."""
     try:
         yield
     except BaseException as error:
@@ -67,7 +70,8 @@ def traceback_in(folder: Path) -> Iterator[None]:
 
 def guarded(app: Callable[[], Any], screen: Console) -> None:
     """Runs the command line; whatever goes wrong is told in words, and in the exit code."""
-    for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a character shows its number
+    # a terminal that cannot show a character shows its number
+    for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
@@ -98,9 +102,9 @@ def _require_text(words: list[str]) -> None:
     """Raises TaskLMError where the command line holds bytes that are no UTF-8."""
     for word in words:
         if not is_whole(word):
-            shown = word.encode("utf-8", "surrogateescape").decode("ascii", "backslashreplace")
+            printable = word.encode("utf-8", "surrogateescape").decode("ascii", "backslashreplace")
             remedy = "Give files another name; a text in another encoding must be turned into UTF-8 first."
-            raise TaskLMError(f"'{shown}' on the command line is not UTF-8. {remedy}")
+            raise TaskLMError(f"'{printable}' on the command line is not UTF-8. {remedy}")
 
 
 def system_words(error: BaseException) -> str | None:
@@ -119,17 +123,18 @@ def system_words(error: BaseException) -> str | None:
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Returns whether an error, or one that led to it, comes from a lack of memory, in the words of any library."""
+    """Returns whether an error, or one that led to it, comes from a lack of memory, in the words of
+    any library."""
     if isinstance(error, MemoryError):
         return True
-    told = isinstance(error, RuntimeError | OSError | ImportError) and any(words in str(error).lower() for words in _NO_MEMORY)
+    says_so = isinstance(error, RuntimeError | OSError | ImportError) and any(words in str(error).lower() for words in _NO_MEMORY)
     before = error.__cause__ or error.__context__
-    return told or (before is not None and lacks_memory(before))
+    return says_so or (before is not None and lacks_memory(before))
 
 
 def _shortened(text: str) -> str:
-    shown = text if is_whole(text) else ascii(text)
-    return shown if len(shown) <= MOST_WORDS else f"{shown[:100]} … {shown[-100:]}"
+    printable = text if is_whole(text) else ascii(text)
+    return printable if len(printable) <= MOST_WORDS else f"{printable[:100]} … {printable[-100:]}"
 
 
 def unforeseen_words(error: BaseException, file: Path | None) -> str:
@@ -141,7 +146,8 @@ def unforeseen_words(error: BaseException, file: Path | None) -> str:
 
 
 def write_traceback(error: BaseException) -> Path | None:
-    """Writes the traceback into the run folder, or into the temporary folder; returns the file, None where neither can be written."""
+    """Writes the traceback into the run folder, or into the temporary folder; returns the file,
+    None where neither can be written."""
     lines = [
         f"tasklm {tasklm.__version__}, Python {platform.python_version()}, {platform.platform()}\n",
         f"command: {' '.join(map(ascii, sys.argv))}\n\n",

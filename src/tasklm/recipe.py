@@ -32,7 +32,8 @@ FEWEST_TYPES, MOST_TYPES = 300, 500_000  # of a vocabulary
 SHORTEST_ROW, LONGEST_ROW = 8, 8192  # tokens
 MOST_LAYERS, MOST_WIDTH, MOST_HEADS, MOST_FEEDFORWARD = 256, 65_536, 1024, 262_144  # of an encoder
 MOST_SEEDS = 100
-MOST_THREADS = 1024  # many more than a machine can start end in a crash of the libraries that start them
+# many more than a machine can start end in a crash of the libraries that start them
+MOST_THREADS = 1024
 LARGEST = 10**15  # whole number of any key
 
 

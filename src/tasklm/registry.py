@@ -15,7 +15,8 @@ from typing import Generic, TypeVar
 from tasklm.errors import RecipeError
 
 T = TypeVar("T")
-LONGEST_WORD = 200  # characters of a word for which a near one is looked for, in time that grows with their square
+# characters of a word for which a near one is looked for, in time that grows with their square
+LONGEST_WORD = 200
 
 
 def nearest(word: str, choices: list[str]) -> str:

@@ -22,7 +22,8 @@ from typing import Any, Protocol
 from tasklm.errors import DataError, RunError
 from tasklm.safe_reading import is_whole, open_regular, read_json_file
 
-MOST_OF_A_RUN = 1 << 40  # bytes of a JSON file that a run wrote for itself: as many as there are predictions
+# bytes of a JSON file that a run wrote for itself: as many as there are predictions
+MOST_OF_A_RUN = 1 << 40
 FORMAT = 1  # part of every key: raise it when an artefact's layout changes
 
 

@@ -1,4 +1,5 @@
-"""Reading what others wrote: regular files alone, of bounded size, and JSON that cannot surprise."""
+"""Reading what others wrote: regular files alone, of bounded size, and JSON that cannot
+surprise."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from typing import Any
 
 MOST_JSON = 256 << 20  # bytes of a file that describes something: a configuration, a tokenizer
 DEEPEST = 100  # lists and objects inside one another
-MOST_NESTED = 10_000_000  # lists and objects in one text: each takes some 80 bytes, where it may be written in two
+# lists and objects in one text: each takes some 80 bytes, where it may be written in two
+MOST_NESTED = 10_000_000
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -42,7 +44,8 @@ class MemoryFile(PosixPath):
 
 
 def open_regular(path: Path) -> io.RawIOBase | io.BytesIO:
-    """Opens a regular file for reading; anything else, which may never end or never begin, raises OSError."""
+    """Opens a regular file for reading; anything else, which may never end or never begin, raises
+    OSError."""
     if isinstance(path, MemoryFile):
         return io.BytesIO(path.content)
     try:  # without waiting: opening a named pipe would wait for somebody to write into it
@@ -59,7 +62,8 @@ def open_regular(path: Path) -> io.RawIOBase | io.BytesIO:
 
 
 def require_regular(path: Path) -> Path:
-    """Returns the path of a regular file, for libraries that open it themselves; anything else raises OSError."""
+    """Returns the path of a regular file, for libraries that open it themselves; anything else
+    raises OSError."""
     open_regular(path).close()
     return path
 
@@ -73,7 +77,8 @@ def is_there(path: Path) -> bool:
 
 
 def home_path(text: str) -> Path:
-    """Returns the path that a text names, "~" being the home folder; that of a user who does not exist stays as it is."""
+    """Returns the path that a text names, "~" being the home folder; that of a user who does not
+    exist stays as it is."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -114,14 +119,17 @@ def read_text(path: Path, most: int = MOST_JSON) -> str:
 
 
 def read_json_file(path: Path, most: int = MOST_JSON) -> Any:
-    """Returns the values of a regular file of JSON; raises OSError or ValueError, whose texts are for people."""
+    """Returns the values of a regular file of JSON; raises OSError or ValueError, whose texts are
+    for people."""
     return parse_json(read_text(path, most))
 
 
 def parse_json(text: str) -> Any:
-    """Returns the values of a JSON text; raises ValueError, whose text is for people, for all that cannot be had.
+    """Returns the values of a JSON text; raises ValueError, whose text is for people, for all that
+    cannot be had.
 
-    All texts in it can be written as UTF-8: halves of characters, which JSON escapes can spell, are replaced.
+    All texts in it can be written as UTF-8: halves of characters, which JSON escapes can spell, are
+    replaced.
     """
     nested = text.count("[") + text.count("{")
     if nested > MOST_NESTED:
@@ -141,7 +149,8 @@ def parse_json(text: str) -> Any:
 
 
 def whole_text(text: str) -> str:
-    """Returns text that can be written as UTF-8: each half of a character (a lone surrogate) is replaced by one character."""
+    """Returns text that can be written as UTF-8: each half of a character (a lone surrogate) is
+    replaced by one character."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
@@ -155,7 +164,8 @@ def _too_deep() -> str:
 
 
 def _require_flat(values: Any) -> None:
-    """Raises ValueError where values are nested so deep that what works through them step by step would fail."""
+    """Raises ValueError where values are nested so deep that what works through them step by step
+    would fail."""
     level, depth = [values], 0
     while level:
         depth += 1

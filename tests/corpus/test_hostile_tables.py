@@ -47,18 +47,18 @@ def at_most(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "words"),
     [
         ('{"text": ' + "9" * 5000 + "}", "more than 4,300 digits"),
         ('{"text": ' + "[" * 5000 + "]" * 5000 + "}", "more than 100 deep"),
         ('{"text": ' + "[" * 100_000, "more than 100 deep"),
     ],
 )
-def test_what_json_cannot_hold_is_told_with_its_line(tmp_path: Path, row: str, told: str) -> None:
+def test_what_json_cannot_hold_is_told_with_its_line(tmp_path: Path, row: str, words: str) -> None:
     path = tmp_path / "data.jsonl"
     path.write_text('{"text": "fine"}\n' + row + "\n", encoding="utf-8")
     message = problem(path)
-    assert told in message and ", line 2: " in message and len(message) < 1000
+    assert words in message and ", line 2: " in message and len(message) < 1000
 
 
 def test_half_characters_inside_lists_and_names_are_replaced(tmp_path: Path) -> None:
@@ -109,12 +109,12 @@ def test_headers_take_as_many_steps_as_they_have_columns(tmp_path: Path, monkeyp
     names = [f"name {number}" for number in range(100_000)]
     headers = []
 
-    def kept(path: Path, fields: list[str], line: int) -> Any:
+    def noted(path: Path, fields: list[str], line: int) -> Any:
         headers.append(Header(original(path, fields, line)))
         return headers[-1]
 
     original = tables._header
-    monkeypatch.setattr(tables, "_header", kept)
+    monkeypatch.setattr(tables, "_header", noted)
     path = tmp_path / "wide.csv"
     path.write_text(",".join(names) + "\n" + ",".join("1" for _ in names) + "\n", encoding="utf-8")
     (row,) = read_rows(path)
@@ -194,11 +194,11 @@ def test_pages_that_are_larger_than_the_file_says_are_refused_unread(tmp_path: P
 
 def varint(number: int) -> bytes:
     """Returns a number as Thrift's compact protocol writes it."""
-    found = bytearray()
+    encoded = bytearray()
     while number > 127:
-        found.append(number & 127 | 128)
+        encoded.append(number & 127 | 128)
         number >>= 7
-    return bytes([*found, number])
+    return bytes([*encoded, number])
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_texts_that_go_on_from_one_another_are_read_in_bounded_memory(tmp_path: 
 
 
 def test_streams_of_arrow_with_compressed_or_false_batches_are_refused(tmp_path: Path) -> None:
-    def told(content: bytes) -> str:
+    def refused(content: bytes) -> str:
         (tmp_path / "data.arrow").write_bytes(content)
         with pytest.raises(DataError) as caught:
             list(stream_values(tmp_path / "data.arrow", list, "Save it again."))
@@ -248,11 +248,11 @@ def test_streams_of_arrow_with_compressed_or_false_batches_are_refused(tmp_path:
     plain = pa.table({"text": ["one", "two", "three"]})
     (tmp_path / "good.arrow").write_bytes(written(plain))
     assert list(stream_values(tmp_path / "good.arrow", list, "")) == plain.to_pylist()
-    assert "its batches are compressed" in told(written(plain, "zstd"))
-    assert "its batches are compressed" in told(written(repeated(10, 100), "zstd"))
+    assert "its batches are compressed" in refused(written(plain, "zstd"))
+    assert "its batches are compressed" in refused(written(repeated(10, 100), "zstd"))
     offsets = b"\0\0\0\0\x03\0\0\0\x06\0\0\0\x0b\0\0\0"
     assert written(plain).count(offsets) == 1
-    assert "cannot be read" in told(written(plain).replace(offsets, b"\0\0\0\0\x03\0\0\0\xff\xff\xff\x7f\xff\xff\xff\x7f"))
+    assert "cannot be read" in refused(written(plain).replace(offsets, b"\0\0\0\0\x03\0\0\0\xff\xff\xff\x7f\xff\xff\xff\x7f"))
     os.mkfifo(tmp_path / "pipe.arrow")
     with pytest.raises(DataError, match="a named pipe"):
         list(stream_values(tmp_path / "pipe.arrow", list, ""))

@@ -17,7 +17,8 @@ Change = Callable[[Path], None]
 
 
 def edit(file: str, **values: Any) -> Change:
-    """Returns a change of some keys of a JSON file; a key a__b is b inside a, and `...` takes a key away."""
+    """Returns a change of some keys of a JSON file; a key a__b is b inside a, and `...` takes a key
+    away."""
 
     def change(folder: Path) -> None:
         content = json.loads((folder / file).read_text(encoding="utf-8"))
@@ -92,7 +93,8 @@ def weights(change_one: Callable[[dict[str, torch.Tensor]], Any]) -> Change:
 
 
 def header(change_one: Callable[[dict[str, Any]], Any], data: int | None = None) -> Change:
-    """Returns a change of the header of a file of weights; `data` is the length of what follows it."""
+    """Returns a change of the header of a file of weights; `data` is the length of what follows
+    it."""
 
     def change(folder: Path) -> None:
         path = folder / "model.safetensors"

@@ -144,8 +144,8 @@ def _changed(content: bytes, draw: random.Random) -> bytes:
         case 0:
             return content[:at] + snippet + content[at:]
         case 1 | 2 if values:  # a value of JSON, CSV or TOML as a whole
-            found = draw.choice(values)
-            return content[: found.start()] + snippet + content[found.end() :]
+            value = draw.choice(values)
+            return content[: value.start()] + snippet + content[value.end() :]
         case 3:
             return content[:at] + content[at + size :]
         case 4:
@@ -161,7 +161,8 @@ def _changed(content: bytes, draw: random.Random) -> bytes:
 
 
 def outcome(sample: Sample, path: Path) -> str:
-    """Reads a sample in all the ways in which tasklm reads such; returns "read", or "refused" where one of them refuses it."""
+    """Reads a sample in all the ways in which tasklm reads such; returns "read", or "refused" where
+    one of them refuses it."""
     if sample.kind == CORPUS:
         ways = [lambda: [document.text.encode() for file in find_files([str(path)]) for document in read_documents(file)]]
     elif sample.kind == RECIPE:
@@ -170,15 +171,15 @@ def outcome(sample: Sample, path: Path) -> str:
         ways = [lambda: [digest(each.texts).encode() for each in read_candidates(path)]]
     else:
         ways = [lambda: _checked(path, "auto"), lambda: _checked(path, sample.kind), lambda: _unlabelled(path, sample.kind)]
-    found = set()
+    ends = set()
     for way in ways:
         try:
             way()
-            found.add("read")
+            ends.add("read")
         except TaskLMError as error:
             assert max(map(len, str(error).splitlines())) < 1000, "an error has to be short"
-            found.add("refused")
-    return "refused" if "refused" in found else "read"
+            ends.add("refused")
+    return "refused" if "refused" in ends else "read"
 
 
 def _checked(path: Path, kind: str) -> list[bytes]:

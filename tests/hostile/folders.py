@@ -1,4 +1,5 @@
-"""Folders of models, exports and checkpoints that are broken, or made to do harm, each by one change to a good one."""
+"""Folders of models, exports and checkpoints that are broken, or made to do harm, each by one
+change to a good one."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ class Hostile:
 
 
 def write_bases(folder: Path, vocabulary: Vocabulary, onnx: bool = True) -> None:
-    """Writes the good folders: a model of every kind, an export, a language model and checkpoints."""
+    """Writes the good folders: a model of every kind, an export, a language model and
+    checkpoints."""
     for kind in ("classify", "multilabel", "regress", "choice", "tag", "span", "parse"):
         shutil.move(random_model(folder / "made" / kind, kind, vocabulary), folder / kind)
     shutil.rmtree(folder / "made")
@@ -80,9 +82,9 @@ def _write_checkpoint(folder: Path, name: str, vocabulary: Vocabulary) -> None:
 
 def everything() -> list[Hostile]:
     """Returns all of them; no two have the same name."""
-    found = [*_descriptions(), *_shapes(), *_tasks(), *_files(), *_weights(), *_tokenizers(), *_exports(), *_others(), *_checkpoints()]
-    assert len({one.name for one in found}) == len(found)
-    return found
+    folders = [*_descriptions(), *_shapes(), *_tasks(), *_files(), *_weights(), *_tokenizers(), *_exports(), *_others(), *_checkpoints()]
+    assert len({one.name for one in folders}) == len(folders)
+    return folders
 
 
 def _named(base: str, cases: dict[str, Change], ends: tuple[str, ...] = ("refused",)) -> Iterator[Hostile]:
@@ -281,7 +283,8 @@ def _checkpoints() -> Iterator[Hostile]:
             some = (0, -1, 10**9, "8", None)
             changes = {f"{key} = {value!r}": edit("config.json", **{key: value}) for value in some}
             if (base, key) == ("modern checkpoint", "max_position_embeddings"):
-                del changes["max_position_embeddings = -1"]  # it computes its positions, and 10**9 alone is refused
+                # it computes its positions, and 10**9 alone is refused
+                del changes["max_position_embeddings = -1"]
             yield from _named(base, changes)
     more: dict[str, dict[str, list[Any]]] = {
         "modern checkpoint": {

@@ -15,7 +15,8 @@ MORE_MEMORY = 2 << 30  # bytes above what the process has already
 
 @contextmanager
 def limited(seconds: int = SECONDS, more: int = MORE_MEMORY) -> Iterator[None]:
-    """Ends what is inside with an error when it takes too long, or too much memory; for the main thread."""
+    """Ends what is inside with an error when it takes too long, or too much memory; for the main
+    thread."""
 
     def hangs(number: int, frame: FrameType | None) -> None:
         raise TimeoutError(f"it hangs: {seconds} seconds are over")

@@ -1,4 +1,5 @@
-"""Folders of models from anywhere are refused in words: no traceback, no hang, no abort, no NaN for an answer."""
+"""Folders of models from anywhere are refused in words: no traceback, no hang, no abort, no NaN for
+an answer."""
 
 from __future__ import annotations
 
@@ -34,18 +35,19 @@ def worker() -> Iterator[Worker]:
         yield worker
 
 
-def end_of(found: Outcome) -> str:
-    """Returns "answered" or "refused" where that is how it ended, in words or in JSON; otherwise what happened."""
-    if "Traceback" in found.told or "unforeseen" in found.told:
-        return f"traceback: {found.told[-1500:]}"
-    if found.end == 2 and "error: " in found.told and found.out == "":
+def end_of(ended: Outcome) -> str:
+    """Returns "answered" or "refused" where that is how it ended, in words or in JSON; otherwise
+    what happened."""
+    if "Traceback" in ended.err or "unforeseen" in ended.err:
+        return f"traceback: {ended.err[-1500:]}"
+    if ended.end == 2 and "error: " in ended.err and ended.out == "":
         return "refused"
-    if found.end == 0:
-        for line in found.out.splitlines():
+    if ended.end == 0:
+        for line in ended.out.splitlines():
             if line.startswith("{"):
                 json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no number"))
         return "answered"
-    return f"{found.end}: {found.told[-1500:]}"
+    return f"{ended.end}: {ended.err[-1500:]}"
 
 
 def opened(one: Hostile, folder: Path, worker: Worker) -> Outcome:
@@ -65,5 +67,5 @@ def test_good_folders_are_opened(base: str, bases: Path, worker: Worker) -> None
 
 @pytest.mark.parametrize("one", FOLDERS, ids=lambda one: one.name.replace("/", "|"))
 def test_hostile_folders_are_refused_in_words(one: Hostile, bases: Path, worker: Worker, tmp_path: Path) -> None:
-    found = end_of(opened(one, one.make(bases, tmp_path / "folder"), worker))
-    assert found in one.ends and set(one.ends) <= set(HARMLESS)
+    ended = end_of(opened(one, one.make(bases, tmp_path / "folder"), worker))
+    assert ended in one.ends and set(one.ends) <= set(HARMLESS)

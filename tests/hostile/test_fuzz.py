@@ -1,4 +1,5 @@
-"""Mutated files of every format and kind are read, or refused in words: no other error, no hang, no gigabytes."""
+"""Mutated files of every format and kind are read, or refused in words: no other error, no hang, no
+gigabytes."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ def rows(*values: bytes) -> bytes:
 
 def test_whole_samples_are_read(tmp_path: Path) -> None:
     for number, sample in enumerate(SAMPLES):
-        found = outcome(sample, sample.write(tmp_path / str(number)))
-        assert found == "read", sample.name
+        end = outcome(sample, sample.write(tmp_path / str(number)))
+        assert end == "read", sample.name
 
 
 def test_mutated_samples_are_read_or_refused() -> None:

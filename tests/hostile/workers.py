@@ -23,15 +23,17 @@ HANG, DIED = "hang", "abort"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How something ended: `end` is an exit code of the command line, or what happened in its place."""
+    """How something ended: `end` is an exit code of the command line, or what happened in its
+    place."""
 
     end: int | str
-    told: str  # standard error, or why
+    err: str  # standard error, or why
     out: str = ""  # standard output
 
 
 class Worker:
-    """A process that is asked one thing after the other, and begun anew where one of them ended it."""
+    """A process that is asked one thing after the other, and begun anew where one of them ended
+    it."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
         self.seconds = seconds
@@ -53,8 +55,8 @@ class Worker:
             process.kill()
             code, self._process = process.wait(), None
             return Outcome(HANG if hangs else DIED, f"exit code {code}; {logged[-500:]}")
-        found = json.loads(line)
-        return Outcome(found["end"], found["told"] + logged, found["out"])
+        ended = json.loads(line)
+        return Outcome(ended["end"], ended["err"] + logged, ended["out"])
 
     def _line(self, process: subprocess.Popen[bytes]) -> bytes:
         assert process.stdout is not None
@@ -107,22 +109,19 @@ def run_verb(*words: str) -> Outcome:
 
 def start_from(folder: str) -> Outcome:
     """Does what a run does with `train.start` before it trains."""
+    import torch
+
     from tasklm.errors import TaskLMError
-    from tasklm.train.start import OfCheckpoint, OfModel, OfRun, starting_weights
+    from tasklm.train.language_model import load_language_model
+    from tasklm.train.start import OfCheckpoint, OfRun, starting_weights
 
     try:
         start = starting_weights(Path(folder))
         start.digest()
         if isinstance(start, OfCheckpoint):
             start.checkpoint.weights()
-        elif isinstance(start, OfModel):
-            from tasklm.train.model import load_models
-
-            load_models(start.folder, __import__("torch").device("cpu"))
         elif isinstance(start, OfRun):
-            from tasklm.train.language_model import load_language_model
-
-            load_language_model(start.folder, __import__("torch").device("cpu"))
+            load_language_model(start.folder, torch.device("cpu"))
         return Outcome(0, "", repr(start.shape))
     except TaskLMError as error:
         return Outcome(2, f"error: {error}")
@@ -149,12 +148,12 @@ def main() -> None:
         action, *given = json.loads(line)
         try:
             with limited():
-                found = ACTIONS[action](*given)
+                ended = ACTIONS[action](*given)
         except BaseException as error:  # what a person would see as a traceback
             import traceback
 
-            found = Outcome(type(error).__name__, "".join(traceback.format_exception(error))[-2000:])
-        answers.write(json.dumps({"end": found.end, "told": found.told, "out": found.out}) + "\n")
+            ended = Outcome(type(error).__name__, "".join(traceback.format_exception(error))[-2000:])
+        answers.write(json.dumps({"end": ended.end, "err": ended.err, "out": ended.out}) + "\n")
         answers.flush()
 
 

@@ -1,4 +1,5 @@
-"""Tokenizers from anywhere: what would fill the memory, or never end, is refused before it is run."""
+"""Tokenizers from anywhere: what would fill the memory, or never end, is refused before it is
+run."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Rows of Arrow's batches as Python values, a bounded number of bytes at a time, and Parquet files read so.
+"""Rows of Arrow's batches as Python values, a bounded number of bytes at a time, and Parquet files
+read so.
 
-A few hundred bytes of Parquet can stand for gigabytes: a text that is stored once and said to stand in a million rows. So the sizes
-of pages are read before they are unpacked, lists of texts stay numbers in a dictionary until it is known how long they are, and a
-batch has fewer rows the longer its texts may be.
+A few hundred bytes of Parquet can stand for gigabytes: a text that is stored once and said to stand
+in a million rows. So the sizes of pages are read before they are unpacked, lists of texts stay
+numbers in a dictionary until it is known how long they are, and a batch has fewer rows the longer
+its texts may be.
 """
 
 from __future__ import annotations
@@ -24,15 +26,18 @@ from tasklm.errors import DataError
 from tasklm.safe_reading import require_regular
 
 BATCH = 1024  # rows, at most
-IN_A_BATCH = 256 << 20  # bytes of texts that a batch may unpack to, where all its texts are the longest that there may be
+# bytes of texts that a batch may unpack to, where all its texts are the longest that there may be
+IN_A_BATCH = 256 << 20
 AT_ONCE = 64 << 20  # bytes that are turned into Python's values at once, and that a row may have
 
-Pick = Callable[[Sequence[str]], list[str]]  # the columns there are → those wanted; raises DataError where one is missing
+# the columns there are → those wanted; raises DataError where one is missing
+Pick = Callable[[Sequence[str]], list[str]]
 Values = dict[str, Any]
 
 
 def values_of(batch: pa.RecordBatch, unpacked: Unpacked, first: int, schema: pa.Schema | None = None) -> Iterator[Values]:
-    """Yields the rows of a batch as plain values; `first` is the number of its first row, for the error on one that is too large.
+    """Yields the rows of a batch as plain values; `first` is the number of its first row, for the
+    error on one that is too large.
 
     `schema`: what the batch is turned into, where its columns are dictionaries for the time being.
     """
@@ -84,7 +89,8 @@ def _is_text(kind: Any) -> bool:
 
 
 def stream_values(path: Path, pick: Pick, again: str) -> Iterator[Values]:
-    """Yields the rows of a file with a stream of Arrow's batches, as Hugging Face's datasets have them; `again`: how to write it anew."""
+    """Yields the rows of a file with a stream of Arrow's batches, as Hugging Face's datasets have
+    them; `again`: how to write it anew."""
     try:
         size = require_regular(path).stat().st_size
         unpacked = Unpacked(path, size, again)
@@ -94,7 +100,8 @@ def stream_values(path: Path, pick: Pick, again: str) -> Iterator[Values]:
             with pa.ipc.open_stream(source) as reader:
                 names, number = pick(reader.schema.names), 0
                 for batch in reader:
-                    batch.validate(full=True)  # places in it that lie outside would be read all the same
+                    # places in it that lie outside would be read all the same
+                    batch.validate(full=True)
                     yield from values_of(batch.select(names), unpacked, number + 1)
                     number += batch.num_rows
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -102,7 +109,8 @@ def stream_values(path: Path, pick: Pick, again: str) -> Iterator[Values]:
 
 
 def _require_unpacked(messages: Any) -> None:
-    """Raises ValueError where batches are compressed: how large they are would be known when it is too late."""
+    """Raises ValueError where batches are compressed: how large they are would be known when it is
+    too late."""
     while True:
         try:
             message = messages.read_next_message()
@@ -113,7 +121,8 @@ def _require_unpacked(messages: Any) -> None:
 
 
 def _compressed(metadata: bytes, kind: str) -> bool:
-    """Returns whether a message's flatbuffer has a RecordBatch with the field `compression` (arrow/format/Message.fbs)."""
+    """Returns whether a message's flatbuffer has a RecordBatch with the field `compression`
+    (arrow/format/Message.fbs)."""
 
     def field(table: int, number: int) -> int:
         """Returns where a field of a table stands, 0 where the table has none."""
@@ -167,13 +176,15 @@ def _parquet_values(path: Path, file: Any, size: int, pick: Pick, watch: Watch |
 
 
 def _belongs(path: str, names: set[str]) -> bool:
-    """Returns whether a leaf, such as tokens.list.element, belongs to one of some columns; names may have dots of their own."""
+    """Returns whether a leaf, such as tokens.list.element, belongs to one of some columns; names
+    may have dots of their own."""
     parts = path.split(".")
     return any(".".join(parts[:count]) in names for count in range(1, len(parts) + 1))
 
 
 def _rows_at_once(leaves: Sequence[tuple[Any, Pages]], unpacked: Unpacked) -> int:
-    """Returns how many rows of a row group may be unpacked at once; raises DataError where the group cannot be held at all."""
+    """Returns how many rows of a row group may be unpacked at once; raises DataError where the
+    group cannot be held at all."""
     held = longest = 0
     for leaf, pages in leaves:
         fixed = leaf.length if leaf.physical_type == "FIXED_LEN_BYTE_ARRAY" else 0

@@ -1,7 +1,9 @@
-"""How large the pages of a Parquet file are unpacked: read from the headers of the pages, before any of them is unpacked.
+"""How large the pages of a Parquet file are unpacked: read from the headers of the pages, before
+any of them is unpacked.
 
-What the end of the file says about them may be a lie; the headers are what an unpacking library believes. They are structs of Thrift's
-compact protocol (github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md).
+What the end of the file says about them may be a lie; the headers are what an unpacking library
+believes. They are structs of Thrift's compact protocol
+(github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md).
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-HEADER = 1 << 16  # bytes in which a page's header is looked for: it holds the smallest and the largest value, which are cut
+# bytes in which a page's header is looked for: it holds the smallest and the largest value, which
+# are cut
+HEADER = 1 << 16
 DEEPEST = 8  # structs inside one another; a page header has three
 _TYPE, _UNPACKED, _PACKED = 1, 2, 3  # fields of a page header …
 _DATA, _DATA_2 = 5, 8
@@ -30,7 +34,8 @@ class Pages:
 
 
 def pages_of(file: Any, column: Any) -> Pages:
-    """Returns what the pages of a column chunk say about themselves; raises ValueError where they are damaged.
+    """Returns what the pages of a column chunk say about themselves; raises ValueError where they
+    are damaged.
 
     `column` is pyarrow's ColumnChunkMetaData.
     """
@@ -64,16 +69,17 @@ class _Struct:
         self.content, self.place = content, 0
 
     def fields(self, depth: int = 0) -> dict[int, Any]:
-        """Returns number → value of the numbers and structs in the struct; other values are passed by."""
+        """Returns number → value of the numbers and structs in the struct; other values are passed
+        by."""
         if depth > DEEPEST:
             raise ValueError("the header of a page is nested too deep")
-        found: dict[int, Any] = {}
+        values: dict[int, Any] = {}
         number = 0
         while head := self._byte():
             step, kind = head >> 4, head & 15
             number = number + step if step else self._number()
-            found[number] = self._value(kind, depth)
-        return found
+            values[number] = self._value(kind, depth)
+        return values
 
     def _value(self, kind: int, depth: int) -> Any:
         if kind in (_TRUE, _FALSE):

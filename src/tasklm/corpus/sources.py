@@ -70,7 +70,8 @@ def find_files(paths: Sequence[str]) -> list[Path]:
 
 
 def require_name(path: Path) -> None:
-    """Raises a DataError where a file's name is not UTF-8: it could not be written into any of the files that name it."""
+    """Raises a DataError where a file's name is not UTF-8: it could not be written into any of the
+    files that name it."""
     if not is_whole(str(path)):
         raise DataError("the name is not UTF-8", file=ascii(str(path)), remedy="Give the file or its folder another name.")
 

@@ -1,4 +1,5 @@
-"""Bytes of input files, plain or compressed: damage and files that are made to fill the memory are told as DataErrors."""
+"""Bytes of input files, plain or compressed: damage and files that are made to fill the memory are
+told as DataErrors."""
 
 from __future__ import annotations
 
@@ -18,10 +19,12 @@ from tasklm.safe_reading import open_regular
 CHECK_THE_PATH = "Check the path. Paths in a recipe are relative to the recipe's folder, others to the folder you are in."
 COMPRESSED = (".gz", ".zst")
 UNPACKED = 256 << 20  # bytes that any compressed file may unpack to
-RATIO = 250  # times its own size that a larger one may unpack to; text is packed to a third or a tenth
+# times its own size that a larger one may unpack to; text is packed to a third or a tenth
+RATIO = 250
 OF_A_ROW = 100  # bytes that a row counts beside its content, since rows are objects in memory
 
-Watch = Callable[[int], object]  # is told the number of bytes each time some were read from the disk
+# is told the number of bytes each time some were read from the disk
+Watch = Callable[[int], object]
 
 
 def open_binary(path: Path) -> io.RawIOBase | io.BytesIO:
@@ -41,7 +44,8 @@ def open_binary(path: Path) -> io.RawIOBase | io.BytesIO:
 
 
 class Unpacked:
-    """Counts what a file unpacks to; one that unpacks to far too much was made to fill a memory or a disk."""
+    """Counts what a file unpacks to; one that unpacks to far too much was made to fill a memory or
+    a disk."""
 
     def __init__(self, path: Path, size: int, remedy: str) -> None:
         self.path, self.remedy = path, remedy
@@ -67,7 +71,8 @@ class Source(io.RawIOBase):
         if path.suffix.lower() == ".gz":
             self._stream = gzip.GzipFile(fileobj=io.BufferedReader(read, 1 << 17))
         elif path.suffix.lower() == ".zst":
-            # Arrow's reader notices a file that was cut off; zstandard's stream reader takes it for the end
+            # Arrow's reader notices a file that was cut off; zstandard's stream reader takes it for
+            # the end
             self._stream = pa.CompressedInputStream(pa.PythonFile(read, "r"), "zstd")
         else:
             self._stream = read

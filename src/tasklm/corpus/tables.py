@@ -126,7 +126,8 @@ def listed(names: Sequence[str]) -> str:
 
 
 def places_of(path: Path, header: Sequence[str], columns: Sequence[str] | None) -> dict[str, int]:
-    """Returns column → place in the header, of all columns or of those wanted; a missing one raises a DataError."""
+    """Returns column → place in the header, of all columns or of those wanted; a missing one raises
+    a DataError."""
     places: dict[str, int] = {}
     for place, name in enumerate(header):
         places.setdefault(name, place)

@@ -41,7 +41,8 @@ class Shape:
 
     @classmethod
     def from_dict(cls, values: Any) -> Shape:
-        """Returns the shape that `to_dict` described; raises ValueError where its numbers are none that an encoder can be built of.
+        """Returns the shape that `to_dict` described; raises ValueError where its numbers are none
+        that an encoder can be built of.
 
         The description may come from anywhere, and nothing is built before it is checked.
         """

@@ -138,7 +138,8 @@ def from_hugging_face(config: Mapping[str, Any], state: Mapping[str, Tensor]) ->
     numbers: dict[str, Any] = {ours: config[theirs] for ours, theirs in family.numbers.items()}
     if numbers.get("embedding") == numbers["width"]:
         numbers["embedding"] = 0
-    skipped = config.get("pad_token_id", 1) + 1 if family.counts_from_pad else 0  # rows of padding, and of nothing
+    # rows of padding, and of nothing
+    skipped = config.get("pad_token_id", 1) + 1 if family.counts_from_pad else 0
     shape = Shape.from_dict({**numbers, "positions": numbers["positions"] - skipped})
     inner = {key.removeprefix(family.prefix): tensor for key, tensor in state.items()}
     found: State = {}
@@ -255,7 +256,8 @@ def _family(config: Mapping[str, Any]) -> tuple[Family, str]:
 
 
 def _check_numbers(config: Mapping[str, Any], family: Family) -> None:
-    """Raises ValueError where numbers of a configuration, which may come from anywhere, are none, or far too large."""
+    """Raises ValueError where numbers of a configuration, which may come from anywhere, are none,
+    or far too large."""
     limits = {theirs: LIMITS[ours] for ours, theirs in family.numbers.items() if ours in LIMITS}
     if config.get("pad_token_id") is not None:
         limits["pad_token_id"] = (0, LIMITS["vocabulary"][1])

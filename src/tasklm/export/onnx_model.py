@@ -20,7 +20,8 @@ from tasklm.train.model import check_length, damage_is_clear
 
 RECORD, GRAPH = "export.json", "model.onnx"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "places")
-LOOPS = (b"\x22\x04Loop", b"\x22\x04Scan")  # names of operators as ONNX's nodes have them: field 4, length, text
+# names of operators as ONNX's nodes have them: field 4, length, text
+LOOPS = (b"\x22\x04Loop", b"\x22\x04Scan")
 COLUMNS = ("text_column", "label_column", "options_column")  # keys of `recipe.Data`
 
 
@@ -42,7 +43,8 @@ def session_of(path: Path, threads: int) -> Any:
 
 
 def _require_plain_graph(path: Path) -> None:
-    """Raises ValueError for graphs with loops, which may have no end, and which no export of tasklm has."""
+    """Raises ValueError for graphs with loops, which may have no end, and which no export of tasklm
+    has."""
     if require_regular(path).stat().st_size == 0:
         raise ValueError("it is empty")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:

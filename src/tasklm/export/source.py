@@ -64,10 +64,10 @@ class Source:
 
     def _about(self, name: str, kind: type[Any] | tuple[type[Any], ...]) -> Any:
         about = self.config.get("about")
-        found = about.get(name) if isinstance(about, dict) else None
-        if not isinstance(found, kind):
+        value = about.get(name) if isinstance(about, dict) else None
+        if not isinstance(value, kind):
             raise RunError(f"the config.json of {self.name} does not say its {name}. Copy the model again from where it was trained.")
-        return found
+        return value
 
     @property
     def has_segments(self) -> bool:

@@ -26,9 +26,11 @@ Input = str | Sequence[str] | Mapping[str, Any] | Example  # a text, a pair of t
 
 
 def examples_of(what: str, task: Task, data: Data, stdin: BinaryIO) -> Iterator[Example]:
-    """Yields examples: texts of standard input by the line for "-", those of a file if there is one, else `what` itself.
+    """Yields examples: texts of standard input by the line for "-", those of a file if there is
+    one, else `what` itself.
 
-    What looks like the path of a file that is not there raises a DataError: it is mistyped more often than it is a text.
+    What looks like the path of a file that is not there raises a DataError: it is mistyped more
+    often than it is a text.
     """
     if what == "-":
         for line in _lines(stdin):
@@ -67,7 +69,8 @@ def example_from(given: Input, task: Task, data: Data) -> Example:
 
 
 def _row_file(row: Mapping[str, Any]) -> MemoryFile:
-    """Returns a table of JSON lines that has one row: each kind knows how to read its rows from a table."""
+    """Returns a table of JSON lines that has one row: each kind knows how to read its rows from a
+    table."""
     try:
         return MemoryFile.of("row.jsonl", json.dumps(dict(row), default=_plain).encode() + b"\n")
     except (ValueError, TypeError, RecursionError) as error:  # a list that holds itself, a number of very many digits, odd keys
@@ -109,7 +112,8 @@ def _is_file(what: str) -> bool:
 
 
 def refuse_path(what: str) -> None:
-    """Raises a DataError for words that look like a path: they end like a file, or have a / and no space."""
+    """Raises a DataError for words that look like a path: they end like a file, or have a / and no
+    space."""
     path = Path(what)
     file_like = kind_of(path) in (*PLAIN, *TABLES, *COLUMN_FILES, *CONLLU_FILES)
     if "\n" in what or not (file_like or ("/" in what and not any(sign.isspace() for sign in what))):

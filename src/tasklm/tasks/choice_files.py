@@ -22,7 +22,8 @@ QUESTIONS = ("question",)
 OPTIONS = ("options", "choices", "endings")
 ANSWERS = ("answer", "label", "labels", "gold", "answerkey", "correct", "answer_index")
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-MOST_OPTIONS = 1000  # of a question: every example is computed with as many as the one that has most
+# of a question: every example is computed with as many as the one that has most
+MOST_OPTIONS = 1000
 DIGITS = 9  # of the number of an option, at most
 
 

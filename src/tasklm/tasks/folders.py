@@ -191,7 +191,8 @@ def _arrow_files(folder: Path) -> list[Path]:
 
 
 def _plain_names(names: Any, path: Path) -> list[str]:
-    """Returns the names of files or folders that a file beside them lists; raises DataError where they are no such names."""
+    """Returns the names of files or folders that a file beside them lists; raises DataError where
+    they are no such names."""
     if not isinstance(names, list) or not all(isinstance(name, str) and name not in ("", "..") and "/" not in name for name in names):
         raise DataError("it does not list the names of the files beside it", file=path, remedy=_SAVE_AGAIN)
     return names

@@ -1,4 +1,5 @@
-"""What the description of a saved task holds, checked: the folder of a model may come from anywhere."""
+"""What the description of a saved task holds, checked: the folder of a model may come from
+anywhere."""
 
 from __future__ import annotations
 
@@ -11,20 +12,20 @@ MOST_NAMES = 1_000_000
 
 def names_in(values: Mapping[str, Any], key: str) -> list[str]:
     """Returns a list of different names; raises ValueError for anything else."""
-    found = values[key]
-    if not isinstance(found, list | tuple) or not 0 < len(found) <= MOST_NAMES or not all(isinstance(name, str) for name in found):
+    value = values[key]
+    if not isinstance(value, list | tuple) or not 0 < len(value) <= MOST_NAMES or not all(isinstance(name, str) for name in value):
         raise ValueError(f"{key} of the task is not a list of names")
-    if len(set(found)) < len(found):
+    if len(set(value)) < len(value):
         raise ValueError(f"{key} of the task has a name twice")
-    return list(found)
+    return list(value)
 
 
 def whole_in(values: Mapping[str, Any], key: str, low: int, high: int) -> int:
     """Returns a whole number from `low` to `high`; raises ValueError for anything else."""
-    found = values[key]
-    if type(found) is not int or not low <= found <= high:
+    value = values[key]
+    if type(value) is not int or not low <= value <= high:
         raise ValueError(f"{key} of the task is not a whole number from {low:,} to {high:,}")
-    return found
+    return value
 
 
 def number_in(values: Mapping[str, Any], key: str) -> float:
@@ -34,26 +35,26 @@ def number_in(values: Mapping[str, Any], key: str) -> float:
 
 def numbers_in(values: Mapping[str, Any], key: str, count: int) -> list[float]:
     """Returns a list of so many finite numbers; raises ValueError for anything else."""
-    found = values[key]
-    if not isinstance(found, list | tuple) or len(found) != count:
+    value = values[key]
+    if not isinstance(value, list | tuple) or len(value) != count:
         raise ValueError(f"{key} of the task is not a list of {count:,} numbers")
-    return [_finite(value, key) for value in found]
+    return [_finite(number, key) for number in value]
 
 
 def text_in(values: Mapping[str, Any], key: str) -> str:
     """Returns a text; raises ValueError for anything else."""
-    found = values[key]
-    if not isinstance(found, str):
+    value = values[key]
+    if not isinstance(value, str):
         raise ValueError(f"{key} of the task is not a text")
-    return found
+    return value
 
 
 def truth_in(values: Mapping[str, Any], key: str) -> bool:
     """Returns a truth value; raises ValueError for anything else."""
-    found = values[key]
-    if not isinstance(found, bool):
+    value = values[key]
+    if not isinstance(value, bool):
         raise ValueError(f"{key} of the task is neither true nor false")
-    return found
+    return value
 
 
 def _finite(value: Any, key: str) -> float:

@@ -126,7 +126,8 @@ class Vocabulary:
 
 
 def is_failure(error: BaseException) -> bool:
-    """Returns whether an error is the tokenizers library's: a plain Exception, or a panic, which Python does not count as one."""
+    """Returns whether an error is the tokenizers library's: a plain Exception, or a panic, which
+    Python does not count as one."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 

@@ -1,7 +1,8 @@
-"""What a tokenizer.json may hold: it may come from anywhere, and the library that runs it knows no limits.
+"""What a tokenizer.json may hold: it may come from anywhere, and the library that runs it knows no
+limits.
 
-A tokenizer can double a text again and again until the memory is full, try a regular expression for hours, or number its types
-beyond every table. None of this needs to be run to be seen.
+A tokenizer can double a text again and again until the memory is full, try a regular expression for
+hours, or number its types beyond every table. None of this needs to be run to be seen.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 
 MOST_PARTS = 100  # normalizers, or pre-tokenizers, one after the other
 MOST_GROWTH = 300.0  # bytes that one byte of a text may become; of SentencePiece's usual map, 33
-LONGEST_WORD = 200  # characters of a word that WordPiece splits, in time that grows with their cube; BERT's has 100
+# characters of a word that WordPiece splits, in time that grows with their cube; BERT's has 100
+LONGEST_WORD = 200
 MOST_IDS = 4_000_000
 LONGEST_PATTERN = 2000
 MOST_REPEATS = 3  # repetitions without an end in one branch of a pattern
@@ -26,7 +28,8 @@ _ESCAPE = re.compile(r"\\(?:[pP]\{\^?\w+\}|x[0-9a-fA-F]{2}|x\{[0-9a-fA-F]+\}|u[0
 
 
 def check_tokenizer(values: Any) -> None:
-    """Raises ValueError where the values of a tokenizer.json are not such as can be run without harm."""
+    """Raises ValueError where the values of a tokenizer.json are not such as can be run without
+    harm."""
     if not isinstance(values, dict) or not isinstance(values.get("model"), dict):
         raise ValueError("it describes no tokenizer")
     growth = 1.0
@@ -60,8 +63,8 @@ def parts_of(part: Any, inside: str) -> Iterator[dict[str, Any]]:
 
 def _pattern(part: dict[str, Any], kind: str) -> str | None:
     pattern = part.get("pattern")
-    found = pattern.get(kind) if isinstance(pattern, dict) else None
-    return found if isinstance(found, str) else None
+    text = pattern.get(kind) if isinstance(pattern, dict) else None
+    return text if isinstance(text, str) else None
 
 
 def _growth(part: dict[str, Any]) -> float:
@@ -81,7 +84,8 @@ def _growth(part: dict[str, Any]) -> float:
 
 
 def _longest_entry(charsmap: Any) -> float:
-    """Returns the longest entry of SentencePiece's map: the size of an index, the index, and texts that end in NUL."""
+    """Returns the longest entry of SentencePiece's map: the size of an index, the index, and texts
+    that end in NUL."""
     try:
         blob = base64.b64decode(str(charsmap), validate=True)
     except ValueError:
@@ -93,9 +97,11 @@ def _longest_entry(charsmap: Any) -> float:
 
 
 def check_pattern(pattern: str) -> None:
-    """Raises ValueError for a regular expression that may take more than polynomial time: what is repeated must be plain.
+    """Raises ValueError for a regular expression that may take more than polynomial time: what is
+    repeated must be plain.
 
-    A repeated group may hold neither repetitions nor alternatives, and nothing refers back to a group.
+    A repeated group may hold neither repetitions nor alternatives, and nothing refers back to a
+    group.
     """
     refused = ValueError(f"its regular expression {pattern[:80]!r} may take for ever on some texts")
     if len(pattern) > LONGEST_PATTERN:
@@ -105,15 +111,15 @@ def check_pattern(pattern: str) -> None:
     place = 0
     while place < len(pattern):
         sign, here = pattern[place], groups[-1]
-        if found := _QUANTIFIER.match(pattern, place):
-            least, most = _counts(found)
+        if match := _QUANTIFIER.match(pattern, place):
+            least, most = _counts(match)
             if last is not None and last.varies and most > 1:
                 raise refused
             here.varies |= most > least
             here.repeats += most - least > MOST_PARTS
             last = None
         elif sign == "(":
-            if not (found := _GROUP.match(pattern, place)) or (pattern.startswith("(?", place) and found.end() < place + 3):
+            if not (match := _GROUP.match(pattern, place)) or (pattern.startswith("(?", place) and match.end() < place + 3):
                 raise refused
             groups.append(_Group())
         elif sign == ")":
@@ -125,12 +131,12 @@ def check_pattern(pattern: str) -> None:
             if sign == "|":
                 here.repeats, here.varies = 0, True
             last = None
-            found = {"[": _SET, "\\": _ESCAPE}[sign].match(pattern, place) if sign in "[\\" else None
-            if sign in "[\\" and found is None:
+            match = {"[": _SET, "\\": _ESCAPE}[sign].match(pattern, place) if sign in "[\\" else None
+            if sign in "[\\" and match is None:
                 raise refused
         if here.repeats > MOST_REPEATS:
             raise refused
-        place = found.end() if found else place + 1
+        place = match.end() if match else place + 1
 
 
 @dataclass
@@ -164,11 +170,11 @@ def _check_template(processor: Any) -> None:
 
 
 def _added_tokens(added: Any) -> dict[str, Any]:
-    found = {}
+    ids = {}
     for token in _list(added):
         if isinstance(token, dict):
-            found[str(token.get("content"))] = token.get("id")
-    return found
+            ids[str(token.get("content"))] = token.get("id")
+    return ids
 
 
 def _check_model(model: dict[str, Any], added: dict[str, Any]) -> None:

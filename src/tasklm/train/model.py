@@ -81,9 +81,11 @@ def new_encoder(name: str, shape: Shape) -> Any:
 def kept_of(
     models: Sequence[nn.Module], task: Task, examples: EncodedExamples, machine: Machine, batch: int = 64, finite: bool = False
 ) -> list[Any]:
-    """Returns what the task keeps of the outputs of each unit, in their order; outputs of several models are averaged.
+    """Returns what the task keeps of the outputs of each unit, in their order; outputs of several
+    models are averaged.
 
-    `finite`: outputs that are NaN or infinite raise RunError, where a training would go on with the next epoch.
+    `finite`: outputs that are NaN or infinite raise RunError, where a training would go on with the
+    next epoch.
     """
     kept: list[Any] = [None] * len(examples.units)
     were_training = [model.training for model in models]
@@ -170,7 +172,8 @@ def check_length(length: Any) -> None:
 
 
 def check_rows(encoder: str, shape: Shape, vocabulary: Vocabulary, length: Any) -> None:
-    """Raises ValueError where an encoder has no place for all tokens of its vocabulary, or for rows of `length` tokens."""
+    """Raises ValueError where an encoder has no place for all tokens of its vocabulary, or for rows
+    of `length` tokens."""
     if len(vocabulary) > shape.vocabulary:
         raise ValueError(f"the tokenizer has {len(vocabulary):,} types, the encoder {shape.vocabulary:,}")
     check_length(length)
@@ -189,9 +192,11 @@ def load_models(folder: Path, device: torch.device) -> tuple[list[TaskModel], Ta
 
 
 def _load(saved: SavedModel, task: Task, path: Path) -> TaskModel:
-    """Returns a model with the weights of a file; raises ValueError, before it takes any memory, where they do not fit."""
+    """Returns a model with the weights of a file; raises ValueError, before it takes any memory,
+    where they do not fit."""
     shapes = shapes_in(path)
-    normed = "head.norm.weight" in shapes  # folders of `modern` from before its heads had a norm stay readable
+    # folders of `modern` from before its heads had a norm stay readable
+    normed = "head.norm.weight" in shapes
 
     def new() -> TaskModel:
         return TaskModel(new_encoder(saved.encoder, saved.shape), task.head(saved.shape.width, 0.0, normed))
