@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import onnx
 import torch
+from onnx import TensorProto, helper, numpy_helper
 from safetensors.torch import save_file
 
 from tasklm.encoders.base import ENCODERS, Shape
@@ -45,19 +47,36 @@ class Hostile:
         return to
 
 
-def write_bases(folder: Path, vocabulary: Vocabulary, onnx: bool = True) -> None:
-    """Writes the good folders: a model of every kind, an export, a language model and
-    checkpoints."""
+def write_bases(folder: Path, vocabulary: Vocabulary) -> None:
+    """Writes the good folders: a model of every kind, an export, a language model, checkpoints."""
     for kind in ("classify", "multilabel", "regress", "choice", "tag", "span", "parse"):
         shutil.move(random_model(folder / "made" / kind, kind, vocabulary), folder / kind)
     shutil.rmtree(folder / "made")
+    _write_onnx(folder / "onnx", vocabulary)
     _write_language_model(folder / "language model", vocabulary)
     for name in ("bert", "modern", "roberta", "albert"):
         _write_checkpoint(folder / f"{name} checkpoint", name, vocabulary)
-    if onnx:
-        from tasklm.export.exporting import as_onnx
 
-        as_onnx(folder / "classify", folder / "exported").rename(folder / "onnx")
+
+def _write_onnx(folder: Path, vocabulary: Vocabulary) -> None:
+    """Writes an export with a graph of three nodes: an encoder of ours would take seconds."""
+    numbers = {"embedding": torch.randn(len(vocabulary), 8).numpy(), "matrix": torch.randn(8, 2).numpy()}
+    nodes = [
+        helper.make_node("Gather", ["embedding", "input_ids"], ["embedded"]),
+        helper.make_node("ReduceMax", ["embedded"], ["text"], axes=[1], keepdims=0),
+        helper.make_node("MatMul", ["text", "matrix"], ["logits"]),
+    ]
+    inputs = ["input_ids", "attention_mask"]
+    given = [helper.make_tensor_value_info(name, TensorProto.INT64, ["rows", "length"]) for name in inputs]
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["rows", 2])
+    weights = [numpy_helper.from_array(array, name) for name, array in numbers.items()]
+    graph = helper.make_graph(nodes, "text", given, [logits], weights)
+    folder.mkdir()
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), folder / "model.onnx")
+    task = {"kind": "classify", "labels": ["no", "yes"]}
+    record = {"to": "onnx", "task": task, "inputs": inputs, "length": LENGTH, "columns": {}}
+    (folder / "export.json").write_text(json.dumps(record), encoding="utf-8")
+    vocabulary.save(folder / "tokenizer.json")
 
 
 def _write_language_model(folder: Path, vocabulary: Vocabulary) -> None:
