@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,3 +82,24 @@ def test_a_start_is_a_folder_beside_the_recipe_or_a_name_of_the_hub(tmp_path: Pa
     assert load(file).train.start == "roberta-base"
     (tmp_path / "roberta-base").mkdir()
     assert load(file).train.start == str(tmp_path / "roberta-base")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("data.dev", "\ud800", r"data.dev = '\ud800': must be UTF-8 text"),
+        ("data.corpus", ["a", "b\0"], "must be UTF-8 text without NUL"),
+        ("train.steps", 10**400, "must be at most 1,000,000,000,000,000"),
+        ("train.steps", 10**5000, "a number of very many digits"),
+        ("train.rho2", 10**400, "must be a number"),
+        ("train.rho2", float("inf"), "must be a number"),
+        ("model.width", 10**9, "must be at most 65536"),
+        ("select.queries", "x" * 5000, "…: choose from"),
+        ("train.seed", ["x" * 5000], "…: must be a whole number"),
+    ],
+    ids=range(9),
+)
+def test_values_that_nothing_can_be_done_with_are_refused_in_few_words(key: str, value: Any, words: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        load(None, {key: value})
+    assert words in str(caught.value) and len(str(caught.value)) < 300

@@ -13,7 +13,17 @@ from safetensors import SafetensorError
 
 from tasklm.artefacts import Artefacts
 from tasklm.errors import DamagedError, RunError
-from tasklm.runs import full_disk_is_clear, locked, read_json, require_own, write_bytes, write_json, write_record
+from tasklm.runs import (
+    digest,
+    full_disk_is_clear,
+    locked,
+    make_folder,
+    read_json,
+    require_own,
+    write_bytes,
+    write_json,
+    write_record,
+)
 
 
 def test_a_run_begins_in_a_folder_of_its_own(tmp_path: Path) -> None:
@@ -175,3 +185,15 @@ def test_a_disk_that_is_really_full_is_told_by_all_writers(tmp_path: Path) -> No
     script = f"{mount} && {sys.executable} {tmp_path / 'write.py'} {tmp_path / 'disk'}"
     done = subprocess.run([*words[:-1], script], capture_output=True, text=True)
     assert done.stdout.split() == ["bytes", "npy", "safetensors", "parquet"], done.stderr
+
+
+def test_halves_of_characters_have_a_digest_and_no_folder_has_them(tmp_path: Path) -> None:
+    assert digest(["\ud800"]) != digest(["\ufffd"])
+    with pytest.raises(RunError, match=r"udce9.* is not UTF-8"):
+        make_folder(tmp_path / "caf\udce9")
+
+
+def test_a_record_that_is_no_regular_file_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "clock.json")
+    with pytest.raises(RunError, match=r"clock\.json is damaged \(it is a named pipe"):
+        read_json(tmp_path / "clock.json")

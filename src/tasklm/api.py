@@ -26,6 +26,7 @@ from tasklm.pipeline import held
 from tasklm.recipe import Data
 from tasklm.recipe_files import load as load_recipe
 from tasklm.runs import read_json, require_own, write_bytes, write_text
+from tasklm.safe_reading import whole_text
 from tasklm.serve.explainer import Explainer
 from tasklm.serve.inputs import Input, example_from
 from tasklm.serve.predictor import Predictor
@@ -65,7 +66,8 @@ def _row(text: Any, label: Any) -> dict[str, Any]:
         raise DataError(f"a pair has two texts, not {len(text)}", remedy="Give pairs such as (one, other), or single texts.")
     several = isinstance(label, tuple | list | set | np.ndarray)
     texts = {"text_a": str(text[0]), "text_b": str(text[1])} if pair else {"text": str(text)}
-    return {**texts, "label": sorted(map(str, label)) if several else str(label)}
+    row = {**texts, "label": sorted(map(str, label)) if several else str(label)}
+    return {name: [whole_text(part) for part in value] if isinstance(value, list) else whole_text(value) for name, value in row.items()}
 
 
 def _run_of(model: Path) -> Path | None:
@@ -138,7 +140,7 @@ class TaskLM(Estimator):
         self.scores_ = run_pipeline(recipe, folder, Tracker(Console(stderr=True) if self.verbose else None))
         self.folder_ = folder
         self._use(folder / "model", recipe.data)
-        original = {str(label): label for label in labels} if labels is not None else {}
+        original = {whole_text(str(label)): label for label in labels} if labels is not None else {}
         self.classes_ = np.array([original.get(label, label) for label in self.predictor_.labels])
         return self
 

@@ -19,10 +19,12 @@ from tasklm.cli_reporting import compare
 from tasklm.cli_scoring import rerank, score
 from tasklm.cli_serving import serve
 from tasklm.cli_watching import Watch, watch, watched
-from tasklm.errors import RecipeError, TaskLMError
+from tasklm.errors import RecipeError
+from tasklm.json_lines import json_line
+from tasklm.last_resort import Verbs, guarded, traceback_in
 from tasklm.tracking import Tracker
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(cls=Verbs, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 screen = Console(stderr=True)
 EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -86,7 +88,7 @@ def _fit(recipe: Any, out: Path, as_json: bool, until: str | None = None, watchi
 
     if until is None:
         require_own(out)
-    with watched(out, watching and first_of_all()):
+    with traceback_in(out), watched(out, watching and first_of_all()):
         scores = run_pipeline(recipe, out, Tracker(screen), until or "report")
     if not first_of_all():  # of several processes one speaks
         return
@@ -207,7 +209,8 @@ def check(
 
     require_own(out)
     overrides = overrides_of(context.args, **data_options(train, corpus, dev, test, text_column, label_column))
-    findings = audit(_recipe(recipe, overrides), out, Tracker(screen))
+    with traceback_in(out):
+        findings = audit(_recipe(recipe, overrides), out, Tracker(screen))
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False))
     else:
@@ -356,8 +359,8 @@ def predict(
     from tasklm.serve.predictor import Predictor
 
     predictor = Predictor(model, data=Data(text_column=text_column or ""))
-    for example, answer in predictor.stream(examples_of(what, predictor.task, predictor.data, sys.stdin)):
-        typer.echo(json.dumps({"text": example.text, **answer}, ensure_ascii=False))
+    for example, answer in predictor.stream(examples_of(what, predictor.task, predictor.data, sys.stdin.buffer)):
+        typer.echo(json_line({"text": example.text, **answer}))
 
 
 app.command()(explain)
@@ -385,14 +388,7 @@ def demo(
 
 def main() -> None:
     """Runs the command line; errors are told in words, without a traceback."""
-    try:
-        app()
-    except TaskLMError as error:
-        screen.print(f"error: {error}", style="bold red", markup=False, highlight=False)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        screen.print("stopped; the same command continues from here.", markup=False)
-        sys.exit(130)
+    guarded(app, screen)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tasklm.json_lines import json_line
 from tasklm.tracking import Tracker
 
 if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
@@ -38,7 +39,7 @@ def explain(
 
     found = Explainer(where).explain(text, top)
     if as_json:
-        typer.echo(json.dumps(asdict(found), ensure_ascii=False))
+        typer.echo(json_line(asdict(found)))
     else:
         _show(found)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,7 @@ import typer
 from rich.console import Console
 
 from tasklm.errors import RecipeError
+from tasklm.json_lines import json_line
 from tasklm.tracking import Tracker
 
 if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
@@ -135,7 +135,7 @@ def _numbers(likelihood: Likelihood) -> dict[str, Any]:
 def _write(rows: Iterable[dict[str, Any]], out: Path | None) -> None:
     from tasklm.runs import write_text
 
-    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    lines = [json_line(row, to_file=out is not None) for row in rows]
     if out is None:
         for line in lines:
             typer.echo(line)

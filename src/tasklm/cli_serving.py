@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from tasklm.errors import DataError, RunError, TaskLMError
+from tasklm.recipe import MOST_THREADS
 
 if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
     from tasklm.recipe import Data
@@ -30,8 +31,10 @@ def serve(
         list[str] | None, typer.Option(help="Name by which this machine is asked, by a proxy for example. May be repeated.")
     ] = None,
     engine: Annotated[str, typer.Option(help="auto, torch or onnx; auto: onnx where it is there and the task can be exported.")] = "auto",
-    workers: Annotated[int | None, typer.Option(help="Threads that run the model; by default one per core.", min=1)] = None,
-    threads: Annotated[int, typer.Option(help="Threads that each of them uses for its matrices.", min=1)] = 1,
+    workers: Annotated[
+        int | None, typer.Option(help="Threads that run the model; by default one per core.", min=1, max=MOST_THREADS)
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Threads that each of them uses for its matrices.", min=1, max=MOST_THREADS)] = 1,
     explains: Annotated[
         bool, typer.Option("--explain/--no-explain", help="Show training examples as reasons, where they are there.")
     ] = True,

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+# characters of what is wrong: a text of the input that it names may be of any length
+MOST_TEXT = 600
+MOST_PROBLEMS = 50  # of a recipe, that are listed
+
+
+def shortened(problem: str) -> str:
+    """Returns what is wrong, without its middle where it is very long."""
+    return problem if len(problem) <= MOST_TEXT else f"{problem[: MOST_TEXT - 100]} … {problem[-90:]}"
+
 
 class TaskLMError(Exception):
     """Base of every error that tasklm raises on purpose; the command line prints it without a traceback."""
@@ -13,16 +22,18 @@ class RecipeError(TaskLMError):
     """The recipe or the command line asks for something that does not exist; holds all problems at once."""
 
     def __init__(self, problems: list[str]) -> None:
-        self.problems = problems
+        self.problems = [shortened(problem) for problem in problems]
         count = len(problems)
         head = "1 problem" if count == 1 else f"{count} problems"
-        super().__init__(f"{head} in the recipe:\n" + "\n".join(f"  - {problem}" for problem in problems))
+        more = [f"… and {count - MOST_PROBLEMS} more"] if count > MOST_PROBLEMS else []
+        super().__init__(f"{head} in the recipe:\n" + "\n".join(f"  - {one}" for one in [*self.problems[:MOST_PROBLEMS], *more]))
 
 
 class DataError(TaskLMError):
     """Something is wrong with an input file; names the file, the line (where there is one) and the remedy."""
 
     def __init__(self, problem: str, *, file: str | Path | None = None, line: int | None = None, remedy: str) -> None:
+        problem = shortened(problem)
         self.problem, self.file, self.line, self.remedy = problem, file, line, remedy
         where = "" if file is None else f"{file}" + ("" if line is None else f", line {line}") + ": "
         super().__init__(f"{where}{problem}. {remedy}")

@@ -9,6 +9,7 @@ Sections that change results (data, select, tokens, model, train, finetune, eval
 from __future__ import annotations
 
 import dataclasses
+import sys
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import Any
 
 from tasklm.errors import RecipeError
 from tasklm.registry import nearest
+from tasklm.safe_reading import is_whole
 
 
 def key(default: Any, help: str, *, choices: Sequence[str] = (), low: float | None = None, high: float | None = None) -> Any:
@@ -26,7 +28,13 @@ def key(default: Any, help: str, *, choices: Sequence[str] = (), low: float | No
 
 OPTIMISERS = ("adamw", "lamb", "muon")
 SCHEDULES = ("linear", "cosine", "constant")
-FEWEST_TYPES = 300  # of a vocabulary
+FEWEST_TYPES, MOST_TYPES = 300, 500_000  # of a vocabulary
+SHORTEST_ROW, LONGEST_ROW = 8, 8192  # tokens
+MOST_LAYERS, MOST_WIDTH, MOST_HEADS, MOST_FEEDFORWARD = 256, 65_536, 1024, 262_144  # of an encoder
+MOST_SEEDS = 100
+# many more than a machine can start end in a crash of the libraries that start them
+MOST_THREADS = 1024
+LARGEST = 10**15  # whole number of any key
 
 
 @dataclass(frozen=True)
@@ -60,8 +68,8 @@ class Kind:
         (), "classify: opening marks of the things an example is about, such as '<<,[[', where the head reads beside the first token"
     )
     crf: bool = key(False, "tag: a CRF head, which learns which tags follow one another, in place of a linear one")
-    stride: int = key(48, "span: tokens that neighbouring windows of a long text share", low=0)
-    answer_tokens: int = key(30, "span: longest answer, in tokens", low=1)
+    stride: int = key(48, "span: tokens that neighbouring windows of a long text share", low=0, high=LONGEST_ROW)
+    answer_tokens: int = key(30, "span: longest answer, in tokens", low=1, high=LONGEST_ROW)
     punctuation: bool = key(False, "parse: also score the heads of punctuation")
 
 
@@ -111,9 +119,9 @@ class Select:
 class Tokens:
     kind: str = key("wordpiece", "subword model", choices=("wordpiece", "bpe", "unigram", "file"))
     file: str = key("", "existing tokenizer.json, when kind = file")
-    vocabulary: int | None = key(None, "subword types; auto: by the amount of text", low=FEWEST_TYPES, high=500_000)
+    vocabulary: int | None = key(None, "subword types; auto: by the amount of text", low=FEWEST_TYPES, high=MOST_TYPES)
     lowercase: bool = key(True, "fold case before splitting")
-    length: int = key(128, "longest sequence, in tokens", low=8, high=8192)
+    length: int = key(128, "longest sequence, in tokens", low=SHORTEST_ROW, high=LONGEST_ROW)
 
 
 @dataclass(frozen=True)
@@ -122,11 +130,11 @@ class Model:
         "auto", "encoder architecture: bert (the papers'), modern, or albert (few weights); auto: bert up to 4 layers, modern beyond"
     )
     size: str = key("auto", "tiny, mini, small, medium, base or large; auto: what the budget can train")
-    layers: int | None = key(None, "number of layers, in place of the size's", low=1)
-    width: int | None = key(None, "hidden width, in place of the size's", low=8)
-    heads: int | None = key(None, "attention heads, in place of the size's", low=1)
-    feedforward: int | None = key(None, "inner width of the feed-forward layer, in place of the size's", low=8)
-    embedding: int | None = key(None, "embedding width, in place of the encoder's own", low=8)
+    layers: int | None = key(None, "number of layers, in place of the size's", low=1, high=MOST_LAYERS)
+    width: int | None = key(None, "hidden width, in place of the size's", low=8, high=MOST_WIDTH)
+    heads: int | None = key(None, "attention heads, in place of the size's", low=1, high=MOST_HEADS)
+    feedforward: int | None = key(None, "inner width of the feed-forward layer, in place of the size's", low=8, high=MOST_FEEDFORWARD)
+    embedding: int | None = key(None, "embedding width, in place of the encoder's own", low=8, high=MOST_WIDTH)
 
 
 @dataclass(frozen=True)
@@ -215,7 +223,7 @@ class Finetune(Moments):
     weight_decay: float = key(0.0, "weight decay of matrices", low=0.0)
     clip: float = key(1.0, "largest gradient norm; 0: no clipping", low=0.0)
     dropout: float = key(0.1, "dropout rate of stage 2", low=0.0, high=0.9)
-    seeds: int = key(3, "independent fine-tuning runs; scores are their mean ± sd, the model is the best on dev", low=1, high=100)
+    seeds: int = key(3, "independent fine-tuning runs; scores are their mean ± sd, the model is the best on dev", low=1, high=MOST_SEEDS)
 
 
 @dataclass(frozen=True)
@@ -237,7 +245,7 @@ class Budget:
 @dataclass(frozen=True)
 class Hardware:
     device: str = key("auto", "auto, cpu, cuda, cuda:1, mps …")
-    threads: int | None = key(None, "CPU threads; auto: all cores this process may use", low=1)
+    threads: int | None = key(None, "CPU threads; auto: all cores this process may use", low=1, high=MOST_THREADS)
     memory: float | None = key(None, "GPU memory that this run may use, in GB, for several runs on one GPU; auto: what is free", low=0.1)
     precision: str = key(
         "auto", "arithmetic of matrix products; auto: bf16 where the hardware computes in it", choices=("auto", "fp32", "bf16")
@@ -288,7 +296,7 @@ def from_dict(values: Mapping[str, Any]) -> Recipe:
         if name not in known:
             problems.append(f"unknown section [{name}]{nearest(name, list(known))}")
         elif not isinstance(section, Mapping):
-            problems.append(f"[{name}] must be a section of keys, not {section!r}")
+            problems.append(f"[{name}] must be a section of keys, not {_shown(section)}")
         else:
             sections[name] = _section(name, known[name], section, problems)
     if problems:
@@ -328,7 +336,7 @@ def _section(name: str, cls: type[Any], values: Mapping[str, Any], problems: lis
         try:
             kept[entry] = _convert(value, hints[entry], fields[entry].metadata)
         except ValueError as error:
-            problems.append(f"{name}.{entry} = {value!r}: {error}")
+            problems.append(f"{name}.{entry} = {_shown(value)}: {error}")
     return cls(**kept)
 
 
@@ -342,7 +350,7 @@ def _convert(value: Any, hint: Any, limits: Mapping[str, Any]) -> Any:
         items = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
         if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
             raise ValueError('must be a list of texts, such as ["a", "b"]')
-        return tuple(items)
+        return tuple(_read_str(item) for item in items)
     converted = _READERS[hint](value)
     if limits["choices"] and converted not in limits["choices"]:
         raise ValueError(f"choose from {', '.join(limits['choices'])}{nearest(str(converted), list(limits['choices']))}")
@@ -361,6 +369,8 @@ def _read_int(value: Any) -> int:
             raise ValueError("must be a whole number") from None
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError("must be a whole number")
+    if abs(value) > LARGEST:
+        raise ValueError(f"must be at most {LARGEST:,}")
     return value
 
 
@@ -370,7 +380,7 @@ def _read_float(value: Any) -> float:
             value = float(value)
         except ValueError:
             raise ValueError("must be a number") from None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
         raise ValueError("must be a number")
     return float(value)
 
@@ -386,7 +396,18 @@ def _read_bool(value: Any) -> bool:
 def _read_str(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("must be a text in quotes")
+    if "\0" in value or not is_whole(value):
+        raise ValueError("must be UTF-8 text without NUL; where it is the name of a file, give the file another name")
     return value
+
+
+def _shown(value: Any) -> str:
+    """Returns a value for an error, in one short line."""
+    try:
+        text = ascii(value) if isinstance(value, str) and not is_whole(value) else repr(value)
+    except ValueError:  # a whole number of more digits than Python writes
+        text = "a number of very many digits"
+    return text if len(text) <= 80 else f"{text[:77]}…"
 
 
 _READERS: dict[Any, Any] = {int: _read_int, float: _read_float, bool: _read_bool, str: _read_str}

@@ -12,7 +12,9 @@ from typing import Any
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe import Recipe, from_dict, section_types, with_overrides
 from tasklm.runs import digest
+from tasklm.safe_reading import is_there, read_text, resolved_path
 
+MOST_BYTES = 16 << 20  # of a recipe
 PATH_KEYS = {"data": ("train", "dev", "test"), "tokens": ("file",), "train": ("start",)}
 
 
@@ -29,10 +31,14 @@ def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Recip
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(path, MOST_BYTES))
     except FileNotFoundError:
         raise DataError("there is no such recipe", file=path, remedy="Write one with 'tasklm init TRAIN --corpus …'.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise DataError(f"the recipe cannot be read ({error.strerror})", file=path, remedy="Give the path of a TOML file.") from None
+    except RecursionError:
+        raise RecipeError([f"{path} is not valid TOML: lists stand inside one another too deep"]) from None
+    except ValueError as error:  # also of a number of very many digits
         raise RecipeError([f"{path} is not valid TOML: {error}"]) from None
 
 
@@ -42,7 +48,7 @@ def _anchor(values: dict[str, Any], folder: Path) -> None:
         part = values.get(section)
         if isinstance(part, dict):
             given = {name: part[name] for name in keys if isinstance(part.get(name), str) and part[name]}
-            part.update({name: str(folder / value) for name, value in given.items() if name != "start" or (folder / value).exists()})
+            part.update({name: str(folder / value) for name, value in given.items() if name != "start" or is_there(folder / value)})
     data = values.get("data")
     if isinstance(data, dict) and isinstance(data.get("corpus"), list):
         data["corpus"] = [str(folder / item) if isinstance(item, str) and "://" not in item else item for item in data["corpus"]]
@@ -53,10 +59,10 @@ def absolute(recipe: Recipe) -> Recipe:
 
     def resolved(section: str, name: str) -> str:
         value = getattr(getattr(recipe, section), name)
-        return str(Path(value).resolve()) if value else ""
+        return str(resolved_path(Path(value))) if value else ""
 
     paths: dict[str, dict[str, Any]] = {section: {n: resolved(section, n) for n in names} for section, names in PATH_KEYS.items()}
-    paths["data"]["corpus"] = [item if "://" in item else str(Path(item).resolve()) for item in recipe.data.corpus]
+    paths["data"]["corpus"] = [item if "://" in item else str(resolved_path(Path(item))) for item in recipe.data.corpus]
     return recipe.changed(**paths)
 
 

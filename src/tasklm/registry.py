@@ -15,11 +15,13 @@ from typing import Generic, TypeVar
 from tasklm.errors import RecipeError
 
 T = TypeVar("T")
+# characters of a word for which a near one is looked for, in time that grows with their square
+LONGEST_WORD = 200
 
 
 def nearest(word: str, choices: list[str]) -> str:
     """Returns ' (did you mean …?)' for the choice most like `word`, or an empty string."""
-    found = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+    found = difflib.get_close_matches(word, choices, n=1, cutoff=0.5) if len(word) <= LONGEST_WORD else []
     return f" (did you mean {found[0]!r}?)" if found else ""
 
 

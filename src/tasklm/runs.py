@@ -21,7 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.errors import DamagedError, DataError, RunError
+from tasklm.safe_reading import is_whole, open_regular, read_json_file
 
+# bytes of a JSON file that a run wrote for itself: as many as there are predictions
+MOST_OF_A_RUN = 1 << 40
 FORMAT = 1  # part of every key: raise it when an artefact's layout changes
 CHECKSUM = "crc32"  # the last key of a record
 ARTEFACT = "artefact.json"  # the record of a finished artefact
@@ -38,13 +41,13 @@ _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)\.(tmp|partial)|fetche
 def digest(value: Any) -> str:
     """Returns a short stable hash of plain values."""
     text = json.dumps([FORMAT, value], sort_keys=True, ensure_ascii=False, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
 def file_digest(path: Path) -> str:
     """Returns a hash of a whole file's content; for files of the size of a labelled set."""
     hasher = hashlib.blake2b(digest_size=12)
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while block := file.read(1 << 20):
             hasher.update(block)
     return hasher.hexdigest()
@@ -110,15 +113,19 @@ def write_record(path: Path, values: Mapping[str, Any]) -> None:
     write_json(path, {**plain, CHECKSUM: _checksum(plain)})
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, most: int = MOST_OF_A_RUN) -> Any:
     """Returns the values of a JSON file; a damaged one, or a record whose checksum does not fit, is
     named with the way out."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json_file(path, most)
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise damaged(path, "it is not JSON") from None
+    except ValueError as error:
+        raise damaged(path, str(error)) from None
     except FileNotFoundError:
         raise damaged(path, "it is missing") from None
+    except OSError as error:
+        raise damaged(path, str(error.strerror)) from None
     if isinstance(values, dict) and (list(values)[-1:] == [CHECKSUM] or isinstance(values.get("files"), dict)):
         checksum = values.pop(CHECKSUM, None)  # what lists files always has one
         if checksum != _checksum(values):
@@ -194,6 +201,8 @@ def _is_full_disk(error: Exception) -> bool:
 
 def make_folder(folder: Path) -> Path:
     """Returns the folder, made if it is not there; says so when a file is in the way."""
+    if not is_whole(str(folder)):
+        raise RunError(f"the name of the folder {str(folder)!a} is not UTF-8. Choose another folder with --out.")
     with full_disk_is_clear(folder):
         try:
             make_parents(folder / "any")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from markdown_it import MarkdownIt
 
+from tasklm.evaluate.scores import Row, Scores, Spread, to_dict
 from tasklm.export.exporting import export
+from tasklm.runs import write_json
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
@@ -29,3 +34,25 @@ def test_labels_of_any_text_leave_the_card_whole(vocabulary: Vocabulary, tmp_pat
     lines = (folder / "README.md").read_text(encoding="utf-8").splitlines()
     (line,) = [line for line in lines if line.startswith("Labels, in the order of the logits: ")]
     assert line.endswith(": `` a`b ``, ``` `` ```, `two # lines`, `plain`.") and "# lines`, `plain`." not in lines
+
+
+def test_names_with_markdown_or_html_in_them_stay_names(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    odd = "<img src=x onerror=alert(1)> [a](javascript:b) ![c](d) **e** `f` |g| ~~h~~ &lt; <!-- #"
+    run = tmp_path / f"# {odd}".replace("/", "")
+    saved(run / "model", vocabulary, "multilabel", labels=["a", "b", f"{odd}\n\n# heading\n\n```\n<script>"], layers=1)
+    data = {"train": f"{odd}.csv", "corpus": [f"{odd}.txt"]}
+    (run / "recipe.toml").write_text(
+        "[data]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in data.items()), encoding="utf-8"
+    )
+    row = Row(odd, "ours", Spread(0.5, 0.0, [0.5]), None, selected_passages=3)
+    scores = Scores("micro_f1", ["a"], [row], {"train": 3}, 1, f"It is ahead of {odd}.", 0.95)
+    write_json(run / "scores.json", to_dict(scores))
+    _, folder = export(run, "hf", tmp_path / "out")
+    card = (folder / "README.md").read_text(encoding="utf-8").split("---\n", 2)[2]
+    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(card)
+    headings = [after.content for token, after in pairwise(tokens) if token.type == "heading_open"]
+    assert headings[1:] == ["How to load it", "Data", "Scores", "Limits", "Recipe"] and len([t for t in tokens if t.type == "fence"]) == 2
+    inline = [child for token in tokens for child in token.children or ()]
+    assert not {"html_block", "html_inline", "link_open", "image", "s_open"} & {part.type for part in (*tokens, *inline)}
+    assert "".join(child.content for child in tokens[1].children or ()) == run.name
+    assert sum(token.type == "td_open" for token in tokens) == 3

@@ -11,8 +11,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tasklm.corpus.tables import COMPRESSED, TABLES, Row, Watch, kind_of, missing_column, read_lines, read_rows
+from tasklm.corpus.streams import COMPRESSED, Watch, open_binary
+from tasklm.corpus.tables import TABLES, Row, kind_of, listed, missing_column, read_lines, read_rows
 from tasklm.errors import DataError
+from tasklm.safe_reading import home_path, is_whole
 
 PLAIN = (".txt", ".text", ".md", ".rst")
 TEXT_NAMES = (
@@ -49,7 +51,12 @@ def find_files(paths: Sequence[str]) -> list[Path]:
     """Returns the files that paths, folders and globs name, sorted, each once."""
     found: dict[Path, Path] = {}
     for pattern in paths:
-        matches = list(_matches(pattern))
+        try:
+            matches = list(_matches(pattern))
+        except (ValueError, NotImplementedError) as error:
+            raise DataError(
+                f"this is no glob ({error})", file=pattern, remedy="Write ** between slashes, such as texts/**/*.txt."
+            ) from None
         if not matches:
             raise DataError(
                 "no file with text is found there",
@@ -57,12 +64,20 @@ def find_files(paths: Sequence[str]) -> list[Path]:
                 remedy=(f"Name files, folders or globs with {', '.join(PLAIN + TABLES)}, plain or with {' or '.join(COMPRESSED)}."),
             )
         for path in matches:
+            require_name(path)
             found.setdefault(path.resolve(), path)
     return sorted(found.values(), key=str)
 
 
+def require_name(path: Path) -> None:
+    """Raises a DataError where a file's name is not UTF-8: it could not be written into any of the
+    files that name it."""
+    if not is_whole(str(path)):
+        raise DataError("the name is not UTF-8", file=ascii(str(path)), remedy="Give the file or its folder another name.")
+
+
 def _matches(pattern: str) -> Iterator[Path]:
-    path = Path(pattern).expanduser()
+    path = home_path(pattern)
     if not pattern:
         return  # Path("") would be the folder we are in
     if path.is_dir():
@@ -175,7 +190,7 @@ def _text_column(path: Path, column: str, names: list[str], rows: list[Row]) -> 
     if best and lengths[best] >= 20 and any(len(str(row.values.get(best)).split()) >= 4 for row in rows):
         return best
     raise NoTextColumn(
-        f"no column looks like text; the columns are {', '.join(map(repr, names))}",
+        f"no column looks like text; the columns are {listed(names)}",
         file=path,
         line=1,
         remedy="Name the text's with --corpus-column (recipe: data.corpus_column), or leave the file out.",
@@ -194,9 +209,9 @@ def fingerprint(files: Sequence[Path]) -> str:
     for path in files:
         stat = path.stat()
         hasher.update(f"{path.name}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
-        with path.open("rb") as file:
-            hasher.update(file.read(1 << 16))
+        with open_binary(path) as file:
+            hasher.update(file.read(1 << 16) or b"")
             if stat.st_size > 1 << 16:
                 file.seek(max(1 << 16, stat.st_size - (1 << 16)))
-                hasher.update(file.read(1 << 16))
+                hasher.update(file.read(1 << 16) or b"")
     return hasher.hexdigest()

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
-import json
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from tasklm.corpus.arrow_rows import parquet_values
+from tasklm.corpus.streams import COMPRESSED, Source, Watch
 from tasklm.errors import DataError
 from tasklm.registry import nearest
+from tasklm.safe_reading import parse_json
 
 LONGEST_LINE = 64 << 20  # characters; one line is held in memory, so there must be a limit
-CHECK_THE_PATH = "Check the path. Paths in a recipe are relative to the recipe's folder, others to the folder you are in."
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
-COMPRESSED = (".gz", ".zst")
-
-Watch = Callable[[int], object]  # is told the number of bytes each time some were read from the disk
+MOST_COLUMNS = 1_000_000
+MOST_COMPARED = 1000  # columns among which a mistyped name is looked for
+SHOWN = 20  # columns that an error lists
 
 
 @dataclass(frozen=True)
@@ -42,74 +40,9 @@ def kind_of(path: Path) -> str:
     return suffixes[-1] if suffixes else ""
 
 
-class _Source(io.RawIOBase):
-    """The decompressed bytes of a file; damage is told as a DataError."""
-
-    def __init__(self, path: Path, watch: Watch | None) -> None:
-        self.path = path
-        self._stream: Any
-        self._file = _open_binary(path)
-        if path.suffix.lower() == ".gz":
-            self._stream = gzip.GzipFile(fileobj=io.BufferedReader(_Watched(self._file, watch), 1 << 17))
-        elif path.suffix.lower() == ".zst":
-            # Arrow's reader notices a file that was cut off; zstandard's stream reader takes it for the end
-            self._stream = pa.CompressedInputStream(pa.PythonFile(_Watched(self._file, watch), "r"), "zstd")
-        else:
-            self._stream = _Watched(self._file, watch)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        try:
-            block = self._stream.read(len(buffer))
-        except EOFError:
-            raise self._damaged("the compressed file is cut off") from None
-        except (zlib.error, OSError) as error:
-            if self.path.suffix.lower() not in COMPRESSED:
-                raise DataError(f"the file cannot be read ({error})", file=self.path, remedy="Check its disk.") from None
-            what = "cut off" if "truncated" in str(error).lower() else f"damaged ({error})"
-            raise self._damaged(f"the compressed file is {what}") from None
-        buffer[: len(block)] = block
-        return len(block)
-
-    def _damaged(self, problem: str) -> DataError:
-        return DataError(problem, file=self.path, remedy="Copy or download it again, or compress the original again.")
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-class _Watched(io.RawIOBase):
-    def __init__(self, file: io.FileIO, watch: Watch | None) -> None:
-        self._file, self._watch = file, watch
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        count = self._file.readinto(buffer) or 0
-        if self._watch is not None:
-            self._watch(count)
-        return count
-
-
-def _open_binary(path: Path) -> io.FileIO:
-    try:
-        return path.open("rb", buffering=0)
-    except FileNotFoundError:
-        raise DataError("there is no such file", file=path, remedy=CHECK_THE_PATH) from None
-    except IsADirectoryError:
-        raise DataError("this is a folder, not a file", file=path, remedy="Name a file in it.") from None
-    except OSError as error:
-        problem = f"the file cannot be read ({error.strerror})"
-        raise DataError(problem, file=path, remedy="Check its permissions and its disk.") from None
-
-
 def open_text(path: Path, watch: Watch | None = None) -> TextIO:
     """Returns the decompressed file as UTF-8 text, line ends as they are, a byte order mark skipped."""
-    return io.TextIOWrapper(io.BufferedReader(_Source(path, watch), 1 << 17), encoding="utf-8-sig", newline="")
+    return io.TextIOWrapper(io.BufferedReader(Source(path, watch), 1 << 17), encoding="utf-8-sig", newline="")
 
 
 def read_lines(path: Path, watch: Watch | None = None) -> Iterator[str]:
@@ -138,7 +71,7 @@ def read_lines(path: Path, watch: Watch | None = None) -> Iterator[str]:
 def _not_utf8(path: Path) -> DataError:
     """Returns the error for the first line that is not UTF-8; the text layer decodes in blocks and cannot tell which."""
     remedy = "Save the file as UTF-8, for example: iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW."
-    with io.BufferedReader(_Source(path, None), 1 << 17) as file:
+    with io.BufferedReader(Source(path, None), 1 << 17) as file:
         number = 0
         while line := file.readline(4 * LONGEST_LINE):
             number += 1
@@ -153,8 +86,10 @@ def _not_utf8(path: Path) -> DataError:
 def read_rows(path: Path, columns: Sequence[str] | None = None, *, watch: Watch | None = None) -> Iterator[Row]:
     """Yields the rows in order, with all their columns or only `columns`."""
     kind = kind_of(path)
+    rows: Iterator[Row]
     if kind == ".parquet" and path.suffix.lower() == ".parquet":
-        rows = _parquet_rows(path, columns, watch)
+        pick = partial(_pick, path, columns=columns)
+        rows = (Row(number, values) for number, values in enumerate(parquet_values(path, pick, watch), 1))
     elif kind in (".csv", ".tsv"):
         rows = _separated_rows(path, columns, watch, tabs=kind == ".tsv")
     elif kind in (".jsonl", ".ndjson", ".json"):
@@ -175,9 +110,8 @@ def read_rows(path: Path, columns: Sequence[str] | None = None, *, watch: Watch 
 
 def missing_column(path: Path, column: str, found: Sequence[str]) -> DataError:
     """Returns the error for a column that a file does not have, which lists those that it has."""
-    columns = ", ".join(map(repr, found))
     return DataError(
-        f"there is no column {column!r}{nearest(column, list(found))}; the columns are {columns}",
+        f"there is no column {column!r}{nearest(column, list(found[:MOST_COMPARED]))}; the columns are {listed(found)}",
         file=path,
         line=1,
         remedy="Name one that is there with --text-column, --label-column or --corpus-column "
@@ -185,25 +119,49 @@ def missing_column(path: Path, column: str, found: Sequence[str]) -> DataError:
     )
 
 
-def _pick(path: Path, header: Sequence[str], columns: Sequence[str] | None) -> list[str]:
-    for column in columns or ():
-        if column not in header:
+def listed(names: Sequence[str]) -> str:
+    """Returns names for an error, in quotes; of very many the first ones."""
+    rest = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return ", ".join(map(repr, names[:SHOWN])) + rest
+
+
+def places_of(path: Path, header: Sequence[str], columns: Sequence[str] | None) -> dict[str, int]:
+    """Returns column → place in the header, of all columns or of those wanted; a missing one raises
+    a DataError."""
+    places: dict[str, int] = {}
+    for place, name in enumerate(header):
+        places.setdefault(name, place)
+    if columns is None:
+        return places
+    for column in columns:
+        if column not in places:
             raise missing_column(path, column, header)
-    return list(header if columns is None else columns)
+    return {column: places[column] for column in columns}
+
+
+def _pick(path: Path, header: Sequence[str], *, columns: Sequence[str] | None) -> list[str]:
+    return list(places_of(path, _checked(path, header, 1), columns))
+
+
+def _checked(path: Path, header: Sequence[str], line: int) -> Sequence[str]:
+    """Returns the header; raises a DataError where it has too many columns, or two of one name."""
+    if len(header) > MOST_COLUMNS:
+        problem = f"there are {len(header):,} columns, more than {MOST_COLUMNS:,}"
+        raise DataError(problem, file=path, line=line, remedy="Keep the columns with texts and labels.")
+    name, times = Counter(header).most_common(1)[0] if header else ("", 1)
+    if times > 1:
+        raise DataError(f"the column name {name!r} occurs twice", file=path, line=line, remedy="Give each column its own name.")
+    return header
 
 
 def _separated_rows(path: Path, columns: Sequence[str] | None, watch: Watch | None, tabs: bool) -> Iterator[Row]:
     lines = read_lines(path, watch)
     records = _tab_records(lines) if tabs else _csv_records(path, lines)
-    header: list[str] | None = None
+    header: Sequence[str] | None = None
     for number, fields in records:
         if header is None:
-            header = [name.strip() or f"column {i}" for i, name in enumerate(fields, 1)]
-            if twice := sorted({name for name in header if header.count(name) > 1}):
-                raise DataError(
-                    f"the column name {twice[0]!r} occurs twice", file=path, line=number, remedy="Give each column its own name."
-                )
-            wanted = {name: header.index(name) for name in _pick(path, header, columns)}
+            header = _header(path, fields, number)
+            wanted = places_of(path, header, columns)
         elif len(fields) != len(header):
             raise DataError(
                 f"the row has {len(fields)} fields, the header has {len(header)}",
@@ -217,6 +175,12 @@ def _separated_rows(path: Path, columns: Sequence[str] | None, watch: Watch | No
             )
         else:
             yield Row(number, {name: fields[place] for name, place in wanted.items()})
+
+
+def _header(path: Path, fields: list[str], line: int) -> Sequence[str]:
+    """Returns the names of the columns; one without a name is called by its place."""
+    names = fields if len(fields) > MOST_COLUMNS else [name.strip() or f"column {i}" for i, name in enumerate(fields, 1)]
+    return _checked(path, names, line)
 
 
 def _csv_records(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
@@ -267,8 +231,8 @@ def _json_rows(path: Path, columns: Sequence[str] | None, watch: Watch | None) -
         if line.isspace():
             continue
         try:
-            values = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
+            values = parse_json(line)
+        except ValueError as error:
             raise DataError(
                 f"the line is not valid JSON ({error})",
                 file=path,
@@ -282,8 +246,6 @@ def _json_rows(path: Path, columns: Sequence[str] | None, watch: Watch | None) -
                 line=number,
                 remedy="""Write one object per line, such as {"text": "…", "label": "…"}.""",
             )
-        if "\\u" in line:
-            values = {name: _without_surrogates(value) for name, value in values.items()}
         if columns is not None:
             unseen -= values.keys()
             known.update(dict.fromkeys(values))
@@ -291,31 +253,3 @@ def _json_rows(path: Path, columns: Sequence[str] | None, watch: Watch | None) -
         yield Row(number, values)
     if unseen and known:
         raise missing_column(path, min(unseen), list(known))
-
-
-def _without_surrogates(value: Any) -> Any:
-    """Returns text that can be written as UTF-8: JSON escapes can spell halves of characters."""
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if isinstance(value, str) else value
-
-
-def _parquet_rows(path: Path, columns: Sequence[str] | None, watch: Watch | None) -> Iterator[Row]:
-    with _open_binary(path) as file:
-        if path.stat().st_size == 0:
-            return
-        try:
-            table = pq.ParquetFile(file)
-            names = _pick(path, table.schema_arrow.names, columns)
-            number = 0
-            for group in range(table.num_row_groups):
-                for batch in table.iter_batches(batch_size=1024, row_groups=[group], columns=names):
-                    for values in batch.to_pylist():
-                        number += 1
-                        yield Row(number, values)
-                if watch is not None:
-                    watch(path.stat().st_size // table.num_row_groups)
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise DataError(
-                f"the file is not valid Parquet ({error})",
-                file=path,
-                remedy="Copy or write it again; tasklm reads plain Parquet files.",
-            ) from None

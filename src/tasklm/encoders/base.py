@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from tasklm.recipe import MOST_FEEDFORWARD, MOST_HEADS, MOST_LAYERS, MOST_WIDTH
 from tasklm.registry import Registry
 from tasklm.tokens.batches import TokenBatch
+
+LIMITS = {  # smallest and largest number
+    "vocabulary": (1, 4_000_000), "layers": (1, MOST_LAYERS), "width": (1, MOST_WIDTH), "heads": (1, MOST_HEADS),
+    "feedforward": (1, MOST_FEEDFORWARD), "positions": (1, 1 << 20), "embedding": (0, MOST_WIDTH),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,26 @@ class Shape:
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values."""
         return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Shape:
+        """Returns the shape that `to_dict` described; raises ValueError where its numbers are none
+        that an encoder can be built of.
+
+        The description may come from anywhere, and nothing is built before it is checked.
+        """
+        if not isinstance(values, dict) or not set(values) <= {entry.name for entry in fields(cls)}:
+            raise ValueError("the shape of the encoder is not described as it should be")
+        for name, (low, high) in LIMITS.items():
+            value = values.get(name, 0 if name == "embedding" else None)
+            if type(value) is not int or not low <= value <= high:
+                raise ValueError(f"{name} of the encoder is not a whole number from {low:,} to {high:,}")
+        dropout = values.get("dropout", 0.0)
+        if type(dropout) not in (int, float) or not 0.0 <= dropout < 1.0:
+            raise ValueError("dropout of the encoder is not a share below 1")
+        if values["width"] % values["heads"]:
+            raise ValueError(f"the encoder's width, {values['width']}, is not a multiple of its heads, {values['heads']}")
+        return cls(**values)
 
 
 class Encoder(Protocol):

@@ -5,7 +5,6 @@ A folder holds config.json, tokenizer.json and the weights as safetensors, in on
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -15,14 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+from safetensors import SafetensorError
 
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.encoders.hugging_face import State, from_hugging_face, head_from_hugging_face, judgement_from_hugging_face
-from tasklm.errors import DataError
+from tasklm.encoders.weight_files import Shapes, finite_weights, shapes_in
+from tasklm.errors import DataError, RecipeError
+from tasklm.safe_reading import is_there, read_json_file, read_text
 
 WEIGHTS, INDEX, TOKENIZER = "model.safetensors", "model.safetensors.index.json", "tokenizer.json"
+MOST_LINE = 1 << 12  # bytes of a file with one line
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 AGAIN = "Copy the folder again from where it came."
@@ -43,8 +44,8 @@ class Checkpoint:
         state: State = {}
         for file in self.files:
             with _damage_is_clear(file):
-                tensors = load_file(file)
-            state |= {_name_today(name): tensor.float() for name, tensor in tensors.items() if tensor.is_floating_point()}
+                tensors = finite_weights(file)
+            state |= {_name_today(name): tensor.float() for name, tensor in tensors.items()}
         encoder = from_hugging_face(self.config, state)[2]
         judgement = judgement_from_hugging_face(self.config, state)
         heads = {"prediction head": self._prediction(state), "discriminator's head": {f"judgement.{n}": t for n, t in judgement.items()}}
@@ -64,10 +65,10 @@ class Checkpoint:
 
 def find_checkpoint(where: Path) -> Path | None:
     """Returns the folder of the checkpoint that a path or a name of the hub stands for; None where it is something else."""
-    if where.is_dir():
+    if is_there(where) and where.is_dir():
         config = where / "config.json"
-        return where if config.exists() and "model_type" in _json(config) else None
-    if where.exists() or not HUB_NAME.fullmatch(str(where)):
+        return where if is_there(config) and "model_type" in _json(config) else None
+    if is_there(where) or not HUB_NAME.fullmatch(str(where)):
         return None
     return _cached(str(where))
 
@@ -79,16 +80,20 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     if not (folder / TOKENIZER).exists():
         convert = f"AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})"
         raise DataError(f"there is no {TOKENIZER}", file=folder, remedy=f"Write it with transformers: {convert}.")
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes: Shapes = {}
     for file in files:
-        with _damage_is_clear(file), safe_open(file, "pt") as opened:
-            shapes |= {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118  (it is no mapping)
+        with _damage_is_clear(file):
+            shapes |= shapes_in(file)
     try:
         name, shape, found = from_hugging_face(config, {_name_today(key): torch.empty(size, device="meta") for key, size in shapes.items()})
+        with torch.device("meta"):
+            wanted = ENCODERS.get(name)(shape).state_dict()
     except DataError as error:
         raise DataError(error.problem, file=folder, remedy=error.remedy) from None
-    with torch.device("meta"):
-        wanted = ENCODERS.get(name)(shape).state_dict()
+    except RecipeError as error:
+        raise DataError("; ".join(error.problems), file=folder, remedy="Give another model.") from None
+    except (ValueError, TypeError, RuntimeError, AttributeError, LookupError, ArithmeticError) as error:
+        raise DataError(f"config.json does not describe an encoder ({error})", file=folder, remedy=AGAIN) from None
     for key, tensor in wanted.items():
         if found.keys() != wanted.keys() or found[key].shape != tensor.shape:
             size = tuple(found[key].shape) if key in found else "no shape: it is missing"
@@ -101,13 +106,15 @@ def _weight_files(folder: Path, config: dict[str, Any]) -> tuple[Path, ...]:
     if (folder / WEIGHTS).exists():
         return (folder / WEIGHTS,)
     if (folder / INDEX).exists():
-        names = sorted(set(_json(folder / INDEX).get("weight_map", {}).values()))
+        listed = _json(folder / INDEX).get("weight_map")
+        names = sorted({str(name) for name in listed.values()}) if isinstance(listed, dict) else []
         missing = [name for name in names if Path(name).name != name or not (folder / name).exists()]
         if missing or not names:
             raise DataError(f"{INDEX} names {missing[0] if missing else 'no file'}, which is not there", file=folder, remedy=AGAIN)
         return tuple(folder / name for name in names)
     if any((folder / name).exists() for name in PICKLED):
-        own_class = (config.get("architectures") or ["AutoModel"])[0]  # another class would draw the heads afresh
+        named = config.get("architectures")  # another class would draw the heads afresh
+        own_class = str(named[0]) if isinstance(named, list) and named and str(named[0]).isidentifier() else "AutoModel"
         convert = f"{own_class}.from_pretrained({str(folder)!r}).save_pretrained('converted')"
         remedy = f"Unpickling runs code of the file. Where you trust it, convert it, and its tokenizer, with transformers: {convert}."
         raise DataError(f"the weights are pickled ({PICKLED[0]}), not {WEIGHTS}", file=folder, remedy=remedy)
@@ -124,12 +131,19 @@ def _damage_is_clear(file: Path) -> Iterator[None]:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = read_json_file(file)
     except (OSError, ValueError) as error:
         raise DataError(f"cannot be read ({error})", file=file, remedy=AGAIN) from None
     if not isinstance(found, dict):
         raise DataError("is not an object of JSON", file=file, remedy=AGAIN)
     return found
+
+
+def _line(file: Path) -> str:
+    try:
+        return read_text(file, MOST_LINE).strip()
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot be read ({error})", file=file, remedy="Fetch the model again.") from None
 
 
 def _name_today(name: str) -> str:
@@ -158,7 +172,7 @@ def _cached(name: str) -> Path:
     main = found[0] / "refs" / "main"
     snapshots = sorted(folder for folder in (found[0] / "snapshots").glob("*") if folder.is_dir())
     if main.exists():
-        snapshots = [folder for folder in snapshots if folder.name == main.read_text(encoding="utf-8").strip()]
+        snapshots = [folder for folder in snapshots if folder.name == _line(main)]
     if len(snapshots) != 1:
         problem = f"the cache of Hugging Face's hub holds {len(snapshots) or 'no'} versions of {name} ({found[0]})"
         raise DataError(problem, remedy=f"Give the folder of one of them, or fetch the model again: hf download {name}")

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasklm.encoders.base import Shape
+from tasklm.encoders.base import LIMITS, Shape
 from tasklm.encoders.embeddings import EPSILON, SEGMENTS
 from tasklm.encoders.modern import EPSILON as MODERN_EPSILON
 from tasklm.encoders.modern import ROTARY_BASE
@@ -138,8 +138,9 @@ def from_hugging_face(config: Mapping[str, Any], state: Mapping[str, Tensor]) ->
     numbers: dict[str, Any] = {ours: config[theirs] for ours, theirs in family.numbers.items()}
     if numbers.get("embedding") == numbers["width"]:
         numbers["embedding"] = 0
-    skipped = int(config.get("pad_token_id", 1)) + 1 if family.counts_from_pad else 0  # rows of padding, and of nothing
-    shape = Shape(**{**numbers, "positions": numbers["positions"] - skipped})
+    # rows of padding, and of nothing
+    skipped = config.get("pad_token_id", 1) + 1 if family.counts_from_pad else 0
+    shape = Shape.from_dict({**numbers, "positions": numbers["positions"] - skipped})
     inner = {key.removeprefix(family.prefix): tensor for key, tensor in state.items()}
     found: State = {}
     for ours, theirs in _modules(family, shape).items():
@@ -235,6 +236,7 @@ def _family(config: Mapping[str, Any]) -> tuple[Family, str]:
     family = FAMILIES[kind]
     if missing := [key for key in family.numbers.values() if key not in config]:
         raise DataError(f"the configuration lacks {', '.join(missing)}", remedy="Give the whole config.json of the model.")
+    _check_numbers(config, family)
     wrong = [f"{key} = {config[key]!r} (not {value!r})" for key, value in family.fixed.items() if config.get(key, value) != value]
     if config.get("position_embedding_type", "absolute") != "absolute":
         wrong.append(f"position_embedding_type = {config['position_embedding_type']!r} (not 'absolute')")
@@ -253,6 +255,17 @@ def _family(config: Mapping[str, Any]) -> tuple[Family, str]:
     return family, name
 
 
+def _check_numbers(config: Mapping[str, Any], family: Family) -> None:
+    """Raises ValueError where numbers of a configuration, which may come from anywhere, are none,
+    or far too large."""
+    limits = {theirs: LIMITS[ours] for ours, theirs in family.numbers.items() if ours in LIMITS}
+    if config.get("pad_token_id") is not None:
+        limits["pad_token_id"] = (0, LIMITS["vocabulary"][1])
+    for key, (low, high) in limits.items():
+        if type(config[key]) is not int or not low <= config[key] <= high:
+            raise ValueError(f"{key} is not a whole number from {low:,} to {high:,}")
+
+
 def _kind_of_modern(config: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Returns our encoder for ModernBERT's configuration, and what neither of the two computes; reads old configurations too."""
     layers, every = config["num_hidden_layers"], config.get("global_attn_every_n_layers", 3)
@@ -261,6 +274,8 @@ def _kind_of_modern(config: Mapping[str, Any]) -> tuple[str, list[str]]:
     full, local = ({**(rotary.get(kind) or {})} for kind in ("full_attention", "sliding_attention"))
     base = full.get("rope_theta", config.get("global_rope_theta", GLOBAL_BASE))
     local_base = local.get("rope_theta", config.get("local_rope_theta", LOCAL_BASE))
+    if not isinstance(types, list) or len(types) != layers:
+        raise ValueError("layer_types is not a list with an entry for each layer")
     wrong = [f"rope_type = {kind!r}" for part in (full, local) if (kind := part.get("rope_type", "default")) != "default"]
     wrong += [f"rope_scaling = {config['rope_scaling']!r}"] if config.get("rope_scaling") else []
     if set(types) == {"full_attention"} and (base == ROTARY_BASE or types != _published_layers(layers)):

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasklm.errors import RecipeError
+from tasklm.errors import RecipeError, RunError
 from tasklm.tokens.batches import TokenBatch, padded_rows
 from tasklm.tracking import Bar
 from tasklm.train.language_model import LanguageModel
@@ -75,7 +75,10 @@ class Scorer:
     def _block(self, texts: Sequence[str]) -> Iterator[Likelihood]:
         cut = [windows_of(numbers, self.model.length - 2) for numbers in self.model.vocabulary.encode(texts)]
         with torch.inference_mode():
-            scores = iter(self.method(self.model, [window for windows in cut for window in windows]))
+            scored = self.method(self.model, [window for windows in cut for window in windows])
+        if not all(np.isfinite(scores).all() for scores in scored):
+            raise RunError("the model's scores are not finite numbers. Train it again.")
+        scores = iter(scored)
         specials = set(self.model.vocabulary.specials)
         for windows in cut:
             pairs = [pair for window in windows for pair in zip(window, next(scores).tolist(), strict=True)]

@@ -7,7 +7,7 @@ Cloze Models*, arXiv 2012.08561).
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,12 +58,12 @@ def _text(candidate: Any, number: int, wrong: Callable[[str], DataError]) -> str
     if not isinstance(candidate, dict) or not isinstance(candidate.get("text"), str):
         raise wrong(f"candidate {number} has no 'text'")
     text: str = candidate["text"]
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # JSON escapes can spell halves of characters
+    return text
 
 
 def _score(candidate: Any, number: int, wrong: Callable[[str], DataError]) -> float:
     score = candidate.get("score")
-    if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
+    if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) <= sys.float_info.max:
         raise wrong(f"candidate {number} has no 'score' that is a number")
     return float(score)
 

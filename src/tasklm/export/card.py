@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from tasklm.evaluate.scores import Row, Scores, metric_name, spread_text
 from tasklm.export.record import Exported
 from tasklm.export.sizes import STEPS
 from tasklm.export.source import Source
+from tasklm.markdown import code, plain
 from tasklm.recipe import Recipe
 from tasklm.recipe_files import PATH_KEYS, dump
 from tasklm.runs import write_text
@@ -31,7 +31,7 @@ PLACE = """def place(mark, row, *texts):
 def write_card(source: Source, exported: Exported, folder: Path) -> None:
     """Writes README.md; paths of the machine that trained the model are cut to file names."""
     recipe, scores = source.recipe(), source.scores()
-    parts = [_front(source, exported), f"# {source.name}", _what(source, exported)]
+    parts = [_front(source, exported), f"# {plain(source.name)}", _what(source, exported)]
     parts += ["## How to load it", _loading(source, exported)]
     parts += ["## Data", _data(source, recipe, scores), "## Scores", _scores(source, scores), _exported_scores(exported)]
     parts += ["## Limits", _limits(source, exported)]
@@ -66,17 +66,10 @@ def _what(source: Source, exported: Exported) -> str:
     lines.append(f"Encoder `{source.encoder}`: {numbers}. Weights: {exported.weights}, {exported.megabytes:.2f} MB.")
     labels = source.task.labels
     if labels:
-        shown = ", ".join(_code(label) for label in labels[:LABELS_SHOWN])
+        shown = ", ".join(code(label) for label in labels[:LABELS_SHOWN])
         lines.append(f"Labels, in the order of the logits: {shown}{' …' if len(labels) > LABELS_SHOWN else ''}.")
     lines.append(_there(source).meaning)
     return "\n".join(lines)
-
-
-def _code(text: str) -> str:
-    """Returns a text as code on one line, whatever is in it: fenced by more backticks than follow one another there."""
-    line = " ".join(text.split()) or " "
-    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
-    return f"{fence} {line} {fence}" if "`" in line else f"{fence}{line}{fence}"
 
 
 def _there(source: Source) -> Elsewhere:
@@ -136,7 +129,7 @@ def _places(source: Source) -> list[str]:
     marks = _there(source).marks
     if not marks:
         return []
-    shape, named = f"(rows, {1 + len(marks)})", " and ".join(map(_code, marks))
+    shape, named = f"(rows, {1 + len(marks)})", " and ".join(map(code, marks))
     what = f"`places` {shape}: the columns that the head reads: 0, which is the first token's, and those where the marks {named} begin"
     return [f"{what}, or 0 for a mark that a text does not have, or that was cut off. With zeros alone the head does not read the marks."]
 
@@ -152,31 +145,29 @@ def _data(source: Source, recipe: Recipe | None, scores: Scores | None) -> str:
         name, count = getattr(data, split), counts.get(split)
         if name or count:
             told = f"{count:,} examples" if count is not None else "examples"
-            lines.append(f"- {split}: {told}" + (f" of `{Path(name).name}`" if name else ", held out of train"))
+            lines.append(f"- {split}: {told}" + (f" of {code(Path(name).name)}" if name else ", held out of train"))
     ours = scores.ours if scores is not None else None
     if data.corpus and ours is not None and ours.selected_passages:
-        names = ", ".join(f"`{Path(item).name}`" for item in data.corpus)
+        names = ", ".join(code(Path(item).name) for item in data.corpus)
         passages = counts.get("corpus", {}).get("passages")
         of = f" of {passages:,}" if passages else ""
         told = f"{ours.selected_passages:,}{of} passages of {names} ({ours.selected_tokens:,} tokens)"
-        lines.append(f"- raw text: {told}, selected by `{recipe.select.method}`")
+        lines.append(f"- raw text: {told}, selected by {code(recipe.select.method)}")
     else:
         lines.append("- raw text: none but that of the training examples")
-    start = f"weights of `{Path(recipe.train.start).name}`" if recipe.train.start else "random weights"
-    return "\n".join([*lines, f"- trained from {start}, with the objective `{recipe.train.objective}`"])
+    start = f"weights of {code(Path(recipe.train.start).name)}" if recipe.train.start else "random weights"
+    return "\n".join([*lines, f"- trained from {start}, with the objective {code(recipe.train.objective)}"])
 
 
 def _scores(source: Source, scores: Scores | None) -> str:
     """Returns the table of the run, or what the model knows of itself."""
     if scores is None:
-        about = source.config["about"]
-        return (
-            f"{metric_name(about['metric'])} on dev, which chose the model: {100 * about['dev']:.1f}. Test scores stand in the run folder."
-        )
+        chosen_by = f"{plain(metric_name(source.metric))} on dev, which chose the model: {100 * source.dev_score:.1f}"
+        return f"{chosen_by}. Test scores stand in the run folder."
     title = f"{metric_name(scores.metric)} × 100, {_over(scores.seeds)}[{scores.confidence:.0%} interval on test]:"
     rows = ["| model | dev | test |", "|---|---|---|", *(_row(row) for row in scores.rows)]
-    best = f"The exported weights are those of the seed that was best on dev ({100 * source.config['about']['dev']:.1f})."
-    return "\n\n".join([title, "\n".join(rows), scores.verdict, best])
+    best = f"The exported weights are those of the seed that was best on dev ({100 * source.dev_score:.1f})."
+    return "\n\n".join([title, "\n".join(rows), plain(scores.verdict), best])
 
 
 def _over(seeds: int) -> str:
@@ -184,7 +175,7 @@ def _over(seeds: int) -> str:
 
 
 def _row(row: Row) -> str:
-    name = row.name.replace("|", "\\|")
+    name = plain(row.name)
     return f"| {f'**{name}**' if row.kind == 'ours' else name} | {spread_text(row.dev)} | {spread_text(row.test)} |"
 
 

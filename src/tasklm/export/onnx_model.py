@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import mmap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tasklm.errors import DataError, RunError
+from tasklm.errors import RunError
 from tasklm.manifests import require_whole
-from tasklm.runs import damaged, read_json
+from tasklm.runs import read_json
+from tasklm.safe_reading import MOST_JSON, require_regular
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
+from tasklm.train.model import check_length, damage_is_clear
 
 RECORD, GRAPH = "export.json", "model.onnx"
+INPUTS = ("input_ids", "attention_mask", "token_type_ids", "places")
+# names of operators as ONNX's nodes have them: field 4, length, text
+LOOPS = (b"\x22\x04Loop", b"\x22\x04Scan")
 COLUMNS = ("text_column", "label_column", "options_column")  # keys of `recipe.Data`
 
 
@@ -30,19 +36,35 @@ def session_of(path: Path, threads: int) -> Any:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1  # one node after the other
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what goes wrong is raised as well
     try:
+        _require_plain_graph(path)
         return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the library has no common class for a file that it cannot read
-        raise RunError(f"{path} cannot be read ({str(error).splitlines()[0]}). Export the model again.") from None
+        raise RunError(f"{path} cannot be read ({_first_line(error)}). Export the model again.") from None
+
+
+def _require_plain_graph(path: Path) -> None:
+    """Raises ValueError for graphs with loops, which may have no end, and which no export of tasklm
+    has."""
+    if require_regular(path).stat().st_size == 0:
+        raise ValueError("it is empty")
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if any(content.find(operator) >= 0 for operator in LOOPS):
+            raise ValueError("its graph has a loop")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 class OnnxModel(nn.Module):
     """Computes what the task's head would give, from a batch as our models take it."""
 
-    def __init__(self, path: Path, inputs: Sequence[str], threads: int) -> None:
+    def __init__(self, path: Path, inputs: Sequence[str], threads: int, outputs: int | None = None) -> None:
+        """`outputs`: how many numbers it must give for each row, or each token."""
         super().__init__()
-        self.session, self.inputs = session_of(path, threads), list(inputs)
+        self.session, self.inputs, self.outputs, self.path = session_of(path, threads), list(inputs), outputs, path
 
     def forward(self, batch: TokenBatch) -> Tensor:
         """Returns the outputs (rows, places, …) of padded rows."""
@@ -52,10 +74,21 @@ class OnnxModel(nn.Module):
         tokens = {"input_ids": batch.ids, "attention_mask": there.long(), "token_type_ids": segments}
         assert batch.places is not None
         given = {name: tensor[:, :longest] for name, tensor in tokens.items()} | {"places": batch.places}
-        logits = torch.from_numpy(self.session.run(None, {name: given[name].numpy() for name in self.inputs})[0])
+        logits = self._logits({name: given[name].numpy() for name in self.inputs}, (len(batch.ids), longest))
         if logits.dim() == 2:
             return logits[:, None]
         return logits.gather(1, batch.places[..., None].expand(-1, -1, logits.shape[-1]))
+
+    def _logits(self, given: dict[str, Any], rows: tuple[int, int]) -> Tensor:
+        try:
+            logits = torch.as_tensor(self.session.run(None, given)[0])
+        except Exception as error:  # the library has no common class for what goes wrong
+            raise RunError(f"{self.path} cannot be run ({_first_line(error)}). Export the model again.") from None
+        outputs = logits.shape[-1] if self.outputs is None else self.outputs
+        if not logits.is_floating_point() or logits.shape not in ((rows[0], outputs), (*rows, outputs)):
+            problem = f"{self.path} gives outputs of shape {tuple(logits.shape)}, not {outputs} for each row"
+            raise RunError(f"{problem}. Export the model again.")
+        return logits
 
 
 def is_export(folder: Path) -> bool:
@@ -65,16 +98,18 @@ def is_export(folder: Path) -> bool:
 
 def open_onnx(folder: Path, threads: int) -> tuple[OnnxModel, Task, Vocabulary, dict[str, Any]]:
     """Returns the model of a folder that was exported to ONNX, its task, its vocabulary and what the folder says about itself."""
-    record = read_json(folder / RECORD)
-    require_whole(folder, RECORD)
-    try:
+    with damage_is_clear(folder):
+        record = read_json(folder / RECORD, MOST_JSON)
+        require_whole(folder, RECORD)
         if not str(record["to"]).startswith("onnx"):
             problem = f"{folder} was exported for transformers, which is what loads it"
             raise RunError(f"{problem}. Give the folder 'model' of the run, or one that was exported with --to onnx.")
         task = TASKS.get(str(record["task"]["kind"])).from_dict(record["task"])
         inputs, vocabulary = [str(name) for name in record["inputs"]], Vocabulary.load(folder / "tokenizer.json")
-        record["length"] = int(record["length"])
+        if task.elsewhere is None or not set(inputs) <= set(INPUTS):
+            raise ValueError(f"tasklm exports no {task.kind} with inputs {', '.join(inputs)}")
+        check_length(record["length"])
         record["columns"] = {name: str(value) for name, value in record.get("columns", {}).items() if name in COLUMNS}
-    except (KeyError, TypeError, ValueError, AttributeError, DataError) as error:
-        raise damaged(folder, str(error)) from error
-    return OnnxModel(folder / GRAPH, inputs, threads), task, vocabulary, record
+        with torch.device("meta"):
+            outputs = task.head(8, 0.0)(torch.empty(1, 1 + len(task.elsewhere.marks), 8)).shape[-1]
+    return OnnxModel(folder / GRAPH, inputs, threads, outputs), task, vocabulary, record

@@ -104,7 +104,7 @@ class DevScores:
         self.source, self.gold = source, [example.label for example in dev]
         self.encoded = EncodedExamples.of(source.task, dev, source.vocabulary, source.length)
         self.machine = Machine(torch.device("cpu"), False, torch.get_num_threads())
-        self.name = str(source.config["about"]["metric"])
+        self.name = source.metric
         self.ours = self._of(source.model)
 
     def _of(self, model: nn.Module) -> float:

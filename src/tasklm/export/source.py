@@ -46,12 +46,29 @@ class Source:
     @property
     def shape(self) -> Shape:
         """Returns the shape of the encoder."""
-        return Shape(**self.config["shape"])
+        return Shape.from_dict(self.config["shape"])
 
     @property
     def length(self) -> int:
         """Returns the number of tokens that a row has at most."""
         return int(self.config["length"])
+
+    @property
+    def metric(self) -> str:
+        """Returns the name of the metric that chose the model."""
+        return str(self._about("metric", str))
+
+    @property
+    def dev_score(self) -> float:
+        """Returns the score on dev by which the model was chosen, as a share of 1."""
+        return float(self._about("dev", (int, float)))
+
+    def _about(self, name: str, kind: type[Any] | tuple[type[Any], ...]) -> Any:
+        about = self.config.get("about")
+        value = about.get(name) if isinstance(about, dict) else None
+        if not isinstance(value, kind):
+            raise RunError(f"the config.json of {self.name} does not say its {name}. Copy the model again from where it was trained.")
+        return value
 
     @property
     def has_segments(self) -> bool:

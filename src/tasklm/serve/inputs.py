@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PosixPath
-from typing import Any, TextIO
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from tasklm.corpus.sources import PLAIN
-from tasklm.corpus.tables import kind_of, read_lines
+from tasklm.corpus.tables import LONGEST_LINE, TABLES, kind_of, read_lines
 from tasklm.errors import DataError
 from tasklm.recipe import Data
+from tasklm.registry import nearest
+from tasklm.safe_reading import MemoryFile, is_there, is_whole, parse_json, whole_text
 from tasklm.tasks.base import TASKS, Task
+from tasklm.tasks.conll import COLUMN_FILES, CONLLU_FILES
 from tasklm.tasks.examples import Example
 
+MOST_NAMES = 10_000  # of files beside a path, among which a mistyped one is looked for
 Input = str | Sequence[str] | Mapping[str, Any] | Example  # a text, a pair of texts, a row, or an example
 
 
-def examples_of(what: str, task: Task, data: Data, stdin: TextIO) -> Iterator[Example]:
-    """Yields examples: texts of standard input by the line for "-", those of a file if there is one, else `what` itself."""
+def examples_of(what: str, task: Task, data: Data, stdin: BinaryIO) -> Iterator[Example]:
+    """Yields examples: texts of standard input by the line for "-", those of a file if there is
+    one, else `what` itself.
+
+    What looks like the path of a file that is not there raises a DataError: it is mistyped more
+    often than it is a text.
+    """
     if what == "-":
-        for line in stdin:
+        for line in _lines(stdin):
             if line.strip():
-                yield example_of(line.rstrip("\n"), task, data)
+                yield example_of(line.rstrip("\r\n"), task, data)
     elif not _is_file(what):
+        if _json_object(what) is None:
+            refuse_path(what)
         yield example_of(what, task, data)
     elif kind_of(Path(what)) in PLAIN:
         yield from (task.asked(line.rstrip("\r\n")) for line in read_lines(Path(what)) if line.strip())
@@ -37,6 +48,7 @@ def examples_of(what: str, task: Task, data: Data, stdin: TextIO) -> Iterator[Ex
 
 def example_of(text: str, task: Task, data: Data) -> Example:
     """Returns the example that a text asks about; one that is a JSON object is a row with the columns of the training data."""
+    text = whole_text(text)
     row = _json_object(text)
     return task.asked(text) if row is None else _of_row(row, task, data)
 
@@ -48,38 +60,26 @@ def example_from(given: Input, task: Task, data: Data) -> Example:
     if isinstance(given, Mapping):
         return _of_row(given, task, data)
     if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
-        return task.asked(str(given))
+        return task.asked(whole_text(str(given)))
     if not task.pairs:
         raise DataError(f"a pair of texts asks nothing of kind {task.kind}", remedy="Give a text, or a row with the columns of train.")
     if len(given) != 2:
         raise DataError(f"a pair has two texts, not {len(given)}", remedy="Give pairs such as (one, other), or single texts.")
-    return Example((str(given[0]), str(given[1])), None)
+    return Example((whole_text(str(given[0])), whole_text(str(given[1]))), None)
 
 
-class _RowFile(PosixPath):
-    """A row in the place of a file: each kind knows how to read its rows from a table, and what it opens here is in memory."""
-
-    content: bytes
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> _RowFile:
-        """Returns a table of JSON lines that has one row."""
-        file = cls("row.jsonl")
-        file.content = json.dumps(dict(row), default=_plain).encode() + b"\n"
-        return file
-
-    def open(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the row as a binary file."""
-        return io.BytesIO(self.content)
-
-    def is_dir(self, **kwargs: Any) -> bool:
-        """Returns False, without a look at the disk."""
-        return False
+def _row_file(row: Mapping[str, Any]) -> MemoryFile:
+    """Returns a table of JSON lines that has one row: each kind knows how to read its rows from a
+    table."""
+    try:
+        return MemoryFile.of("row.jsonl", json.dumps(dict(row), default=_plain).encode() + b"\n")
+    except (ValueError, TypeError, RecursionError) as error:  # a list that holds itself, a number of very many digits, odd keys
+        raise DataError(f"the row cannot be read ({error})", remedy="Give texts, numbers and lists of these.") from None
 
 
 def _of_row(row: Mapping[str, Any], task: Task, data: Data) -> Example:
     try:
-        examples, _ = TASKS.get(task.kind).read(_RowFile.of(row), data, labelled=False)
+        examples, _ = TASKS.get(task.kind).read(_row_file(row), data, labelled=False)
     except DataError as error:  # without the name and the line of a file that does not exist
         raise DataError(error.problem, remedy=error.remedy) from None
     if len(examples) != 1:
@@ -98,7 +98,7 @@ def _json_object(text: str) -> Mapping[str, Any] | None:
     if not text.lstrip().startswith("{"):
         return None
     try:
-        values = json.loads(text)
+        values = parse_json(text)
     except ValueError:  # a text that begins with a brace
         return None
     return values if isinstance(values, dict) else None
@@ -107,5 +107,42 @@ def _json_object(text: str) -> Mapping[str, Any] | None:
 def _is_file(what: str) -> bool:
     try:
         return Path(what).is_file()
-    except OSError:  # a text too long to be a file name
+    except (OSError, ValueError):  # a text too long to be a file name
         return False
+
+
+def refuse_path(what: str) -> None:
+    """Raises a DataError for words that look like a path: they end like a file, or have a / and no
+    space."""
+    path = Path(what)
+    file_like = kind_of(path) in (*PLAIN, *TABLES, *COLUMN_FILES, *CONLLU_FILES)
+    if "\n" in what or not (file_like or ("/" in what and not any(sign.isspace() for sign in what))):
+        return
+    remedy = "Correct the path; if it is a text, give it on standard input: echo TEXT | tasklm predict MODEL"
+    if is_there(path):
+        kind = "a folder" if path.is_dir() else "not a regular file"
+        raise DataError(f"this is {kind}", file=what, remedy=f"Give a file. {remedy}")
+    raise DataError(f"there is no such file{nearest(path.name, _names_beside(path))}", file=what, remedy=remedy)
+
+
+def _names_beside(path: Path) -> list[str]:
+    try:
+        return [entry.name for entry in islice(path.parent.iterdir(), MOST_NAMES) if is_whole(entry.name)]
+    except (OSError, ValueError):
+        return []
+
+
+def _lines(stream: BinaryIO) -> Iterator[str]:
+    """Yields the lines of standard input, which must be UTF-8."""
+    number = 0
+    while line := stream.readline(LONGEST_LINE + 1):
+        number += 1
+        problem = f"the line has more than {LONGEST_LINE:,} bytes" if len(line) > LONGEST_LINE else ""
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            problem = problem or f"byte {line[error.start]:#04x} at position {error.start + 1} of the line is not UTF-8"
+        if problem:
+            remedy = "Turn it into UTF-8 first: iconv -f WINDOWS-1252 -t UTF-8 FILE | tasklm predict MODEL"
+            raise DataError(problem, file="standard input", line=number, remedy=remedy)
+        yield text

@@ -19,10 +19,11 @@ from tasklm.corpus.words import words
 from tasklm.errors import DataError
 from tasklm.recipe import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
-from tasklm.tasks.choice_files import read_choices
+from tasklm.tasks.choice_files import MOST_OPTIONS, read_choices
 from tasklm.tasks.columns import needs_columns
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads import TokenHead
+from tasklm.tasks.saved import whole_in
 from tasklm.tasks.scoring import option_metric
 from tasklm.tasks.texts import cut, joined
 
@@ -73,7 +74,7 @@ class Choice:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Choice:
         """Returns the task that `to_dict` described."""
-        return cls(values["options"])
+        return cls(whole_in(values, "options", 1, MOST_OPTIONS))
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the kind and the largest number of options."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -13,6 +12,7 @@ from tasklm.corpus.sources import PLAIN, as_text
 from tasklm.corpus.tables import Row, kind_of, read_lines
 from tasklm.errors import DataError
 from tasklm.recipe import Data
+from tasklm.safe_reading import parse_json
 from tasklm.tasks.columns import column_names, named_columns
 from tasklm.tasks.examples import Example
 from tasklm.tasks.folders import table_rows
@@ -22,6 +22,9 @@ QUESTIONS = ("question",)
 OPTIONS = ("options", "choices", "endings")
 ANSWERS = ("answer", "label", "labels", "gold", "answerkey", "correct", "answer_index")
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+# of a question: every example is computed with as many as the one that has most
+MOST_OPTIONS = 1000
+DIGITS = 9  # of the number of an option, at most
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,8 @@ def _read(path: Path, data: Data, labelled: bool) -> tuple[list[_Question], str]
 def _article(path: Path, required: bool) -> dict[str, Any]:
     """Returns the article that a file holds; nothing where it holds something else and need not hold one."""
     try:
-        values = json.loads("".join(read_lines(path)))
-    except (json.JSONDecodeError, RecursionError):
+        values = parse_json("".join(read_lines(path)))
+    except ValueError:
         values = None
     if isinstance(values, dict) and isinstance(values.get("questions"), list):
         return values
@@ -123,12 +126,14 @@ def _options(value: Any, path: Path, line: int) -> tuple[str, ...]:
     """Returns the texts of a list, or of the text of a JSON list."""
     if isinstance(value, str):
         try:
-            value = json.loads(value)
-        except json.JSONDecodeError:
+            value = parse_json(value)
+        except ValueError:
             value = None
     if not isinstance(value, list) or len(value) < 2:
         remedy = 'Give each question a list of two or more options, in CSV and TSV as JSON: ["one", "other"].'
         raise DataError("the options are not a list of two or more", file=path, line=line, remedy=remedy)
+    if len(value) > MOST_OPTIONS:
+        raise DataError(f"there are {len(value):,} options", file=path, line=line, remedy=f"Give at most {MOST_OPTIONS:,}.")
     return tuple(as_text(option, "options", path, line) for option in value)
 
 
@@ -148,7 +153,7 @@ def _number(question: _Question, by_text: bool) -> int:
         text = answer.strip()
         if len(text) == 1 and text.upper() in LETTERS:
             found = LETTERS.index(text.upper())
-        elif text.isdecimal():
+        elif text.isdecimal() and len(text) <= DIGITS:
             found = int(text)
         else:
             stripped = [option.strip() for option in question.options]

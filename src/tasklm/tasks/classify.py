@@ -16,9 +16,12 @@ from tasklm.errors import DataError
 from tasklm.recipe import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.folders import is_dataset
 from tasklm.tasks.heads import TokenHead
 from tasklm.tasks.linear import majority, tfidf_linear
+from tasklm.tasks.marks import MOST as MOST_MARKS
 from tasklm.tasks.marks import checked_marks, mark_findings, marked_places
+from tasklm.tasks.saved import names_in
 from tasklm.tasks.scoring import class_metric
 from tasklm.tasks.text_files import read_folder
 from tasklm.tasks.texts import encode_examples, label_name, read_text_examples
@@ -49,7 +52,9 @@ class Classify:
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
-        return read_folder(path, labelled) if path.is_dir() else read_text_examples(path, data, labelled, label_name)
+        if path.is_dir() and not is_dataset(path):
+            return read_folder(path, labelled)
+        return read_text_examples(path, data, labelled, label_name)
 
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Classify:
@@ -57,7 +62,10 @@ class Classify:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Classify:
-        return cls([str(label) for label in values["labels"]], values.get("marks", ()))
+        marks = names_in(values, "marks") if values.get("marks") else []
+        if len(marks) > MOST_MARKS or not all(mark.strip() for mark in marks):
+            raise ValueError("marks of the task are too many, or empty")
+        return cls(names_in(values, "labels"), marks)
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "labels": self.labels, **({"marks": list(self.marks)} if self.marks else {})}

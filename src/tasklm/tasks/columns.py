@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from tasklm.corpus.tables import missing_column
+from tasklm.corpus.tables import listed, missing_column
 from tasklm.errors import DataError
 from tasklm.tasks.folders import table_rows
 
@@ -48,7 +48,7 @@ def named_columns(path: Path, given: str, usual: Sequence[Sequence[str]], settin
     for known, name in zip(usual, found, strict=True):
         if not name:
             raise DataError(
-                f"no column is called {' or '.join(map(repr, known))}; the columns are {', '.join(map(repr, names))}",
+                f"no column is called {' or '.join(map(repr, known))}; the columns are {listed(names)}",
                 file=path,
                 line=1,
                 remedy=f"Name the column with --{setting.replace('_', '-')} (recipe: data.{setting}).",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from tasklm.corpus.tables import TABLES, Row, kind_of, missing_column, read_lines, read_rows
+from tasklm.corpus.arrow_rows import stream_values
+from tasklm.corpus.tables import TABLES, Row, kind_of, places_of, read_lines, read_rows
 from tasklm.errors import DataError
+from tasklm.safe_reading import read_json_file
 
 COLUMNS = (".conllu", ".conll", ".bio", ".iob", ".iob2")  # words in columns, a word per line
 COLA = ("source", "label", "mark", "sentence")  # CoLA's files have no header
@@ -28,6 +28,7 @@ _GLUE_HEADERS = (
 _SPLIT = re.compile(r"(train|training|dev|valid|validation|val|test)(?:[-_.].*)?", re.IGNORECASE)
 _DEV = ("dev", "valid", "validation", "val")
 _PEEK = 100  # rows in which labels are looked for
+_SAVE_AGAIN = "Save the dataset again with save_to_disk."
 _ONE_FILE = "Name the files themselves: data.train, data.dev, data.test."
 
 
@@ -48,8 +49,8 @@ def split_files(folder: Path) -> dict[str, Path]:
     train, dev (valid, validation, val) and test, such as GLUE's, whose MNLI also has "dev_mismatched". Empty where there are none.
     """
     if (folder / "dataset_dict.json").is_file():
-        names = _json(folder / "dataset_dict.json").get("splits", [])
-        return _named([(split_name(str(name)), str(name), folder / str(name)) for name in names])
+        names = _plain_names(_json(folder / "dataset_dict.json").get("splits", []), folder / "dataset_dict.json")
+        return _named([(split_name(name), name, folder / name) for name in names])
     if is_dataset(folder):
         return {"train": folder}
     entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
@@ -118,10 +119,7 @@ def _glue_header(path: Path) -> list[str] | None:
 
 def _glue_rows(path: Path, header: list[str], columns: Sequence[str] | None, left_out: list[int] | None) -> Iterator[Row]:
     """Yields the rows; quotes are plain text."""
-    for name in columns or ():
-        if name not in header:
-            raise missing_column(path, name, header)
-    wanted = {name: header.index(name) for name in columns or header}
+    wanted = places_of(path, header, columns)
     for number, line in enumerate(read_lines(path), 1):
         fields = _fields(line)
         if (number == 1 and tuple(header) != COLA) or fields == [""]:
@@ -141,20 +139,24 @@ def _glue_rows(path: Path, header: list[str], columns: Sequence[str] | None, lef
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json_file(path)
     except (OSError, ValueError) as error:
-        raise DataError(f"it cannot be read ({error})", file=path, remedy="Save the dataset again with save_to_disk.") from None
+        raise DataError(f"it cannot be read ({error})", file=path, remedy=_SAVE_AGAIN) from None
     if not isinstance(values, dict):
-        raise DataError("it is not a JSON object", file=path, remedy="Save the dataset again with save_to_disk.")
+        raise DataError("it is not a JSON object", file=path, remedy=_SAVE_AGAIN)
     return values
 
 
 def _features(folder: Path) -> dict[str, Any]:
-    return dict(_json(folder / "dataset_info.json").get("features") or {})
+    features = _json(folder / "dataset_info.json").get("features") or {}
+    if not isinstance(features, dict):
+        raise DataError("its features are not an object", file=folder / "dataset_info.json", remedy=_SAVE_AGAIN)
+    return features
 
 
 def _is_class(feature: Any) -> bool:
-    return isinstance(feature, Mapping) and feature.get("_type") == "ClassLabel" and bool(feature.get("names"))
+    names = feature.get("names") if isinstance(feature, Mapping) and feature.get("_type") == "ClassLabel" else None
+    return isinstance(names, list) and bool(names) and all(isinstance(name, str) for name in names)
 
 
 def _dataset_rows(folder: Path, columns: Sequence[str] | None) -> Iterator[Row]:
@@ -167,31 +169,38 @@ def _dataset_rows(folder: Path, columns: Sequence[str] | None) -> Iterator[Row]:
         )
     features, number = _features(folder), 0
     for file in _arrow_files(folder):
-        try:
-            with pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as reader:
-                for name in columns or ():
-                    if name not in reader.schema.names:
-                        raise missing_column(folder, name, reader.schema.names)
-                for batch in reader:
-                    for values in batch.select(list(columns or batch.schema.names)).to_pylist():
-                        number += 1
-                        yield Row(number, {name: _named_classes(value, features.get(name)) for name, value in values.items()})
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"the file cannot be read ({error})", file=file, remedy="Save the dataset again with save_to_disk.") from None
+        pick = partial(_pick, folder, columns=columns)
+        for values in stream_values(file, pick, _SAVE_AGAIN):
+            number += 1
+            yield Row(number, {name: _named_classes(value, features.get(name)) for name, value in values.items()})
     if not number:
         raise DataError("the dataset has no rows", file=folder, remedy="Save it again with save_to_disk.")
+
+
+def _pick(folder: Path, names: Sequence[str], *, columns: Sequence[str] | None) -> list[str]:
+    return list(places_of(folder, names, columns))
 
 
 def _arrow_files(folder: Path) -> list[Path]:
     """Returns the dataset's files in their order, which state.json tells."""
     if not (folder / "state.json").is_file():
         return sorted(folder.glob("*.arrow"))
-    return [folder / str(entry["filename"]) for entry in _json(folder / "state.json").get("_data_files", [])]
+    entries = _json(folder / "state.json").get("_data_files", [])
+    files = [entry.get("filename") if isinstance(entry, dict) else None for entry in entries] if isinstance(entries, list) else None
+    return [folder / name for name in _plain_names(files, folder / "state.json")]
+
+
+def _plain_names(names: Any, path: Path) -> list[str]:
+    """Returns the names of files or folders that a file beside them lists; raises DataError where
+    they are no such names."""
+    if not isinstance(names, list) or not all(isinstance(name, str) and name not in ("", "..") and "/" not in name for name in names):
+        raise DataError("it does not list the names of the files beside it", file=path, remedy=_SAVE_AGAIN)
+    return names
 
 
 def _named_classes(value: Any, feature: Any) -> Any:
     """Returns a cell with names in place of the numbers of classes; None for -1, which stands for "not known"."""
-    if isinstance(feature, list):  # how older versions write a list's feature
+    if isinstance(feature, list) and feature:  # how older versions write a list's feature
         feature = {"feature": feature[0]}
     if _is_class(feature) and isinstance(value, int):
         return feature["names"][value] if 0 <= value < len(feature["names"]) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -13,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.corpus.sources import PLAIN
-from tasklm.corpus.tables import CHECK_THE_PATH, TABLES, Row, kind_of, open_text, read_lines
+from tasklm.corpus.streams import CHECK_THE_PATH
+from tasklm.corpus.tables import TABLES, Row, kind_of, open_text, read_lines
 from tasklm.errors import DataError
+from tasklm.safe_reading import is_link, is_there, parse_json
 from tasklm.tasks.choice_files import ANSWERS, ARTICLES, OPTIONS, QUESTIONS
 from tasklm.tasks.columns import PEEK
 from tasklm.tasks.folders import COLUMNS, split_files, table_rows
@@ -40,8 +41,9 @@ class Recognised:
 
 def recognise(path: Path) -> Recognised:
     """Returns what kind of task a file or folder holds; a DataError names the file and the remedy where none fits."""
-    if not path.exists():
-        raise DataError("there is no such file or folder", file=path, remedy=CHECK_THE_PATH)
+    if not is_there(path):
+        lost = "the symbolic link leads nowhere, or in a circle" if is_link(path) else "there is no such file or folder"
+        raise DataError(lost, file=path, remedy=CHECK_THE_PATH)
     if path.is_dir():
         return _folder(path)
     kind = kind_of(path)
@@ -90,8 +92,8 @@ def _is_race(path: Path) -> bool:
     """Returns whether a file is a JSON object as RACE has them: an article with a list of questions."""
     with open_text(path) as file:
         try:
-            values = json.loads(file.readline(_HEAD))
-        except (ValueError, RecursionError):
+            values = parse_json(file.readline(_HEAD))
+        except ValueError:
             return False
     return isinstance(values, dict) and values.keys() >= _RACE and isinstance(values["questions"], list)
 
@@ -207,6 +209,6 @@ def _number(value: Any) -> float | None:
         return None
     try:
         number = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):  # not a number, or one that no float is as large as
         return None
     return number if math.isfinite(number) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,10 +15,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasklm.errors import DataError
+from tasklm.markdown import code
 from tasklm.recipe import Data, Kind
+from tasklm.safe_reading import parse_json
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads import TokenHead
+from tasklm.tasks.saved import names_in, numbers_in
 from tasklm.tasks.scoring import label_set_metric
 from tasklm.tasks.texts import LABEL_NAMES, encode_examples, label_name, read_text_examples
 from tasklm.tasks.tfidf import features
@@ -46,7 +48,7 @@ class Multilabel:
     @property
     def elsewhere(self) -> Elsewhere:
         """Returns what it is in other programs: text classification with several labels."""
-        listed = ", ".join(f"`{label}` {value:.3g}" for label, value in zip(self.labels, self.thresholds, strict=True))
+        listed = ", ".join(f"{code(label)} {value:.3g}" for label, value in zip(self.labels, self.thresholds, strict=True))
         meaning = f"The sigmoid of each logit is the probability of its label, which is given from its threshold on: {listed}."
         return Elsewhere("text-classification", "ForSequenceClassification", meaning, "multi_label_classification")
 
@@ -78,7 +80,8 @@ class Multilabel:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Multilabel:
         """Returns the task that `to_dict` described."""
-        return cls(values["labels"], values["thresholds"])
+        labels = names_in(values, "labels")
+        return cls(labels, numbers_in(values, "thresholds", len(labels)) if values["thresholds"] else ())
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the kind, the labels and their thresholds."""
@@ -241,8 +244,8 @@ class _Joined(str):
 
 def _cell(value: Any, column: str, path: Path, line: int) -> tuple[str, ...]:
     if isinstance(value, str) and value.strip().startswith("["):
-        with contextlib.suppress(json.JSONDecodeError):  # a name may begin with a bracket
-            value = json.loads(value)
+        with contextlib.suppress(ValueError):  # a name may begin with a bracket
+            value = parse_json(value)
     if isinstance(value, list | tuple):
         return tuple(label_name(entry, column, path, line) for entry in value)
     if value is None or (isinstance(value, str) and not value.strip()) or (isinstance(value, float) and value != value):

@@ -19,6 +19,7 @@ from tasklm.tasks.biaffine import UNKNOWN, BiaffineHead, arc_loss
 from tasklm.tasks.conll import CONLLU_FILES, FORM, HEAD, read_conllu
 from tasklm.tasks.conll import RELATION as RELATION_FIELD
 from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.saved import names_in, text_in, truth_in
 from tasklm.tasks.scoring import tree_metric
 from tasklm.tasks.trees import best_tree, tree_faults
 from tasklm.tasks.word_rows import (
@@ -39,6 +40,7 @@ from tasklm.tasks.word_rows import (
 
 Arc = tuple[int, str]  # number of the head (0: root), relation
 Key = TypeVar("Key", bound=Hashable)
+DIGITS = 9  # of the number of a word, at most
 
 
 @TASKS.register("parse")
@@ -102,8 +104,8 @@ class Parse:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Parse:
         """Returns the task that `to_dict` described."""
-        labels = [str(label) for label in values["labels"]]
-        return cls(labels, str(values["usual"]), bool(values["punctuation"]), bool(values["characters"]))
+        labels, usual = names_in(values, "labels"), text_in(values, "usual")
+        return cls(labels, usual, truth_in(values, "punctuation"), truth_in(values, "characters"))
 
     def to_dict(self) -> dict[str, Any]:
         """Returns what a saved model must know."""
@@ -260,10 +262,10 @@ def _most(counts: Counter[Key]) -> Key:
 
 
 def _number(value: Any, path: Path, line: int, word: int) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= DIGITS:
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**DIGITS:
         return value
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        return int(value)
     remedy = "Give each word the number of its head, from 1 on, or 0 for the root."
     raise DataError(f"the head of word {word} is {value!r}, not a number", file=path, line=line, remedy=remedy)
 

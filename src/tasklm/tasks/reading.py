@@ -11,6 +11,7 @@ from typing import Any
 from tasklm.corpus.dedupe import text_key
 from tasklm.errors import DataError
 from tasklm.recipe import Data
+from tasklm.safe_reading import home_path, is_there
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.formats import recognise
@@ -23,9 +24,12 @@ def resolved(data: Data) -> Data:
     """
     if data.kind != "auto" or not data.train:
         return data
+    train = home_path(data.train)
     try:
-        found = recognise(Path(data.train).expanduser())
+        found = recognise(train)
     except DataError:
+        if not is_there(train):
+            raise
         return dataclasses.replace(data, kind="classify")
     filled: dict[str, Any] = {"kind": found.kind}
     for role, column in found.columns.items():
@@ -56,7 +60,7 @@ def read_splits(data: Data) -> Splits:
 
 
 def _split(name: str, path: str, data: Data, notes: list[str]) -> list[Example]:
-    kind, file = TASKS.get(data.kind), Path(path).expanduser()
+    kind, file = TASKS.get(data.kind), home_path(path)
     try:
         examples, found = kind.read(file, data, labelled=True)
     except DataError as error:

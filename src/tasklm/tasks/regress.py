@@ -15,6 +15,7 @@ from tasklm.recipe import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads import TokenHead
+from tasklm.tasks.saved import number_in
 from tasklm.tasks.scoring import number_metric
 from tasklm.tasks.texts import LABEL_NAMES, encode_examples, read_text_examples
 from tasklm.tasks.tfidf import features
@@ -51,8 +52,11 @@ class Regress:
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Regress:
         """Returns the task with the range of the training labels."""
-        labels = [float(example.label) for example in train]
-        return cls(min(labels), max(labels))
+        low, high = (best(train, key=lambda example: float(example.label)) for best in (min, max))
+        if not math.isfinite(high.label - low.label):
+            problem = f"the labels from {low.label:g} to {high.label:g} are too far apart to compute with"
+            raise DataError(problem, file=high.file, line=high.line, remedy="Scale them, or delete the rows that are wrong.")
+        return cls(low.label, high.label)
 
     def asked(self, text: str) -> Example:
         """Returns the example that a text by itself asks about."""
@@ -61,7 +65,10 @@ class Regress:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Regress:
         """Returns the task that `to_dict` described."""
-        return cls(values["low"], values["high"])
+        low, high = number_in(values, "low"), number_in(values, "high")
+        if low > high or not math.isfinite(high - low):
+            raise ValueError(f"the task's scores from {low:g} to {high:g} are no range")
+        return cls(low, high)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the kind and the range of the labels."""
@@ -162,7 +169,7 @@ def number(value: Any, column: str, path: Path, line: int) -> float:
     """Returns a cell as a number; anything else raises a DataError."""
     try:
         found = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = math.nan
     if not math.isfinite(found):
         what = "empty" if value is None or not str(value).strip() else f"{value!r}, not a number"

@@ -22,13 +22,14 @@ from torch import Tensor, nn
 
 from tasklm.corpus.words import words
 from tasklm.errors import RecipeError
-from tasklm.recipe import Data, Kind
+from tasklm.recipe import LONGEST_ROW, Data, Kind
 from tasklm.registry import nearest
 from tasklm.tasks.answer_search import RANK, Kept, best_answers, best_threshold
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Metric, Tokeniser, Unit
 from tasklm.tasks.columns import needs_columns
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads import TokenHead
+from tasklm.tasks.saved import number_in, truth_in, whole_in
 from tasklm.tasks.scoring import answer_metric
 from tasklm.tasks.squad import MISSING, Gold, first_place, place_of, read_questions
 
@@ -105,7 +106,8 @@ class Span:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Span:
         """Returns the task that `to_dict` described."""
-        return cls(int(values["stride"]), int(values["answer_tokens"]), bool(values["unanswerable"]), float(values["threshold"]))
+        stride, answer_tokens = whole_in(values, "stride", 0, LONGEST_ROW), whole_in(values, "answer_tokens", 1, LONGEST_ROW)
+        return cls(stride, answer_tokens, truth_in(values, "unanswerable"), number_in(values, "threshold"))
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the kind, its settings and the threshold."""

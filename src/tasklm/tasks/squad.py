@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from tasklm.corpus.sources import as_text
 from tasklm.corpus.tables import kind_of, open_text, read_lines
 from tasklm.errors import DataError
 from tasklm.recipe import Data
+from tasklm.safe_reading import parse_json
 from tasklm.tasks.columns import named_columns
 from tasklm.tasks.examples import Example
 from tasklm.tasks.folders import table_rows
@@ -63,8 +63,11 @@ def place_of(answer: str, start: int, context: str) -> int:
     """Returns where an answer begins: `start` if it stands there, else the occurrence nearest to it, or MISSING."""
     if start >= 0 and context.startswith(answer, start):
         return start
-    found = [match.start() for match in re.finditer(f"(?={re.escape(answer)})", context)]
-    return min(found, key=lambda place: abs(place - max(start, 0)), default=MISSING)
+    start = max(start, 0)
+    before, after = context.rfind(answer, 0, start + len(answer) - 1), context.find(answer, start)
+    if before == MISSING or after == MISSING:
+        return max(before, after)
+    return before if start - before <= after - start else after
 
 
 def _some(lines: Sequence[int]) -> str:
@@ -99,19 +102,19 @@ def _squad_questions(path: Path, labelled: bool) -> Iterator[tuple[int, str, str
     """Yields number, question, text and answers."""
     content = "".join(read_lines(path))
     try:
-        articles = json.loads(content)["data"]
-    except (json.JSONDecodeError, RecursionError) as error:
+        values = parse_json(content)
+    except ValueError as error:
         line = getattr(error, "lineno", 1)
         raise DataError(f"not valid JSON ({error})", file=path, line=line, remedy="Copy or download the file again.") from None
     number = 0
     try:
-        for article in articles:
+        for article in values["data"]:
             for paragraph in article["paragraphs"]:
                 for entry in paragraph["qas"]:
                     number += 1
                     gold = _squad_answers(entry) if labelled else None
-                    yield number, _valid(entry["question"]), _valid(paragraph["context"]), gold
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+                    yield number, _text(entry["question"]), _text(paragraph["context"]), gold
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(
             f"question {number or 1} is not in SQuAD's layout ({type(error).__name__}: {error})",
             file=path,
@@ -124,14 +127,13 @@ def _squad_questions(path: Path, labelled: bool) -> Iterator[tuple[int, str, str
 def _squad_answers(entry: dict[str, Any]) -> Gold:
     if entry.get("is_impossible"):
         return []
-    return [(_valid(answer["text"]), int(answer["answer_start"])) for answer in entry["answers"]]
+    return [(_text(answer["text"]), int(answer["answer_start"])) for answer in entry["answers"]]
 
 
-def _valid(text: Any) -> str:
-    """Returns text that can be written as UTF-8, each half of a character that JSON spells alone replaced by one character."""
+def _text(text: Any) -> str:
     if not isinstance(text, str):
         raise TypeError(f"a {type(text).__name__} stands where a text is expected")
-    return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
+    return text
 
 
 def _table_questions(path: Path, data: Data, labelled: bool) -> tuple[list[tuple[int, str, str, Gold | None]], list[str]]:

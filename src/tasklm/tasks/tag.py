@@ -20,6 +20,7 @@ from tasklm.tasks.conll import COLUMN_FILES, CONLLU_FILES, FORM, UPOS, read_colu
 from tasklm.tasks.crf import CrfHead, best_tags, negative_log_likelihood
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads import TokenHead
+from tasklm.tasks.saved import names_in, text_in, truth_in
 from tasklm.tasks.scoring import tag_metric
 from tasklm.tasks.tag_schemes import PLAIN, faults, scheme_of, spans
 from tasklm.tasks.word_rows import (
@@ -122,7 +123,7 @@ class Tag:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Tag:
         """Returns the task that `to_dict` described."""
-        return cls([str(label) for label in values["labels"]], str(values["scheme"]), bool(values["crf"]), bool(values["characters"]))
+        return cls(names_in(values, "labels"), text_in(values, "scheme"), truth_in(values, "crf"), truth_in(values, "characters"))
 
     def to_dict(self) -> dict[str, Any]:
         """Returns what a saved model must know."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tasklm.corpus.sources import PLAIN
+from tasklm.corpus.sources import PLAIN, require_name
 from tasklm.corpus.tables import kind_of, read_lines
 from tasklm.errors import DataError
 from tasklm.tasks.examples import Example
@@ -15,6 +15,7 @@ def read_folder(folder: Path, labelled: bool = True) -> tuple[list[Example], lis
     places = sorted(path for path in folder.rglob("*") if kind_of(path) in PLAIN and not path.name.startswith("."))
     examples = []
     for path in places:
+        require_name(path)
         if labelled and path.parent.parent != folder:
             raise DataError(
                 "a text file stands outside the labels' folders",

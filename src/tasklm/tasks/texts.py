@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.corpus.sources import PLAIN, as_text, mean_length
-from tasklm.corpus.tables import TABLES, Row, kind_of, missing_column, read_lines
+from tasklm.corpus.tables import SHOWN, TABLES, Row, kind_of, listed, missing_column, read_lines
 from tasklm.errors import DataError
 from tasklm.recipe import Data
 from tasklm.tasks.base import Label, Tokeniser, Unit
@@ -210,12 +210,11 @@ def _text_by_shape(path: Path, rows: Sequence[Row], names: Sequence[str], label:
     """Returns the column with by far the longest strings."""
     lengths = sorted(((mean_length(rows, name), name) for name in names if name != label), reverse=True)
     lengths = [entry for entry in lengths if entry[0] > 0]
-    listed = ", ".join(map(repr, names))
     if not lengths:
-        raise DataError(f"no column holds text; the columns are {listed}", file=path, line=1, remedy=NAME_THEM)
+        raise DataError(f"no column holds text; the columns are {listed(names)}", file=path, line=1, remedy=NAME_THEM)
     if len(lengths) > 1 and lengths[1][0] > lengths[0][0] / 2:
         which = f"{lengths[0][1]!r} or {lengths[1][1]!r}"
-        problem = f"it is not clear which column holds the text, {which}; the columns are {listed}"
+        problem = f"it is not clear which column holds the text, {which}; the columns are {listed(names)}"
         raise DataError(problem, file=path, line=1, remedy=NAME_THEM)
     return lengths[0][1]
 
@@ -230,8 +229,7 @@ def _label_by_shape(path: Path, rows: Sequence[Row], names: Sequence[str], texts
             found.append(name)
     if len(found) == 1:
         return found[0]
-    listed = ", ".join(map(repr, names))
-    which = " or ".join(map(repr, found))
+    which = " or ".join(map(repr, found[:SHOWN]))
     problem = f"it is not clear which column holds the label, {which}" if found else "no column looks like labels"
     header = "The first line must name the columns. " if kind_of(path) in (".csv", ".tsv") else ""
-    raise DataError(f"{problem}; the columns are {listed}", file=path, line=1, remedy=header + NAME_THEM)
+    raise DataError(f"{problem}; the columns are {listed(names)}", file=path, line=1, remedy=header + NAME_THEM)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from tasklm.errors import DataError, RecipeError
+from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.recipe import Tokens
 from tasklm.runs import write_json, write_text
+from tasklm.safe_reading import is_there, parse_json, read_json_file, read_text
+from tasklm.tokens.tokenizer_checks import check_tokenizer
 from tasklm.tokens.wordpiece import count_words, learn
 
 PAD, UNK, CLS, SEP, MASK = SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -33,7 +35,7 @@ class Vocabulary:
     def __init__(self, tokenizer: Tokenizer, file: Path | None = None, names: Mapping[str, str] | None = None) -> None:
         tokenizer.no_truncation()  # a published tokenizer.json may ask for rows of one length
         tokenizer.no_padding()
-        self.tokenizer = tokenizer
+        self.tokenizer, self._file = tokenizer, file
         known = tokenizer.get_vocab(with_added_tokens=True)
         self._names = {**_special_names(tokenizer, known), **(names or {})}
         for role, usual in ROLES.items():
@@ -50,16 +52,28 @@ class Vocabulary:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns token numbers per text, without special tokens."""
-        return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+        with self._failures_in_words():
+            return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Returns the tokens of a text and the characters that each stands for: (begin, end) in the text as given."""
-        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        with self._failures_in_words():
+            encoding = self.tokenizer.encode(text, add_special_tokens=False)
         return list(encoding.ids), [(int(begin), int(end)) for begin, end in encoding.offsets]
 
     def decode(self, numbers: Sequence[int]) -> str:
         """Returns the text of token numbers, special tokens included, for a person to look at."""
         return str(self.tokenizer.decode(list(numbers), skip_special_tokens=False))
+
+    @contextmanager
+    def _failures_in_words(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            problem = f"the tokenizer {self._file or ''} fails on a text ({error})"
+            raise RunError(f"{problem}. Give a model or a tokens.file with another tokenizer.") from error
 
     def around(self, tokens: Sequence[int] | np.ndarray) -> list[int]:
         """Returns [CLS] tokens [SEP]."""
@@ -96,13 +110,25 @@ class Vocabulary:
     def load(cls, path: Path) -> Vocabulary:
         """Returns the vocabulary of a tokenizer.json; files of Hugging Face's beside it may name its special tokens."""
         try:
-            return cls(Tokenizer.from_str(path.read_text(encoding="utf-8")), path, _names_beside(path))
+            text = read_text(path)
+            check_tokenizer(parse_json(text))
+            return cls(Tokenizer.from_str(text), path, _names_beside(path))
         except FileNotFoundError:
             raise DataError("there is no such tokenizer", file=path, remedy="Give another tokens.file.") from None
         except DataError:
             raise
-        except Exception as error:  # the library raises plain Exception for any malformed file
+        except OSError as error:
+            raise DataError(f"cannot be read ({error.strerror})", file=path, remedy="Give another tokens.file.") from None
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             raise DataError(f"not a tokenizer.json ({error})", file=path, remedy="Give another file in tokens.file.") from None
+
+
+def is_failure(error: BaseException) -> bool:
+    """Returns whether an error is the tokenizers library's: a plain Exception, or a panic, which
+    Python does not count as one."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def _special_names(tokenizer: Tokenizer, known: Mapping[str, int]) -> dict[str, str]:
@@ -119,13 +145,15 @@ def _names_beside(path: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for file in reversed(ROLE_FILES):
         beside = path.with_name(file)
-        if not beside.exists():
+        if not is_there(beside):
             continue
         try:
-            said = json.loads(beside.read_text(encoding="utf-8"))
+            said = read_json_file(beside)
             names = {role: said[f"{role}_token"] for role in ROLES if said.get(f"{role}_token")}
-            found |= {role: str(name["content"] if isinstance(name, dict) else name) for role, name in names.items()}
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            found |= {role: name["content"] if isinstance(name, dict) else name for role, name in names.items()}
+            if not all(isinstance(name, str) for name in found.values()):
+                raise TypeError("a special token is not a text")
+        except (ValueError, TypeError, AttributeError, KeyError, OSError) as error:
             raise DataError(f"damaged ({error})", file=beside, remedy="Copy it again from where it came, or delete it.") from None
     return found
 

@@ -20,6 +20,7 @@ from tasklm.recipe import Hardware
 from tasklm.tokens.batches import TokenBatch
 from tasklm.train.parallel import ALONE, Ranks, join
 
+MOST_REASON = 200  # characters of what PyTorch has against a device
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
@@ -132,15 +133,22 @@ def _keep_freed_memory() -> None:
 def _device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        built = torch.version.cuda or getattr(torch.version, "hip", None)
+        reason = "PyTorch finds no GPU with CUDA" if built else "this PyTorch was built without CUDA"
+        raise RecipeError([f"hardware.device = {name!r}: {reason}; leave the key out, or set it to cpu"])
     if name == "cuda":  # of several processes each has its own
         name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     try:
         device = torch.device(name)
+        if device.type == "meta":
+            raise RuntimeError("it computes nothing")
         if device.type == "cuda":
             torch.cuda.set_device(device)
         torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise RecipeError([f"hardware.device = {name!r} cannot be used here: {str(error).splitlines()[0]}"]) from None
+    except (RuntimeError, AssertionError, AttributeError, ValueError, ImportError) as error:  # as the library's builds tell it
+        reason = str(error).partition("\n")[0].partition(". ")[0][:MOST_REASON] or type(error).__name__
+        raise RecipeError([f"hardware.device = {name!r} cannot be used here: {reason}"]) from None
     return device
 
 

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from tasklm.encoders.base import Shape
-from tasklm.errors import DataError, RunError
+from tasklm.encoders.weight_files import finite_weights, misfits, shapes_in
+from tasklm.errors import RunError
 from tasklm.manifests import require_whole
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe import Train
+from tasklm.recipe import Train, from_dict
 from tasklm.runs import damaged, read_json, write_json
+from tasklm.safe_reading import MOST_JSON
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.checkpoints import load_weights
-from tasklm.train.model import new_encoder
+from tasklm.train.model import check_rows, damage_is_clear, new_encoder
 
 FORMAT = 1
 
@@ -63,44 +63,47 @@ class Description:
     @contextmanager
     def damage_is_clear(self) -> Iterator[None]:
         """Turns the errors of weights that cannot be read, or do not fit the description, into a message with the way out."""
-        with _damage_is_clear(self.folder):
+        with damage_is_clear(self.folder):
             yield
 
 
 def read_description(where: Path) -> Description:
     """Returns what describes the language model of a run folder, or of the folder `stage1` in it."""
     folder = _stage1_of(where)
-    config = read_json(folder / "config.json")
-    found = config.get("format") if isinstance(config, dict) else None
-    if found != FORMAT:
-        raise RunError(f"{folder / 'config.json'} has format {found!r}, this version reads {FORMAT}. {_again(folder)}")
-    require_whole(folder)
-    with _damage_is_clear(folder):
-        settings, shape, length = Train(**config["train"]), Shape(**config["shape"]), int(config["length"])
+    with damage_is_clear(folder):
+        config = read_json(folder / "config.json", MOST_JSON)
+        found = config.get("format") if isinstance(config, dict) else None
+        if found != FORMAT:
+            raise RunError(f"{folder / 'config.json'} has format {repr(found)[:20]}, this version reads {FORMAT}. {_again(folder)}")
+        require_whole(folder)
+        settings, shape = from_dict({"train": config["train"]}).train, Shape.from_dict(config["shape"])
         if config["objective"] != settings.objective:
             raise ValueError(f"config.json names two objectives, {config['objective']} and {settings.objective}")
-        vocabulary = Vocabulary.load(folder / "tokenizer.json")
-        return Description(folder, str(config["encoder"]), shape, settings, vocabulary, length)
+        encoder, vocabulary = str(config["encoder"]), Vocabulary.load(folder / "tokenizer.json")
+        check_rows(encoder, shape, vocabulary, config["length"])
+        return Description(folder, encoder, shape, settings, vocabulary, config["length"])
 
 
 def load_language_model(where: Path, device: torch.device) -> LanguageModel:
     """Returns the language model of a run folder, or of the folder `stage1` in it, ready to score text."""
     about = read_description(where)
     with about.damage_is_clear():
-        encoder = new_encoder(about.encoder, about.shape)
-        objective = OBJECTIVES.get(about.settings.objective)(about.encoder, about.shape, about.vocabulary, about.settings)
-        weights = load_weights(about.weights)
+        shapes = shapes_in(about.weights)
+        with torch.device("meta"):
+            encoder, objective = _new_parts(about)
+            if problems := misfits(encoder, "encoder.", shapes) + misfits(objective, "objective.", shapes):
+                raise ValueError(f"{about.weights.name}: {problems[0]}")
+        encoder, objective = _new_parts(about)
+        weights = finite_weights(about.weights)
         encoder.load_state_dict(under("encoder.", weights))
         objective.load_state_dict(under("objective.", weights))
     return LanguageModel(encoder.to(device).eval(), objective.to(device).eval(), about.vocabulary, about.settings, about.length, device)
 
 
-@contextmanager
-def _damage_is_clear(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, RuntimeError, OSError, SafetensorError, DataError) as error:
-        raise damaged(folder, str(error)) from error
+def _new_parts(about: Description) -> tuple[Any, Any]:
+    """Returns the encoder and the objective that are described, freshly drawn."""
+    objective = OBJECTIVES.get(about.settings.objective)
+    return new_encoder(about.encoder, about.shape), objective(about.encoder, about.shape, about.vocabulary, about.settings)
 
 
 def _stage1_of(where: Path) -> Path:
@@ -116,7 +119,9 @@ def _stage1_of(where: Path) -> Path:
         raise RunError(f"{where} holds no language model (there is no stage1). Give the folder of a run that has done: tasklm train RUN")
     if not (folder / "config.json").exists():
         raise RunError(f"{folder} was trained before language models could be loaded again (no config.json). {_again(folder)}")
-    if "objective" not in (read_json(folder / "config.json") or {}):
+    with damage_is_clear(folder):
+        config = read_json(folder / "config.json", MOST_JSON)
+    if isinstance(config, dict) and "objective" not in config:
         raise RunError(f"{where} holds a task model, whose language model is not in it. Give the folder of the run, with its stage1.")
     return folder
 

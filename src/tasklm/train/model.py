@@ -11,23 +11,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from tasklm.costs import EncoderCost
+from tasklm.costs import ARCHITECTURES, EncoderCost
 from tasklm.encoders.base import ENCODERS, Shape
-from tasklm.errors import DataError, RunError
+from tasklm.encoders.weight_files import finite_weights, misfits, shapes_in
+from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.manifests import files_in, require_whole, seal
+from tasklm.recipe import LONGEST_ROW, MOST_SEEDS, SHORTEST_ROW
 from tasklm.runs import ARTEFACT, PARTIAL, damaged, read_json
+from tasklm.safe_reading import MOST_JSON, is_there
 from tasklm.tasks.base import TASKS, Answer, Task
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.checkpoints import load_weights, save_weights
+from tasklm.train.checkpoints import save_weights
 from tasklm.train.hardware import Machine
 
 FORMAT = 3
+DAMAGE = (
+    LookupError,
+    TypeError,
+    ValueError,
+    RuntimeError,
+    AttributeError,
+    ArithmeticError,
+    OSError,
+    SafetensorError,
+    DataError,
+    RecipeError,
+)
 
 
 def cost_of(encoder: str, shape: Shape) -> EncoderCost:
@@ -62,8 +78,15 @@ def new_encoder(name: str, shape: Shape) -> Any:
     return ENCODERS.get(name)(shape)
 
 
-def kept_of(models: Sequence[nn.Module], task: Task, examples: EncodedExamples, machine: Machine, batch: int = 64) -> list[Any]:
-    """Returns what the task keeps of the outputs of each unit, in their order; outputs of several models are averaged."""
+def kept_of(
+    models: Sequence[nn.Module], task: Task, examples: EncodedExamples, machine: Machine, batch: int = 64, finite: bool = False
+) -> list[Any]:
+    """Returns what the task keeps of the outputs of each unit, in their order; outputs of several
+    models are averaged.
+
+    `finite`: outputs that are NaN or infinite raise RunError, where a training would go on with the
+    next epoch.
+    """
     kept: list[Any] = [None] * len(examples.units)
     were_training = [model.training for model in models]
     for model in models:
@@ -73,7 +96,10 @@ def kept_of(models: Sequence[nn.Module], task: Task, examples: EncodedExamples, 
             there = rows.to(machine.device)
             outputs = torch.stack([model(there).float() for model in models]).mean(0).cpu().numpy()
             for row, number in enumerate(examples.numbers_of(groups)):
-                kept[number] = task.keep(outputs[row, : len(examples.units[number].places)])
+                own = outputs[row, : len(examples.units[number].places)]
+                if finite and not np.isfinite(own).all():
+                    raise RunError("the model's outputs are not finite numbers, so that it has no answer. Train it again.")
+                kept[number] = task.keep(own)
     for model, was_training in zip(models, were_training, strict=True):
         model.train(was_training)
     return kept
@@ -81,7 +107,7 @@ def kept_of(models: Sequence[nn.Module], task: Task, examples: EncodedExamples, 
 
 def answers_of(models: Sequence[nn.Module], task: Task, examples: EncodedExamples, machine: Machine) -> list[Answer]:
     """Returns the answers of a model, or of several together, for all examples in their order."""
-    return task.answers(examples.examples, examples.units, kept_of(models, task, examples, machine))
+    return task.answers(examples.examples, examples.units, kept_of(models, task, examples, machine, finite=True))
 
 
 def save_models(
@@ -120,38 +146,69 @@ class SavedModel:
     @contextmanager
     def damage_is_clear(self) -> Iterator[None]:
         """Turns the errors of weights that cannot be read, or do not fit the description, into a message with the way out."""
-        with _damage_is_clear(self.folder):
+        with damage_is_clear(self.folder):
             yield
 
 
 def read_saved_model(folder: Path) -> SavedModel:
     """Returns what describes the model of a folder; the weights are not yet read."""
     path = folder / "config.json"
-    if not path.exists():
+    if not is_there(path):
         raise RunError(f"{folder} holds no model (there is no config.json). Give the folder 'model' of a finished run.")
-    config = read_json(path)
-    found = config.get("format") if isinstance(config, dict) else None
-    if found != FORMAT:
-        raise RunError(f"{path} has format {found!r}, this version reads {FORMAT}. Train the model again.")
-    require_whole(folder, "config.json")
-    with _damage_is_clear(folder):
-        shape, vocabulary = Shape(**config["shape"]), Vocabulary.load(folder / "tokenizer.json")
-        files = _weight_files(folder, int(config.get("models", 1)))
+    with damage_is_clear(folder):
+        config = read_json(path, MOST_JSON)
+        found = config.get("format") if isinstance(config, dict) else None
+        if found != FORMAT:
+            raise RunError(f"{path} has format {repr(found)[:20]}, this version reads {FORMAT}. Train the model again.")
+        require_whole(folder, "config.json")
+        shape, vocabulary = Shape.from_dict(config["shape"]), Vocabulary.load(folder / "tokenizer.json")
+        check_rows(str(config["encoder"]), shape, vocabulary, config["length"])
+        files = _weight_files(folder, config.get("models", 1))
         return SavedModel(folder, str(config["encoder"]), shape, str(config["task"]["kind"]), vocabulary, files, config)
+
+
+def check_length(length: Any) -> None:
+    """Raises ValueError where rows cannot have so many tokens."""
+    if type(length) is not int or not SHORTEST_ROW <= length <= LONGEST_ROW:
+        raise ValueError(f"length is not a whole number from {SHORTEST_ROW} to {LONGEST_ROW:,}")
+
+
+def check_rows(encoder: str, shape: Shape, vocabulary: Vocabulary, length: Any) -> None:
+    """Raises ValueError where an encoder has no place for all tokens of its vocabulary, or for rows
+    of `length` tokens."""
+    if len(vocabulary) > shape.vocabulary:
+        raise ValueError(f"the tokenizer has {len(vocabulary):,} types, the encoder {shape.vocabulary:,}")
+    check_length(length)
+    built = ARCHITECTURES.get(encoder)
+    if built is not None and not built.rotary and length > shape.positions:
+        raise ValueError(f"rows have {length:,} tokens, the encoder has {shape.positions:,} positions")
 
 
 def load_models(folder: Path, device: torch.device) -> tuple[list[TaskModel], Task, Vocabulary, dict[str, Any]]:
     """Returns the model of a folder, or the several whose outputs are to be averaged, ready to predict."""
-    saved, models = read_saved_model(folder), []
+    saved = read_saved_model(folder)
     with saved.damage_is_clear():
         task = TASKS.get(saved.kind).from_dict(saved.config["task"])
-        for path in saved.weights:
-            weights = load_weights(path)
-            normed = "head.norm.weight" in weights  # folders of `modern` from before its heads had a norm stay readable
-            model = TaskModel(new_encoder(saved.encoder, saved.shape), task.head(saved.shape.width, 0.0, normed))
-            model.load_state_dict(weights)
-            models.append(model.to(device).eval())
+        models = [_load(saved, task, path).to(device).eval() for path in saved.weights]
     return models, task, saved.vocabulary, saved.config
+
+
+def _load(saved: SavedModel, task: Task, path: Path) -> TaskModel:
+    """Returns a model with the weights of a file; raises ValueError, before it takes any memory,
+    where they do not fit."""
+    shapes = shapes_in(path)
+    # folders of `modern` from before its heads had a norm stay readable
+    normed = "head.norm.weight" in shapes
+
+    def new() -> TaskModel:
+        return TaskModel(new_encoder(saved.encoder, saved.shape), task.head(saved.shape.width, 0.0, normed))
+
+    with torch.device("meta"):
+        if problems := misfits(new(), "", shapes):
+            raise ValueError(f"{path.name}: {problems[0]}")
+    model = new()
+    model.load_state_dict(finite_weights(path))
+    return model
 
 
 def load_model(folder: Path, device: torch.device) -> tuple[TaskModel, Task, Vocabulary, dict[str, Any]]:
@@ -162,16 +219,29 @@ def load_model(folder: Path, device: torch.device) -> tuple[TaskModel, Task, Voc
     return models[0], task, vocabulary, config
 
 
-def _weight_files(folder: Path, count: int) -> tuple[Path, ...]:
-    if count < 1:
-        raise ValueError(f"config.json speaks of {count} models")
+def _weight_files(folder: Path, count: Any) -> tuple[Path, ...]:
+    if type(count) is not int or not 1 <= count <= MOST_SEEDS:
+        raise ValueError(f"the number of models is not a whole number from 1 to {MOST_SEEDS}")
     names = [f"model-{number}.safetensors" for number in range(1, count + 1)] if count > 1 else ["model.safetensors"]
     return tuple(folder / name for name in names)
 
 
 @contextmanager
-def _damage_is_clear(folder: Path) -> Iterator[None]:
+def damage_is_clear(folder: Path) -> Iterator[None]:
+    """Turns what goes wrong with a folder from anywhere into a message with the way out."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, RuntimeError, OSError, SafetensorError, DataError) as error:
-        raise damaged(folder, str(error)) from error
+    except DAMAGE as error:
+        raise damaged(folder, _reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    if isinstance(error, RecipeError):
+        return "; ".join(error.problems)
+    if isinstance(error, DataError):
+        return f"{Path(error.file).name}: {error.problem}" if error.file else error.problem
+    if isinstance(error, OSError):
+        return f"{error.strerror}" + (f": {Path(str(error.filename)).name}" if error.filename else "")
+    return str(error).partition("\n")[0]

@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 
 from tasklm.costs import ARCHITECTURES
 from tasklm.encoders.base import Shape
 from tasklm.encoders.checkpoint_folder import TOKENIZER, Checkpoint, find_checkpoint, read_checkpoint
 from tasklm.encoders.sizes import SIZES, padded_vocabulary, shape_of
+from tasklm.encoders.weight_files import finite_weights, misfits, shapes_in
 from tasklm.errors import RecipeError, RunError
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe import Model, Recipe, Tokens, Train
-from tasklm.runs import digest, file_digest, read_json
+from tasklm.runs import digest, file_digest
+from tasklm.safe_reading import is_there, read_json_file
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.checkpoints import load_weights
 from tasklm.train.language_model import Description, read_description, under
-from tasklm.train.model import SavedModel, new_encoder, read_saved_model
+from tasklm.train.model import SavedModel, damage_is_clear, new_encoder, read_saved_model
 
 NUMBERS = ("layers", "width", "heads", "feedforward", "embedding")  # keys of [model] that say an encoder's shape
 
@@ -83,7 +83,7 @@ class OfRun(Start):
     def put_into(self, module: Any, objective: str) -> str:
         """Puts in the encoder, and what the objective owns where it is the same objective."""
         with self.about.damage_is_clear():
-            weights = load_weights(self.about.weights)
+            weights = finite_weights(self.about.weights)
         module.encoder.load_state_dict(under("encoder.", weights))
         if objective != self.about.settings.objective:
             return f"stage 1 starts from the encoder of {self.folder} ({self.about.settings.objective}); what is {objective}'s own is new"
@@ -97,11 +97,11 @@ class OfRun(Start):
             return []
         with torch.device("meta"):
             objective = OBJECTIVES.get(asked.objective)(self.encoder, self.shape, self.vocabulary, asked)
-        if not (misfits := _misfits(objective, "objective.", self.shapes)):
+        if not (problems := misfits(objective, "objective.", self.shapes)):
             return []
         if asked.generator != before.generator:
             return [f"train.generator = {asked.generator}, but train.start has {before.generator}: {self.folder}; set it to that"]
-        return [f"what is {asked.objective}'s own does not fit that of train.start, {self.folder}: {misfits[0]}"]
+        return [f"what is {asked.objective}'s own does not fit that of train.start, {self.folder}: {problems[0]}"]
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class OfModel(Start):
     def put_into(self, module: Any, objective: str) -> str:
         """Puts in the encoder."""
         with self.saved.damage_is_clear():
-            weights = load_weights(self.saved.weights[0])
+            weights = finite_weights(self.saved.weights[0])
         module.encoder.load_state_dict(under("encoder.", weights))
         return f"stage 1 starts from the encoder of {self.folder}, fine-tuned ({self.saved.kind}); what is {objective}'s own is new"
 
@@ -192,7 +192,8 @@ def starting_weights(where: Path) -> Start:
 def _is_task_model(where: Path) -> bool:
     """Returns whether a folder holds a fine-tuned model by what its config.json has: a task, and no objective."""
     path = where / "config.json"
-    config = read_json(path) if path.is_file() else None
+    with damage_is_clear(where):
+        config = read_json_file(path) if is_there(path) else None
     return isinstance(config, dict) and "task" in config and "objective" not in config
 
 
@@ -208,12 +209,11 @@ def _of_model(folder: Path) -> OfModel:
 
 def _shapes_with_encoder(weights: Path, encoder: str, shape: Shape) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of all tensors of a file; raises ValueError where those of the encoder are not as described."""
-    with safe_open(weights, "pt") as file:
-        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118  (it is no mapping)
+    shapes = shapes_in(weights)
     with torch.device("meta"):
         described = new_encoder(encoder, shape)
-    if misfits := _misfits(described, "encoder.", shapes):
-        raise ValueError(misfits[0])
+    if problems := misfits(described, "encoder.", shapes):
+        raise ValueError(problems[0])
     return shapes
 
 
@@ -289,14 +289,3 @@ def _other_encoder(asked: Model, start: Start) -> list[str]:
     ours, theirs = (", ".join(f"{name} {numbers[name]}" for name in other) for numbers in (wanted, start.numbers))
     size = "" if asked.size == "auto" else f" (model.size = {asked.size!r})"
     return [f"model: {ours}{size}, but the encoder of train.start has {theirs}: {start.folder}; leave them out"]
-
-
-def _misfits(module: nn.Module, prefix: str, shapes: dict[str, tuple[int, ...]]) -> list[str]:
-    """Returns in what the tensors under a prefix are not those of a module."""
-    wanted = {prefix + name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
-    found = {name: shape for name, shape in shapes.items() if name.startswith(prefix)}
-    problems = [f"{name} is missing" for name in wanted if name not in found]
-    problems += [f"{name} is not known" for name in found if name not in wanted]
-    return problems + [
-        f"{name} has shape {found[name]}, not {shape}" for name, shape in wanted.items() if name in found and found[name] != shape
-    ]

@@ -1,0 +1,136 @@
+"""How large the pages of a Parquet file are unpacked: read from the headers of the pages, before
+any of them is unpacked.
+
+What the end of the file says about them may be a lie; the headers are what an unpacking library
+believes. They are structs of Thrift's compact protocol
+(github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+# bytes in which a page's header is looked for: it holds the smallest and the largest value, which
+# are cut
+HEADER = 1 << 16
+DEEPEST = 8  # structs inside one another; a page header has three
+_TYPE, _UNPACKED, _PACKED = 1, 2, 3  # fields of a page header …
+_DATA, _DATA_2 = 5, 8
+_VALUES, _ENCODING, _ENCODING_2 = 1, 2, 4  # … and of the structs in it that are about data
+_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
+_IS_DICTIONARY = 2  # a page's type
+_DELTA_TEXTS = 7  # an encoding: each text is what it shares with the one before it, and a rest
+
+
+@dataclass(frozen=True)
+class Pages:
+    """The pages of a column in one row group, unpacked."""
+
+    size: int  # bytes of all of them
+    values: int
+    shared: int  # bytes of those whose texts may stand in any number of rows
+    delta: bool  # whether a text may go on from the one before it
+
+
+def pages_of(file: Any, column: Any) -> Pages:
+    """Returns what the pages of a column chunk say about themselves; raises ValueError where they
+    are damaged.
+
+    `column` is pyarrow's ColumnChunkMetaData.
+    """
+    offsets = (column.dictionary_page_offset, column.data_page_offset)
+    place = min(offset for offset in offsets if offset)  # there may be no dictionary
+    end = place + column.total_compressed_size
+    size = values = shared = 0
+    delta = False
+    while place < end:
+        file.seek(place)
+        header = _Struct(file.read(min(HEADER, end - place)))
+        fields = header.fields()
+        unpacked, packed = (fields.get(number) for number in (_UNPACKED, _PACKED))
+        if not isinstance(unpacked, int) or not isinstance(packed, int) or min(unpacked, packed) < 0:
+            raise ValueError("a page does not say how large it is")
+        place += header.place + packed
+        size += unpacked
+        of_data, encoding = (fields.get(_DATA), _ENCODING) if _DATA in fields else (fields.get(_DATA_2), _ENCODING_2)
+        if isinstance(of_data, dict):
+            values += max(0, int(of_data.get(_VALUES) or 0))
+            delta = delta or of_data.get(encoding) == _DELTA_TEXTS
+        if delta or fields.get(_TYPE) == _IS_DICTIONARY:
+            shared += unpacked
+    return Pages(size, values, shared, delta)
+
+
+class _Struct:
+    """Reads one struct of Thrift's compact protocol from the beginning of some bytes."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content, self.place = content, 0
+
+    def fields(self, depth: int = 0) -> dict[int, Any]:
+        """Returns number → value of the numbers and structs in the struct; other values are passed
+        by."""
+        if depth > DEEPEST:
+            raise ValueError("the header of a page is nested too deep")
+        values: dict[int, Any] = {}
+        number = 0
+        while head := self._byte():
+            step, kind = head >> 4, head & 15
+            number = number + step if step else self._number()
+            values[number] = self._value(kind, depth)
+        return values
+
+    def _value(self, kind: int, depth: int) -> Any:
+        if kind in (_TRUE, _FALSE):
+            return None
+        if kind == _BYTE:
+            return self._byte()
+        if kind < _DOUBLE:
+            return self._number()
+        if kind == _DOUBLE:
+            self._skip(8)
+        elif kind == _BINARY:
+            self._skip(self._plain_number())
+        elif kind in (_LIST, _SET):
+            self._pass_list(depth)
+        elif kind == _STRUCT:
+            return self.fields(depth + 1)
+        else:
+            raise ValueError("the header of a page has a field of an unknown type")
+        return None
+
+    def _pass_list(self, depth: int) -> None:
+        head = self._byte()
+        count = self._plain_number() if head >> 4 == 15 else head >> 4
+        if count > len(self.content):
+            raise ValueError("the header of a page is damaged")
+        for _ in range(count):
+            kind = head & 15
+            if kind in (_TRUE, _FALSE):  # in a list a truth value takes a byte
+                kind = _BYTE
+            self._value(kind, depth + 1)
+
+    def _skip(self, count: int) -> None:
+        self.place += count
+        if self.place > len(self.content):
+            raise ValueError("the header of a page is cut off, or too long")
+
+    def _byte(self) -> int:
+        self._skip(1)
+        return self.content[self.place - 1]
+
+    def _plain_number(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._byte()
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+            shift += 7
+            if shift > 63:
+                raise ValueError("the header of a page has a number that is too long")
+
+    def _number(self) -> int:
+        value = self._plain_number()  # zigzag: 0, -1, 1, -2 …
+        return value >> 1 ^ -(value & 1)

@@ -1,0 +1,125 @@
+"""Bytes of input files, plain or compressed: damage and files that are made to fill the memory are
+told as DataErrors."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tasklm.errors import DataError
+from tasklm.safe_reading import open_regular
+
+CHECK_THE_PATH = "Check the path. Paths in a recipe are relative to the recipe's folder, others to the folder you are in."
+COMPRESSED = (".gz", ".zst")
+UNPACKED = 256 << 20  # bytes that any compressed file may unpack to
+# times its own size that a larger one may unpack to; text is packed to a third or a tenth
+RATIO = 250
+OF_A_ROW = 100  # bytes that a row counts beside its content, since rows are objects in memory
+
+# is told the number of bytes each time some were read from the disk
+Watch = Callable[[int], object]
+
+
+def open_binary(path: Path) -> io.RawIOBase | io.BytesIO:
+    """Opens a regular file; whatever is in the way is told as a DataError."""
+    try:
+        return open_regular(path)
+    except FileNotFoundError:
+        raise DataError("there is no such file", file=path, remedy=CHECK_THE_PATH) from None
+    except IsADirectoryError:
+        raise DataError("this is a folder, not a file", file=path, remedy="Name a file in it.") from None
+    except OSError as error:
+        problem = f"the file cannot be read ({error.strerror})"
+        remedy = "Check its permissions and its disk."
+        if "not a regular file" in str(error.strerror):
+            remedy = "Files are read several times: write what it gives to a file, and name that."
+        raise DataError(problem, file=path, remedy=remedy) from None
+
+
+class Unpacked:
+    """Counts what a file unpacks to; one that unpacks to far too much was made to fill a memory or
+    a disk."""
+
+    def __init__(self, path: Path, size: int, remedy: str) -> None:
+        self.path, self.remedy = path, remedy
+        self.most, self.size = max(UNPACKED, RATIO * size), 0
+
+    def add(self, size: int) -> None:
+        """Adds to the count; raises DataError where it is too large."""
+        self.size += size
+        if self.size > self.most:
+            problem = f"the file unpacks to more than {RATIO} times its size, which text does not"
+            raise DataError(problem, file=self.path, remedy=self.remedy)
+
+
+class Source(io.RawIOBase):
+    """The decompressed bytes of a file; damage is told as a DataError."""
+
+    def __init__(self, path: Path, watch: Watch | None) -> None:
+        self.path = path
+        self._stream: Any
+        self._file = open_binary(path)
+        self._unpacked: Unpacked | None = None
+        read = _Watched(self._file, watch)
+        if path.suffix.lower() == ".gz":
+            self._stream = gzip.GzipFile(fileobj=io.BufferedReader(read, 1 << 17))
+        elif path.suffix.lower() == ".zst":
+            # Arrow's reader notices a file that was cut off; zstandard's stream reader takes it for
+            # the end
+            self._stream = pa.CompressedInputStream(pa.PythonFile(read, "r"), "zstd")
+        else:
+            self._stream = read
+        if self._stream is not read:
+            remedy = "If you trust it, unpack it yourself, and name the unpacked file."
+            self._unpacked = Unpacked(path, size_of(self._file), remedy)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            block = self._stream.read(len(buffer))
+        except EOFError:
+            raise self._damaged("the compressed file is cut off") from None
+        except (zlib.error, OSError) as error:
+            if self._unpacked is None:
+                raise DataError(f"the file cannot be read ({error})", file=self.path, remedy="Check its disk.") from None
+            what = "cut off" if "truncated" in str(error).lower() else f"damaged ({error})"
+            raise self._damaged(f"the compressed file is {what}") from None
+        if self._unpacked is not None:
+            self._unpacked.add(len(block) + OF_A_ROW * block.count(b"\n"))
+        buffer[: len(block)] = block
+        return len(block)
+
+    def _damaged(self, problem: str) -> DataError:
+        return DataError(problem, file=self.path, remedy="Copy or download it again, or compress the original again.")
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _Watched(io.RawIOBase):
+    def __init__(self, file: io.RawIOBase | io.BytesIO, watch: Watch | None) -> None:
+        self._file, self._watch = file, watch
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer) or 0
+        if self._watch is not None:
+            self._watch(count)
+        return count
+
+
+def size_of(file: io.RawIOBase | io.BytesIO) -> int:
+    """Returns the bytes of an open file."""
+    return len(file.getbuffer()) if isinstance(file, io.BytesIO) else os.fstat(file.fileno()).st_size

@@ -1,0 +1,190 @@
+"""Reading what others wrote: regular files alone, of bounded size, and JSON that cannot
+surprise."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import re
+import stat
+import sys
+from pathlib import Path, PosixPath
+from typing import Any
+
+MOST_JSON = 256 << 20  # bytes of a file that describes something: a configuration, a tokenizer
+DEEPEST = 100  # lists and objects inside one another
+# lists and objects in one text: each takes some 80 bytes, where it may be written in two
+MOST_NESTED = 10_000_000
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class MemoryFile(PosixPath):
+    """A file in memory: readers that take a path open it without a look at the disk."""
+
+    content: bytes
+
+    @classmethod
+    def of(cls, name: str, content: bytes) -> MemoryFile:
+        """Returns a file of this name and content."""
+        file = cls(name)
+        file.content = content
+        return file
+
+    def is_dir(self, **kwargs: Any) -> bool:
+        """Returns False, without a look at the disk."""
+        return False
+
+
+def open_regular(path: Path) -> io.RawIOBase | io.BytesIO:
+    """Opens a regular file for reading; anything else, which may never end or never begin, raises
+    OSError."""
+    if isinstance(path, MemoryFile):
+        return io.BytesIO(path.content)
+    try:  # without waiting: opening a named pipe would wait for somebody to write into it
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except ValueError as error:  # NUL, or half a character that no system's encoding has
+        raise OSError(errno.EINVAL, f"no file can have this name: {error}") from None
+    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    if kind == stat.S_IFREG:
+        return io.FileIO(descriptor, "rb")
+    os.close(descriptor)
+    if kind == stat.S_IFDIR:
+        raise IsADirectoryError(errno.EISDIR, "it is a folder")
+    raise OSError(errno.EINVAL, f"it is {_KINDS.get(kind, 'something else')}, not a regular file")
+
+
+def require_regular(path: Path) -> Path:
+    """Returns the path of a regular file, for libraries that open it themselves; anything else
+    raises OSError."""
+    open_regular(path).close()
+    return path
+
+
+def is_there(path: Path) -> bool:
+    """Returns whether a path leads to anything; a name that no file can have leads to nothing."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def home_path(text: str) -> Path:
+    """Returns the path that a text names, "~" being the home folder; that of a user who does not
+    exist stays as it is."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
+
+
+def is_link(path: Path) -> bool:
+    """Returns whether a path is that of a symbolic link."""
+    try:
+        return path.is_symlink()
+    except (OSError, ValueError):
+        return False
+
+
+def resolved_path(path: Path) -> Path:
+    """Returns an absolute path with its symbolic links followed, as far as they lead anywhere."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError):  # links that lead in a circle; names that no file can have
+        return Path(os.path.abspath(path))  # noqa: PTH100  (Path.absolute leaves ".." in)
+
+
+def read_bytes(path: Path, most: int = MOST_JSON) -> bytes:
+    """Returns the content of a regular file; one of more than `most` bytes raises OSError."""
+    blocks, size = [], 0
+    with open_regular(path) as file:
+        while size <= most and (block := file.read(1 << 20)):
+            blocks.append(block)
+            size += len(block)
+    if size > most:
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")
+    return b"".join(blocks)
+
+
+def read_text(path: Path, most: int = MOST_JSON) -> str:
+    """Returns the UTF-8 text of a regular file; what is not UTF-8 raises ValueError."""
+    return read_bytes(path, most).decode("utf-8")
+
+
+def read_json_file(path: Path, most: int = MOST_JSON) -> Any:
+    """Returns the values of a regular file of JSON; raises OSError or ValueError, whose texts are
+    for people."""
+    return parse_json(read_text(path, most))
+
+
+def parse_json(text: str) -> Any:
+    """Returns the values of a JSON text; raises ValueError, whose text is for people, for all that
+    cannot be had.
+
+    All texts in it can be written as UTF-8: halves of characters, which JSON escapes can spell, are
+    replaced.
+    """
+    nested = text.count("[") + text.count("{")
+    if nested > MOST_NESTED:
+        raise ValueError(f"it has more than {MOST_NESTED:,} lists and objects")
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except RecursionError:
+        raise ValueError(_too_deep()) from None
+    except ValueError:
+        most = sys.get_int_max_str_digits()
+        raise ValueError(f"it has a whole number of more than {most:,} digits") from None
+    if nested > DEEPEST:
+        _require_flat(values)
+    return _whole(values) if "\\u" in text else values
+
+
+def whole_text(text: str) -> str:
+    """Returns text that can be written as UTF-8: each half of a character (a lone surrogate) is
+    replaced by one character."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+def is_whole(text: str) -> bool:
+    """Returns whether a text can be written as UTF-8."""
+    return text.isascii() or _SURROGATE.search(text) is None
+
+
+def _too_deep() -> str:
+    return f"it has lists or objects more than {DEEPEST} deep inside one another"
+
+
+def _require_flat(values: Any) -> None:
+    """Raises ValueError where values are nested so deep that what works through them step by step
+    would fail."""
+    level, depth = [values], 0
+    while level:
+        depth += 1
+        if depth > DEEPEST + 1:
+            raise ValueError(_too_deep())
+        inner: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                inner += value.values()
+            elif isinstance(value, list):
+                inner += value
+        level = [value for value in inner if isinstance(value, dict | list)]
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str):
+        return whole_text(value)
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    if isinstance(value, dict):
+        return {whole_text(name): _whole(item) for name, item in value.items()}
+    return value
