@@ -28,11 +28,11 @@ from tasklm.cli import app
 from tasklm.errors import DataError, RecipeError, RunError, TaskLMError
 from tasklm.recipe import Hardware
 from tasklm.serve import server as serving
-from tasklm.serve.engines import NEEDED
 from tasklm.serve.guard import Lifecycle
 from tasklm.serve.predictor import Predictor
 from tasklm.serve.service import Settings, create_app
 from tests.conftest import sentences
+from tests.serve.models import need_onnx
 
 TEXTS = sentences(64, 3)
 
@@ -123,8 +123,7 @@ class Client(threading.Thread):
 @pytest.mark.parametrize(("number", "engine"), [(signal.SIGTERM, "torch"), (signal.SIGINT, "onnx")], ids=["SIGTERM", "SIGINT"])
 def test_a_stop_under_load_loses_no_request(classifier: Path, number: signal.Signals, engine: str) -> None:
     if engine == "onnx":
-        for name in NEEDED:
-            pytest.importorskip(name)
+        need_onnx()
     with served(classifier, "--workers", "2", "--engine", engine) as (process, address, lines):
         # large requests, so that there is always a queue; half of the clients make a connection for each
         clients = [Client(address, TEXTS[: 20 + place], place % 2 == 0) for place in range(16)]
