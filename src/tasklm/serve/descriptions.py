@@ -22,7 +22,7 @@ PROBLEMS = {
     415: "The body is not sent as application/json.",
     421: "The service is asked for by a name that is not allowed.",
     422: "The body is JSON, but not what is asked for; the message says why.",
-    503: "Too many inputs wait; try again after the seconds in Retry-After.",
+    503: "Too many inputs wait, or connections are open, or the explanation took too long; try again after the seconds in Retry-After.",
 }
 OF_BODIES = (400, 401, 408, 413, 415, 421, 422, 503)
 Schema = dict[str, Any]
