@@ -18,7 +18,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 import tasklm
 from tasklm.errors import DataError, RunError
 from tasklm.serve.batching import Batcher, QueueFull
-from tasklm.serve.bodies import explain_input, predict_inputs
+from tasklm.serve.bodies import explain_input, forms_of, predict_inputs
 from tasklm.serve.descriptions import (
     PROBLEMS,
     DescribedApp,
@@ -73,7 +73,7 @@ class Endpoints:
 
     def __init__(self, predictor: Predictor, explainer: Explainer | None, settings: Settings, lifecycle: Lifecycle) -> None:
         self.predictor, self.explainer, self.settings, self.lifecycle = predictor, explainer, settings, lifecycle
-        self.limits, self.metrics = settings.limits, Metrics()
+        self.limits, self.forms, self.metrics = settings.limits, forms_of(predictor.task), Metrics()
         self.metrics.watch(lambda: 0 if self._queue is None else self._queue.waiting)
         self._queue: Batcher[Example, Answer] | None = None
         self._reasons: Batcher[Question, dict[str, Any]] | None = None
@@ -99,14 +99,14 @@ class Endpoints:
 
     async def predict(self, request: Request) -> Response:
         """Answers POST /predict."""
-        inputs = predict_inputs(await read_body(request, self.limits), self.limits)
+        inputs = predict_inputs(await read_body(request, self.limits), self.limits, self.forms)
         examples = [self._example(one, f"inputs[{place}]") for place, one in enumerate(inputs)]
         assert self._queue is not None  # the application runs
         return JSONResponse({"answers": await self._queue.answers(examples)})
 
     async def explain(self, request: Request) -> Response:
         """Answers POST /explain."""
-        given, top = explain_input(await read_body(request, self.limits), self.limits)
+        given, top = explain_input(await read_body(request, self.limits), self.limits, self.forms)
         if self.explainer is None:
             raise Refused(404, PROBLEMS[404])
         assert self._reasons is not None
@@ -181,8 +181,9 @@ def create_app(
         redirect_slashes=False,
     )
     app.asks_for_token = settings.token is not None
-    app.add_api_route("/predict", ends.predict, methods=["POST"], response_model=None, **predict_operation(settings.limits))
-    app.add_api_route("/explain", ends.explain, methods=["POST"], response_model=None, **explain_operation(settings.limits))
+    predicts, explains = (operation(ends.limits, ends.forms) for operation in (predict_operation, explain_operation))
+    app.add_api_route("/predict", ends.predict, methods=["POST"], response_model=None, **predicts)
+    app.add_api_route("/explain", ends.explain, methods=["POST"], response_model=None, **explains)
     app.add_api_route("/task", ends.task, methods=["GET"], response_model=None, **task_operation())
     app.add_api_route(HEALTH, ends.health, methods=["GET"], response_model=None, **health_operation())
     app.add_api_route("/metrics", ends.counts, methods=["GET"], response_model=None, **metrics_operation())
