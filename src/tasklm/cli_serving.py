@@ -13,6 +13,7 @@ from rich.console import Console
 
 from tasklm.errors import DataError, RunError, TaskLMError
 from tasklm.recipe import MOST_THREADS
+from tasklm.serve.connections import MOST, MOST_OF_ONE, Room, room_for
 
 if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
     from tasklm.recipe import Data
@@ -41,6 +42,8 @@ def serve(
     most_inputs: Annotated[int, typer.Option(help="Inputs of a request.", min=1)] = 128,
     most_characters: Annotated[int, typer.Option(help="Characters of an input.", min=1)] = 20_000,
     most_waiting: Annotated[int, typer.Option(help="Inputs that may wait for the model; more are told to try again.", min=1)] = 1024,
+    most_connections: Annotated[int, typer.Option(help="Connections of one address; further ones get 503.", min=1, max=MOST)] = MOST_OF_ONE,
+    explain_seconds: Annotated[float, typer.Option(help="Seconds for an explanation; one that takes longer gets 503.", min=0.1)] = 30.0,
     collect_ms: Annotated[float, typer.Option(help="Milliseconds in which requests are collected into one batch.", min=0.0)] = 2.0,
 ) -> None:
     """Answer over HTTP: a page to try the model, POST /predict and /explain, /metrics, /openapi.json (docs/serving.md).
@@ -51,13 +54,13 @@ def serve(
     from tasklm.serve.engines import open_engine
     from tasklm.serve.guard import Lifecycle
     from tasklm.serve.limits import Limits
-    from tasklm.serve.server import LOCAL_NAMES, address_of, bind, is_local, run
+    from tasklm.serve.server import END_SECONDS, LOCAL_NAMES, address_of, bind, is_local, run
     from tasklm.serve.service import MOST_TOGETHER, Settings, create_app
 
     token = None if token_file is None else _token(token_file)
     folder = model / "model" if (model / "recipe.toml").exists() else model
     count = workers or len(os.sched_getaffinity(0))
-    limits = Limits(inputs=most_inputs, characters=most_characters, waiting=most_waiting)
+    limits = Limits(inputs=most_inputs, characters=most_characters, waiting=most_waiting, explain_seconds=explain_seconds)
     with bind(host, port) as listener, tempfile.TemporaryDirectory(prefix="tasklm-") as scratch:
         explainer = _explainer(folder) if explains else None
         found = open_engine(folder, engine, threads, _data(folder), Path(scratch))
@@ -70,7 +73,8 @@ def serve(
             settings = replace(settings, alike=MOST_TOGETHER)
         app = create_app(found.predictor, explainer, settings, lifecycle)
         listening = f"listening on {address_of(listener)} (Ctrl-C ends it when all is answered)"
-        answered = run(app, listener, lifecycle, lambda: _say(listening))
+        room, end_seconds = _room(most_connections), max(END_SECONDS, explain_seconds)
+        answered = run(app, listener, lifecycle, lambda: _say(listening), room, end_seconds)
     _say("ended; everything that was taken is answered" if answered else "ended; not everything that was taken was answered")
 
 
@@ -83,6 +87,15 @@ def _check_packages() -> None:
     except ModuleNotFoundError as error:
         raise RunError(f"tasklm serve needs the package {error.name}. Install what it needs: pip install 'tasklm[serve]'") from None
     _ = fastapi, httptools, prometheus_client, uvicorn
+
+
+def _room(most_connections: int) -> Room:
+    """Makes room for connections; says so where there is less than usual."""
+    room = room_for(most_connections)
+    if room.in_all < MOST:
+        problem = f"warning: at most {room.in_all} connections: this process may not open more files"
+        _say(f"{problem}; raise the limit (ulimit -n)", style="bold yellow")
+    return room
 
 
 def _token(file: Path) -> str:

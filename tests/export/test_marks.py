@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
 from tasklm.cli import app
 from tasklm.export.exporting import export
+from tasklm.export.onnx_model import session_of
 from tasklm.recipe import Data
 from tasklm.serve.engines import open_engine
 from tasklm.tasks.examples import Example
@@ -56,14 +56,14 @@ def test_the_code_of_the_card_finds_the_places_and_gets_our_logits(folder: Path,
     assert places[2] == places[3] == [0, 0, 0] and places[4] == [0, 1, 0] and places[-1] == [0, 0, 0]  # without, empty, cut off
     fields = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
     given = {name: np.array([getattr(row, field) for row in rows]) for name, field in fields.items()}
-    session = onnxruntime.InferenceSession(folder / "out" / "model.onnx")
+    session = session_of(folder / "out" / "model.onnx", 1)
     np.testing.assert_allclose(session.run(None, {**given, "places": np.array(places)})[0], wanted, atol=1e-4)
     passed_by = session.run(None, {**given, "places": np.zeros_like(places)})[0]
     assert [bool(apart > 1e-3) for apart in abs(passed_by - wanted).max(1)] == [any(row) for row in places]
 
 
 def test_the_inputs_are_those_of_the_record_and_the_card_tells_of_places(folder: Path) -> None:
-    session = onnxruntime.InferenceSession(folder / "out" / "model.onnx")
+    session = session_of(folder / "out" / "model.onnx", 1)
     shapes = {one.name: one.shape for one in session.get_inputs()}
     tokens = {name: ["batch", "length"] for name in ("input_ids", "attention_mask", "token_type_ids")}
     assert shapes == {**tokens, "places": ["batch", 3]} and session.get_outputs()[0].shape == ["batch", 3]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from tokenizers import Tokenizer
@@ -16,7 +15,7 @@ from tokenizers import Tokenizer
 from tasklm.errors import RecipeError, RunError
 from tasklm.export.exporting import as_onnx, export
 from tasklm.export.onnx_graph import check_onnx, inputs_of, require_same, write_graph
-from tasklm.export.onnx_model import OnnxModel
+from tasklm.export.onnx_model import OnnxModel, session_of
 from tasklm.export.source import open_source
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.model import save_models
@@ -33,7 +32,7 @@ def exported(vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def test_the_graph_takes_rows_of_any_number_and_length(exported: Path) -> None:
-    session = onnxruntime.InferenceSession(exported / "out" / "model.onnx")
+    session = session_of(exported / "out" / "model.onnx", 1)
     assert [(one.name, one.shape) for one in session.get_inputs()] == [
         (name, ["batch", "length"]) for name in ("input_ids", "attention_mask", "token_type_ids")
     ]
@@ -46,7 +45,7 @@ def test_the_graph_takes_rows_of_any_number_and_length(exported: Path) -> None:
 def test_texts_and_pairs_get_our_logits(exported: Path) -> None:
     """From text on, with the tokenizer of the folder: padded and cut as our rows are."""
     source = open_source(exported / "model")
-    session = onnxruntime.InferenceSession(exported / "out" / "model.onnx")
+    session = session_of(exported / "out" / "model.onnx", 1)
     tokenizer = Tokenizer.from_file(str(exported / "out" / "tokenizer.json"))
     given = examples("classify")
     rows = tokenizer.encode_batch([example.texts if len(example.texts) == 2 else example.text for example in given])

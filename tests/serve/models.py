@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 
+import pytest
 import torch
 
 from tasklm.encoders.base import Shape
 from tasklm.recipe import Data, Kind
+from tasklm.serve.engines import NEEDED
 from tasklm.tasks.base import TASKS
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.model import TaskModel, new_encoder, save_models
@@ -16,6 +19,13 @@ from tests.end_to_end.kind_data import CASES
 
 BY_KIND = {case.kind: case for case in CASES}
 LENGTH = 32
+
+
+def need_onnx() -> None:
+    """Skips a test where a package of the ONNX engine is missing, without importing any of them."""
+    for name in NEEDED:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed")
 
 
 def random_model(folder: Path, kind: str, vocabulary: Vocabulary) -> Path:

@@ -19,12 +19,11 @@ from tasklm.serve import engines
 from tasklm.serve.engines import open_engine
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.conftest import sentences
-from tests.serve.models import random_model, random_run
+from tests.serve.models import need_onnx, random_model, random_run
 
 
 def test_onnx_is_taken_where_it_can_be_and_answers_the_same(classifier: Path, tmp_path: Path) -> None:
-    for name in engines.NEEDED:
-        pytest.importorskip(name)
+    need_onnx()
     ours, auto = (open_engine(classifier, asked, 1, Data(), tmp_path) for asked in ("torch", "auto"))
     assert (ours.name, ours.why, auto.name, auto.why) == ("torch", "asked for", "onnx", "onnxruntime is installed")
     texts = [*sentences(20, 4), "", " ".join(sentences(9, 5))]
@@ -59,8 +58,7 @@ def test_what_speaks_against_onnx_is_told(
 def test_a_graph_that_pytorch_cannot_export_is_computed_by_pytorch(
     classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in engines.NEEDED:
-        pytest.importorskip(name)
+    need_onnx()
 
     def fails(*given: Any, **more: Any) -> None:
         raise torch.onnx.errors.OnnxExporterError("no such operator\nand a long report")

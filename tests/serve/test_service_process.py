@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,58 +23,15 @@ from typer.testing import CliRunner
 
 from tasklm.cli import app
 from tasklm.errors import DataError, RecipeError, RunError, TaskLMError
-from tasklm.recipe import Hardware
 from tasklm.serve import server as serving
-from tasklm.serve.engines import NEEDED
+from tasklm.serve.connections import MOST_OF_ONE
 from tasklm.serve.guard import Lifecycle
-from tasklm.serve.predictor import Predictor
 from tasklm.serve.service import Settings, create_app
 from tests.conftest import sentences
+from tests.serve.models import need_onnx
+from tests.serve.running import Holding, read_response, request_of, served, serving_inside
 
 TEXTS = sentences(64, 3)
-
-
-def request_of(inputs: list[str], close: bool = False) -> bytes:
-    body = json.dumps({"inputs": inputs}).encode()
-    head = f"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-    return head.encode() + (b"Connection: close\r\n\r\n" if close else b"\r\n") + body
-
-
-def read_response(file: Any) -> tuple[int, dict[str, str], bytes]:
-    """Returns status, headers and the whole body; raises ConnectionError where the connection ends before."""
-    line = file.readline()
-    if not line.endswith(b"\r\n"):
-        raise ConnectionError("no answer")
-    headers = {}
-    while (field_line := file.readline()) != b"\r\n":
-        name, _, value = field_line.decode("latin-1").partition(":")
-        if not value:
-            raise ConnectionError("half an answer")
-        headers[name.lower()] = value.strip()
-    body = file.read(int(headers["content-length"]))
-    if len(body) != int(headers["content-length"]):
-        raise ConnectionError("half an answer")
-    return int(line.split()[1]), headers, body
-
-
-@contextmanager
-def served(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], tuple[str, int], list[str]]]:
-    """Runs `tasklm serve` and gives the process, its address and the lines on its terminal."""
-    command = [sys.executable, "-m", "tasklm", "serve", str(folder), "--port", "0", *words]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    lines: list[str] = []
-    try:
-        for line in process.stderr:
-            lines.append(line)
-            if found := re.search(r"listening on http://([\d.]+):(\d+)", line):
-                break
-        else:
-            raise AssertionError("".join(lines))
-        yield process, (found[1], int(found[2])), lines
-    finally:
-        process.kill()
-        process.wait()
 
 
 @dataclass
@@ -123,8 +77,7 @@ class Client(threading.Thread):
 @pytest.mark.parametrize(("number", "engine"), [(signal.SIGTERM, "torch"), (signal.SIGINT, "onnx")], ids=["SIGTERM", "SIGINT"])
 def test_a_stop_under_load_loses_no_request(classifier: Path, number: signal.Signals, engine: str) -> None:
     if engine == "onnx":
-        for name in NEEDED:
-            pytest.importorskip(name)
+        need_onnx()
     with served(classifier, "--workers", "2", "--engine", engine) as (process, address, lines):
         # large requests, so that there is always a queue; half of the clients make a connection for each
         clients = [Client(address, TEXTS[: 20 + place], place % 2 == 0) for place in range(16)]
@@ -147,19 +100,6 @@ def test_a_stop_under_load_loses_no_request(classifier: Path, number: signal.Sig
     assert f"classify by {engine} (asked for); workers × threads: 2 × 1" in told and "everything that was taken is answered" in told
 
 
-class Holding(Predictor):
-    """Answers when it may, and counts how often it began to."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, Hardware(device="cpu", precision="fp32", threads=1))
-        self.go, self.begun = threading.Event(), 0
-
-    def answers(self, given: Sequence[Any]) -> list[dict[str, Any]]:
-        self.begun += 1
-        assert self.go.wait(20)
-        return super().answers(given)
-
-
 @pytest.fixture
 def predictor(classifier: Path) -> Holding:
     found = Holding(classifier)
@@ -169,22 +109,9 @@ def predictor(classifier: Path) -> Holding:
 
 @pytest.fixture
 def inside(predictor: Holding) -> Iterator[tuple[str, int]]:
-    """The service in a thread of this process, so that its patience can be shortened; gives its address."""
-    import asyncio
-
-    import uvicorn
-
-    lifecycle = Lifecycle()
-    config = uvicorn.Config(create_app(predictor, lifecycle=lifecycle), http=serving.PatientProtocol, ws="none", log_level="critical")
-    server = serving.GracefulServer(config, lifecycle)
-    listener = serving.bind("127.0.0.1", 0)
-    listener.listen()
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
-    thread.start()
-    yield listener.getsockname()[:2]
-    server.should_exit = True
-    thread.join(20)
-    assert not thread.is_alive()
+    """The address of a service in a thread of this process, so that its patience can be shortened."""
+    with serving_inside(predictor) as service:
+        yield service.address
 
 
 def test_slow_and_endless_headers_are_cut_off(inside: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,10 +187,7 @@ def test_a_half_request_behind_one_that_is_computed_does_not_end_it(
         assert file.read(100) == b""  # the half one is still not waited for
 
 
-def test_requests_that_take_too_long_after_the_signal_are_given_up_and_this_is_told(
-    predictor: Holding, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(serving, "END_SECONDS", 0.2)
+def test_requests_that_take_too_long_after_the_signal_are_given_up_and_this_is_told(predictor: Holding) -> None:
     predictor.go.clear()
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     lifecycle, listener = Lifecycle(), serving.bind("127.0.0.1", 0)
@@ -290,7 +214,8 @@ def test_requests_that_take_too_long_after_the_signal_are_given_up_and_this_is_t
     with ThreadPoolExecutor(3) as pool:
         ready = lambda: told.append(pool.submit(stops))  # noqa: E731
         try:
-            answered = serving.run(create_app(predictor, settings=Settings(window=0.0), lifecycle=lifecycle), listener, lifecycle, ready)
+            service = create_app(predictor, settings=Settings(window=0.0), lifecycle=lifecycle)
+            answered = serving.run(service, listener, lifecycle, ready, end_seconds=0.2)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -334,7 +259,7 @@ def test_who_may_ask(
     asked: list[Any] = []
     local = serving.bind
     monkeypatch.setattr(serving, "bind", lambda host, port: (asked.append((host, port)), local("127.0.0.1", 0))[1])
-    monkeypatch.setattr(serving, "run", lambda app, listener, lifecycle, ready: (asked.append(app), True)[1])
+    monkeypatch.setattr(serving, "run", lambda app, listener, lifecycle, ready, room, end: (asked.append(app), True)[1])
     words = [str(tmp_path / "token") if word == "TOKEN" else word for word in words]
     result = CliRunner().invoke(app, ["serve", str(classifier), "--engine", "torch", "--no-explain", "--port", "8123", *words])
     assert result.exit_code == 0, (result.output, result.exception)
@@ -342,6 +267,15 @@ def test_who_may_ask(
     assert address == ("0.0.0.0" if "0.0.0.0" in words else "127.0.0.1", 8123)
     assert ("warning: everybody" in result.stderr) == warned and guard._hosts == hosts
     assert guard._token == (b"0123456789abcdef" if "--token-file" in words else None)
+
+
+def test_options_reach_what_they_limit(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(serving, "run", lambda *all_of_it: (given.append(all_of_it), True)[1])
+    for words in (["--most-connections", "7"], ["--explain-seconds", "90"]):
+        result = CliRunner().invoke(app, ["serve", str(classifier), "--engine", "torch", "--no-explain", "--port", "0", *words])
+        assert result.exit_code == 0, (result.output, result.exception)
+    assert [(room.of_one, end_seconds) for *_, room, end_seconds in given] == [(7, serving.END_SECONDS), (MOST_OF_ONE, 90)]
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, classifier: Path) -> None:

@@ -21,6 +21,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from starlette.testclient import TestClient
 
 from tasklm.recipe import Hardware
 from tasklm.serve.explainer import Explainer
@@ -28,7 +29,7 @@ from tasklm.serve.limits import Limits
 from tasklm.serve.predictor import Predictor
 from tasklm.serve.service import Settings, create_app
 from tasklm.tokens.tokenizer import Vocabulary
-from tests.serve.models import random_run
+from tests.serve.models import BY_KIND, random_model, random_run
 
 CHECKS = [
     not_a_server_error,
@@ -76,6 +77,28 @@ def test_no_body_is_answered_otherwise_than_the_document_says(document: Any, pat
 def test_a_kind_with_texts_of_several_rows_answers_as_the_document_says(tmp_path: Path, vocabulary: Vocabulary, path: str) -> None:
     statuses = statuses_of(document_of(random_run(tmp_path / "tag", "tag", vocabulary)), path, GenerationMode.POSITIVE, 30)
     assert 200 in statuses and statuses <= {200, 422}
+
+
+@pytest.mark.parametrize("kind", list(BY_KIND))
+def test_the_document_of_each_kind_names_the_forms_that_are_answered_and_what_422_says(
+    kind: str, tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    predictor = Predictor(random_model(tmp_path / kind, kind, vocabulary), Hardware(device="cpu", precision="fp32", threads=1))
+    with TestClient(create_app(predictor, settings=Settings(Limits(inputs=4, characters=200), window=0.0))) as client:
+        post = client.get("/openapi.json").json()["paths"]["/predict"]["post"]
+        schema = post["requestBody"]["content"]["application/json"]["schema"]
+        named = {form["type"] for form in schema["properties"]["inputs"]["items"]["anyOf"]}
+        assert client.post("/predict", json=schema["example"]).status_code == 200
+        said = post["responses"]["422"]["description"]
+        for form, one in (("string", "a text"), ("array", ["one", "another"])):
+            response = client.post("/predict", json={"inputs": [one]})
+            assert (response.status_code == 200) == (form in named)
+            if form not in named:
+                assert response.status_code == 422 and client.get("/task").json()["needs"] in response.json()["detail"]
+        told = {"more than 4 inputs": ["a"] * 5, "200 characters": [{"text": "x" * 201}], "columns": [{"nothing": 1}], "not a": [5]}
+        for words, inputs in told.items():
+            assert words in said and client.post("/predict", json={"inputs": inputs}).status_code == 422
+    assert "object" in named and all(word in said for word in ("a name that is not known", "detail"))
 
 
 @pytest.mark.parametrize("path", ["/task", "/health", "/metrics"])

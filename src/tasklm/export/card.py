@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.evaluate.scores import Row, Scores, metric_name, spread_text
+from tasklm.export.onnx_runtime import SWITCH
 from tasklm.export.record import Exported
 from tasklm.export.sizes import STEPS
 from tasklm.export.source import Source
@@ -104,7 +105,8 @@ def _loading(source: Source, exported: Exported) -> str:
 def _onnx_code(source: Source, exported: Exported) -> list[str]:
     """Returns lines of Python from texts to logits; places of marks are found as `tasks.marks` finds them."""
     marks = list(_there(source).marks)
-    lines = ["import numpy as np", "import onnxruntime", "from tokenizers import Tokenizer", ""]
+    lines = ["import os", "", f'os.environ["{SWITCH}"] = "1"  # else onnxruntime sends events to its makers', ""]
+    lines += ["import numpy as np", "import onnxruntime", "from tokenizers import Tokenizer", ""]
     lines += PLACE if marks else []
     lines += ['tokenizer = Tokenizer.from_file("FOLDER/tokenizer.json")  # cuts and pads']
     lines += ['session = onnxruntime.InferenceSession("FOLDER/model.onnx")']

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from tasklm.errors import RecipeError, RunError
 from tasklm.export.onnx_model import session_of
+from tasklm.export.onnx_runtime import load_onnxruntime
 from tasklm.export.source import Source
 from tasklm.runs import write_bytes
 from tasklm.tokens.batches import TokenBatch
@@ -29,6 +30,8 @@ SEED = 1
 def library(name: str) -> Any:
     """Returns a module of the packages that the export needs, or raises an error that says how to install them."""
     try:
+        if name.partition(".")[0] == "onnxruntime":
+            load_onnxruntime()
         return importlib.import_module(name)
     except ImportError as error:
         problem = f"--to onnx needs the packages onnx, onnxruntime and onnxscript ({error})"
@@ -100,7 +103,7 @@ def _marks(source: Source) -> tuple[str, ...]:
 
 def write_graph(source: Source, path: Path, inputs: Sequence[str]) -> None:
     """Writes the model as one ONNX file, whose rows and lengths are free."""
-    for name in ("onnx", "onnxscript", "onnxruntime"):
+    for name in ("onnxruntime", "onnx", "onnxscript"):  # the first by us: the others may import it
         library(name)
     rows, length = torch.export.Dim("batch"), torch.export.Dim("length", max=source.length)
     given = {name: torch.ones(3, 7, dtype=torch.int64) for name in inputs}  # sizes of 0 and 1 would be taken for constants

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import mmap
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tasklm.errors import RunError
+from tasklm.export.onnx_runtime import load_onnxruntime
 from tasklm.manifests import require_whole
 from tasklm.runs import read_json
 from tasklm.safe_reading import MOST_JSON, require_regular
@@ -30,7 +30,7 @@ COLUMNS = ("text_column", "label_column", "options_column")  # keys of `recipe.D
 def session_of(path: Path, threads: int) -> Any:
     """Returns the ONNX file, ready to run on the CPU; `threads` share the work of one call."""
     try:
-        runtime: Any = importlib.import_module("onnxruntime")
+        runtime = load_onnxruntime()
     except ImportError as error:
         raise RunError(f"{path} needs the package onnxruntime ({error}). Install it: pip install 'tasklm[onnx]'") from None
     options = runtime.SessionOptions()

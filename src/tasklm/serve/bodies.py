@@ -3,32 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import from_json
 
+from tasklm.errors import DataError
 from tasklm.serve.inputs import Input
 from tasklm.serve.limits import MOST_TOP, Limits, Refused
+from tasklm.tasks.base import Task
 
-WHAT = "a text, a list of two texts, or an object with the columns of the training data"
 NAMES = {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object", type(None): "null"}
 USUAL_TOP = 5
 
 
-def predict_schema(limits: Limits) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Forms:
+    """What an input of a task may be beside a row, which it may always be."""
+
+    text: bool
+    pair: bool
+    needs: str  # why a text is not enough; "" where it is
+
+    @property
+    def words(self) -> str:
+        """The forms in words."""
+        texts = ["a text"] * self.text + ["a list of two texts"] * self.pair
+        row = "an object with the columns of the training data"
+        return f"{', '.join(texts)} or {row}" if texts else row
+
+    @property
+    def examples(self) -> list[Any]:
+        """Inputs of these forms; none of rows, whose columns are the task's."""
+        return ["a text"] * self.text + [["one text", "another"]] * self.pair
+
+
+def forms_of(task: Task) -> Forms:
+    """The forms that a task takes."""
+    try:
+        task.asked("")
+    except DataError as error:
+        return Forms(False, task.pairs, error.problem)
+    return Forms(True, task.pairs, "")
+
+
+def predict_schema(limits: Limits, forms: Forms) -> dict[str, Any]:
     """Returns the schema of what is to be predicted."""
-    inputs = {"type": "array", "maxItems": limits.inputs, "items": _input_schema(limits), "description": "What to predict."}
-    return _object({"inputs": inputs}, ["inputs"], {"inputs": ["a text to classify", "another text"]})
+    one = _input_schema(limits, forms)
+    inputs = {"type": "array", "maxItems": limits.inputs, "items": one, "description": "What to predict."}
+    return {**_object({"inputs": inputs}, ["inputs"]), "example": {"inputs": forms.examples}}
 
 
-def explain_schema(limits: Limits) -> dict[str, Any]:
+def explain_schema(limits: Limits, forms: Forms) -> dict[str, Any]:
     """Returns the schema of what is to be explained."""
     told = "Training examples, and passages, to show on each side at most."
     top = {"type": "integer", "minimum": 1, "maximum": MOST_TOP, "default": USUAL_TOP, "description": told}
-    return _object({"input": _input_schema(limits), "top": top}, ["input"], {"input": "a text to classify", "top": 3})
+    schema = _object({"input": _input_schema(limits, forms), "top": top}, ["input"])
+    return {**schema, "example": {"input": forms.examples[0], "top": 3}} if forms.examples else schema
 
 
-def predict_inputs(body: bytes, limits: Limits) -> list[Input]:
+def problems_of_inputs(limits: Limits, forms: Forms) -> str:
+    """What the checks of inputs refuse, in words."""
+    wrong = f"an input that is not {forms.words}, that has more than {limits.characters:,} characters in all"
+    return f"{wrong}, or whose columns are not those of the task"
+
+
+def predict_inputs(body: bytes, limits: Limits, forms: Forms) -> list[Input]:
     """Returns the inputs of a request; raises Refused where the body is not what `predict_schema` says."""
     values = _json_object(body, {"inputs"}, "inputs")
     inputs = values["inputs"]
@@ -36,27 +76,29 @@ def predict_inputs(body: bytes, limits: Limits) -> list[Input]:
         raise Refused(422, f"inputs is {_name(inputs)}, not a list.")
     if len(inputs) > limits.inputs:
         raise Refused(422, f"There are {len(inputs):,} inputs; a request may have {limits.inputs:,}. Send several requests.")
-    return [_input(one, f"inputs[{place}]", limits) for place, one in enumerate(inputs)]
+    return [_input(one, f"inputs[{place}]", limits, forms) for place, one in enumerate(inputs)]
 
 
-def explain_input(body: bytes, limits: Limits) -> tuple[Input, int]:
+def explain_input(body: bytes, limits: Limits, forms: Forms) -> tuple[Input, int]:
     """Returns what is to be explained and by how many texts; raises Refused where the body is not what `explain_schema` says."""
     values = _json_object(body, {"input", "top"}, "input")
     top = values.get("top", USUAL_TOP)
     if type(top) is not int or not 1 <= top <= MOST_TOP:
         raise Refused(422, f"top must be a whole number from 1 to {MOST_TOP}.")
-    return _input(values["input"], "input", limits), top
+    return _input(values["input"], "input", limits, forms), top
 
 
-def _object(properties: dict[str, Any], required: list[str], example: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False, "example": example}
+def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-def _input_schema(limits: Limits) -> dict[str, Any]:
+def _input_schema(limits: Limits, forms: Forms) -> dict[str, Any]:
     text = {"type": "string", "maxLength": limits.characters}
-    pair = {"type": "array", "items": text, "minItems": 2, "maxItems": 2}
-    row = {"type": "object", "description": f"A row: the columns of the training data, with {limits.characters:,} characters in all."}
-    return {"anyOf": [text, pair, row]}
+    in_all = f"with at most {limits.characters:,} characters in all"
+    pair = {"type": "array", "items": text, "minItems": 2, "maxItems": 2, "description": f"Two texts, {in_all}."}
+    needs = f" ({forms.needs})" if forms.needs else ""
+    row = {"type": "object", "minProperties": 1, "description": f"A row: the columns of the training data{needs}, {in_all}."}
+    return {"anyOf": [text] * forms.text + [pair] * forms.pair + [row]}
 
 
 def _json_object(body: bytes, known: set[str], required: str) -> dict[str, Any]:
@@ -73,16 +115,19 @@ def _json_object(body: bytes, known: set[str], required: str) -> dict[str, Any]:
     return values
 
 
-def _input(given: Any, where: str, limits: Limits) -> Input:
+def _input(given: Any, where: str, limits: Limits, forms: Forms) -> Input:
     """Returns an input that has the form of one; whether its columns are those of the task the model's reader says."""
-    if isinstance(given, list) and (len(given) != 2 or not all(isinstance(text, str) for text in given)):
-        raise Refused(422, f"{where} is a list, but not of two texts. Give {WHAT}.")
-    if not isinstance(given, str | list | dict):
-        raise Refused(422, f"{where} is {_name(given)}. Give {WHAT}.")
-    count = characters(given)
+    if forms.pair and isinstance(given, list) and (len(given) != 2 or not all(isinstance(text, str) for text in given)):
+        raise Refused(422, f"{where} is a list, but not of two texts. Give {forms.words}.")
+    taken = isinstance(given, dict) or (forms.text and isinstance(given, str)) or (forms.pair and isinstance(given, list))
+    if not taken:
+        needs = f": {forms.needs}" if forms.needs else ""
+        raise Refused(422, f"{where} is {_name(given)}{needs}. Give {forms.words}.")
+    one: Input = given
+    count = characters(one)
     if count > limits.characters:
         raise Refused(422, f"{where} has {count:,} characters; {limits.characters:,} are allowed.")
-    return given
+    return one
 
 
 def characters(value: Any) -> int:

@@ -7,10 +7,9 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from tasklm.errors import DataError
 from tasklm.evaluate.explaining import Explanation
-from tasklm.serve.bodies import explain_schema, predict_schema
-from tasklm.serve.limits import Limits
+from tasklm.serve.bodies import Forms, explain_schema, forms_of, predict_schema, problems_of_inputs
+from tasklm.serve.limits import MOST_TOP, Limits
 from tasklm.tasks.base import Task
 
 PROBLEMS = {
@@ -21,11 +20,11 @@ PROBLEMS = {
     413: "The body is too large.",
     415: "The body is not sent as application/json.",
     421: "The service is asked for by a name that is not allowed.",
-    422: "The body is JSON, but not what is asked for; the message says why.",
-    503: "Too many inputs wait; try again after the seconds in Retry-After.",
+    503: "Too many inputs wait, or connections are open, or the explanation took too long; try again after the seconds in Retry-After.",
 }
-OF_BODIES = (400, 401, 408, 413, 415, 421, 422, 503)
+OF_BODIES = (400, 401, 408, 413, 415, 421, 503)
 Schema = dict[str, Any]
+DETAIL: Schema = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
 
 
 class DescribedApp(FastAPI):
@@ -44,25 +43,29 @@ class DescribedApp(FastAPI):
         return document
 
 
-def predict_operation(limits: Limits) -> Schema:
+def predict_operation(limits: Limits, forms: Forms) -> Schema:
     """Returns the arguments of FastAPI's route for predictions."""
     answers = {"type": "array", "items": {"type": "object"}, "description": "One answer per input, in order."}
     found = {"type": "object", "properties": {"answers": answers}, "required": ["answers"]}
+    wrong = f"more than {limits.inputs:,} inputs, {problems_of_inputs(limits, forms)}"
     return {
         "summary": "Predict",
         "description": "The answer of the model for each text, pair of texts or row.",
-        "openapi_extra": _body(predict_schema(limits)),
-        "responses": {200: _json("The answers.", found), **_problems(*OF_BODIES)},
+        "openapi_extra": _body(predict_schema(limits, forms)),
+        "responses": {200: _json("The answers.", found), **_problems(*OF_BODIES), 422: _not_what_is_asked_for(wrong)},
     }
 
 
-def explain_operation(limits: Limits) -> Schema:
+def explain_operation(limits: Limits, forms: Forms) -> Schema:
     """Returns the arguments of FastAPI's route for explanations."""
+    inputs = problems_of_inputs(limits, forms)
+    wrong = f"`top` that is no whole number from 1 to {MOST_TOP}, {inputs}, or a text that is longer than a row of the model"
+    explained = {"model": Explanation, "description": "The prediction and its reasons."}
     return {
         "summary": "Explain",
         "description": "A prediction, with the training examples and passages that pushed for and against it.",
-        "openapi_extra": _body(explain_schema(limits)),
-        "responses": {200: {"model": Explanation, "description": "The prediction and its reasons."}, **_problems(*OF_BODIES, 404)},
+        "openapi_extra": _body(explain_schema(limits, forms)),
+        "responses": {200: explained, **_problems(*OF_BODIES, 404), 422: _not_what_is_asked_for(wrong)},
     }
 
 
@@ -88,18 +91,18 @@ def metrics_operation() -> Schema:
 
 def what_it_takes(task: Task, texts: int | None, explains: bool, limits: Limits) -> Schema:
     """Returns what a page must know to ask; `texts` is how many the training examples have, where that is known."""
-    try:
-        task.asked("")
-        needs = ""
-    except DataError as error:
-        needs = error.problem
-    asked = {"text": not needs, "pair": task.pairs, "texts": texts, "needs": needs}
-    return {"kind": task.kind, "labels": task.labels, **asked, "explains": explains, "limits": asdict(limits)}
+    about = {"kind": task.kind, "labels": task.labels, **asdict(forms_of(task)), "texts": texts}
+    return {**about, "explains": explains, "limits": asdict(limits)}
 
 
 def _problems(*statuses: int) -> dict[int | str, Schema]:
-    detail = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
-    return {status: _json(PROBLEMS[status], detail) for status in statuses}
+    return {status: _json(PROBLEMS[status], DETAIL) for status in statuses}
+
+
+def _not_what_is_asked_for(wrong: str) -> Schema:
+    """What 422 says: the checks of `bodies`, and those of the task's reader."""
+    said = "`detail` says which input is wrong, and why"
+    return _json(f"JSON, but not what is asked for: no object, a name that is not known or missing, {wrong}; {said}.", DETAIL)
 
 
 def _json(description: str, schema: Schema) -> Schema:

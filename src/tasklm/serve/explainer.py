@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from pathlib import Path
+from typing import Any
 
 from tasklm.errors import RunError
 from tasklm.evaluate.explaining import ExampleSide, Explanation, PassageSide
@@ -44,8 +47,14 @@ def training_examples(run: Path, task: Task) -> list[Example]:
     return splits_of(run, task, f"train again: tasklm report {run}").train
 
 
+class TooSlow(Exception):
+    """An explanation that was not done when it had to be."""
+
+
 class Explainer:
     """Holds the model of a run, its training examples and, where it was trained on selected text, the model of stage 1."""
+
+    _deadline = math.inf
 
     def __init__(self, where: Path) -> None:
         self.run = run_of(where)
@@ -56,13 +65,19 @@ class Explainer:
         self.examples = ExampleSide(model.model, model.task, model.vocabulary, model.config["length"], model.machine, train)
         trained_on_text = recipe.train.rho1 != 0 and (self.run / "selected" / "selected.parquet").exists()
         self.passages = PassageSide(self.run, model.task, model.machine.device) if trained_on_text else None
+        encoders = [self.examples.gradients.model.encoder]
+        if self.passages is not None:
+            encoders.append(self.passages.gradients.encoder)
+        for encoder in encoders:  # each of the many batches of an explanation passes through one
+            encoder.register_forward_pre_hook(self._check_the_clock)
 
     def explain(self, given: str, top: int = 5) -> Explanation:
         """Returns the prediction for a text, or a JSON object with the columns of train, with at most `top` texts on each side."""
         return self.explain_example(example_of(given, self.examples.task, self.data), top)
 
-    def explain_example(self, example: Example, top: int = 5) -> Explanation:
-        """Returns the prediction for an example, as `explain`."""
+    def explain_example(self, example: Example, top: int = 5, deadline: float = math.inf) -> Explanation:
+        """Returns the prediction for an example, as `explain`; raises TooSlow after `deadline` of the monotonic clock."""
+        self._deadline = deadline
         text = example.text
         asked, (answer,) = self.examples.predicted([example])
         (examples,) = self.examples.pushes([text], asked, top)
@@ -70,3 +85,7 @@ class Explainer:
         task = self.examples.task
         label = " ".join(task.classes(task.label_of(answer))) or json.dumps(answer, ensure_ascii=False)
         return Explanation(text, label, answer.get("probabilities", {}).get(answer.get("label")), examples, passages)
+
+    def _check_the_clock(self, *_: Any) -> None:
+        if time.monotonic() > self._deadline:
+            raise TooSlow

@@ -18,6 +18,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
+IN_RESERVE = "in_reserve"  # state of a request on a connection that is one too many
+HEALTH = "/health"
+RETRY_SECONDS = 1
 HEADERS = (
     (
         b"content-security-policy",
@@ -69,19 +72,23 @@ class Guard:
             await self._app(scope, receive, send)
             return
         begin, status = time.perf_counter(), 500
+        one_too_many = scope.get("state", {}).get(IN_RESERVE, False)
 
         async def guarded(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 # a client that is told so does not send another request on a connection that is about to be closed
-                closing = [(b"connection", b"close")] if self._lifecycle.stopping else []
+                closing = [(b"connection", b"close")] if self._lifecycle.stopping or one_too_many else []
                 message = {**message, "headers": [*message.get("headers", ()), *HEADERS, *closing]}
             await send(message)
 
         headers = dict(scope["headers"])
         try:
-            if self._hosts and _name(headers.get(b"host", b"").decode("latin-1")) not in self._hosts:
+            if one_too_many and scope["path"] != HEALTH:
+                problem = {"detail": "There are too many connections. Try again soon."}
+                await JSONResponse(problem, 503, {"Retry-After": str(RETRY_SECONDS)})(scope, receive, guarded)
+            elif self._hosts and _name(headers.get(b"host", b"").decode("latin-1")) not in self._hosts:
                 problem = {"detail": "The service is not asked for by this name; tasklm serve --allow-host NAME allows it."}
                 await JSONResponse(problem, 421)(scope, receive, guarded)
             elif scope["path"] in self._open or self._may(headers.get(b"authorization", b"")):

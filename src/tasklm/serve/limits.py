@@ -23,6 +23,7 @@ class Limits:
     characters: int = 20_000  # of an input, all its texts together
     waiting: int = 1024  # inputs that wait for the model, of all requests
     explanations: int = 8  # that wait to be computed
+    explain_seconds: float = 30.0  # from a request for an explanation to its answer
 
 
 class Refused(Exception):

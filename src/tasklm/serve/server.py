@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import ipaddress
 import signal
 import socket
-from collections.abc import Callable
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tasklm.errors import RunError
-from tasklm.serve.guard import Guard, Lifecycle
+from tasklm.serve.connections import Connections, Place, Room, group_of
+from tasklm.serve.guard import IN_RESERVE, Guard, Lifecycle
 
 HEADER_SECONDS = 10.0  # from a connection, or the first byte of a request, to the end of its headers
 MOST_HEADERS = 64 << 10  # bytes
-CONNECTIONS = 1000  # at a time; more are told 503
+READ_SECONDS = 30.0  # for a client to read an answer, once it no longer takes it
 BACKLOG = 2048  # connections that wait to be taken
 LAST_READ = 0.4  # seconds after the signal in which what clients have sent is still read …
 SETTLED = 0.2  # … and, with no new connections, once more
@@ -26,14 +31,38 @@ END_SECONDS = 60  # for the answers to what was taken; then the rest is given up
 
 
 class PatientProtocol(HttpToolsProtocol):
-    """HTTP on one connection; closes those whose headers do not come in time, or have no end."""
+    """HTTP on one connection; closes those whose headers do not come in time, or have no end, and those that read nothing."""
 
     _timer: asyncio.TimerHandle | None = None  # runs while no request is taken and the time to the next is limited by us, not by uvicorn
+    _read_timer: asyncio.TimerHandle | None = None  # runs while an answer waits to be read
     _waits, _size = True, 0  # for the end of headers; bytes that have come meanwhile
+    address = ""
+
+    def __init__(self, all_connections: Connections, **given: Any) -> None:
+        super().__init__(**given)
+        self._all = all_connections
+
+    @property
+    def waits(self) -> bool:
+        """Whether no request is being answered: the next, or the rest of one, has not come."""
+        if self.pipeline or self.transport.get_write_buffer_size():
+            return False
+        return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
+
+    def cut_off(self) -> None:
+        """Closes the connection at once."""
+        self.transport.abort()
 
     def connection_made(self, transport: Any) -> None:
         """Begins to wait for the first request."""
         super().connection_made(transport)
+        self.address = group_of(self.client[0]) if self.client else ""
+        place = self._all.take(self)
+        if place is Place.NOWHERE:
+            self.cut_off()
+            return
+        if place is Place.RESERVE:
+            self.app_state = {**self.app_state, IN_RESERVE: True}
         self._wait()
 
     def on_message_begin(self) -> None:
@@ -48,8 +77,32 @@ class PatientProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends the wait."""
+        self._all.lost(self)
         self._no_wait()
+        self._reads()
         super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """Begins to wait for the answer to be read, and for the next request."""
+        super().on_response_complete()
+        self._all.answered(self)
+        if self.transport.get_write_buffer_size():
+            self._does_not_read()
+
+    def pause_writing(self) -> None:
+        """Begins to wait for a client that reads more slowly than it is answered."""
+        super().pause_writing()
+        self._does_not_read()
+
+    def resume_writing(self) -> None:
+        """Ends that wait."""
+        super().resume_writing()
+        self._reads()
+
+    def shutdown(self) -> None:
+        """Ends the connection once what its client has sent is answered."""
+        if not self._sent_something():
+            super().shutdown()
 
     def data_received(self, data: bytes) -> None:
         """Reads what came."""
@@ -72,6 +125,29 @@ class PatientProtocol(HttpToolsProtocol):
             self._timer.cancel()
             self._timer = None
 
+    def _does_not_read(self) -> None:
+        if self._read_timer is None:
+            self._read_timer = self.loop.call_later(READ_SECONDS, self._cut_off_unread)
+
+    def _reads(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
+
+    def _cut_off_unread(self) -> None:
+        self._read_timer = None
+        if self.transport.get_write_buffer_size():
+            self.cut_off()
+
+    def _sent_something(self) -> bool:
+        """Whether a request has begun to come, read or not: it will be answered."""
+        if self.transport.is_closing():
+            return False
+        if self._waits and self._size:
+            return True
+        file = self.transport.get_extra_info("socket").fileno()
+        return int.from_bytes(fcntl.ioctl(file, termios.FIONREAD, bytes(4)), sys.byteorder) > 0
+
     def _give_up(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:  # the request before is answered first
             self._timer = self.loop.call_later(HEADER_SECONDS, self._give_up)
@@ -90,10 +166,18 @@ class GracefulServer(uvicorn.Server):
         """Reads on for a moment, since what was sent may not have been read; takes no more; answers what was taken."""
         self.lifecycle.stopping = True
         await asyncio.sleep(LAST_READ)
+        connected = [connection for listener in sockets or [] for connection in _accepted(listener)]
         for server in self.servers:
-            server.close()
+            server.close()  # resets connections that are not accepted yet
+        for connection in connected:
+            await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
         await asyncio.sleep(SETTLED)
         await super().shutdown(sockets)
+
+    def _protocol(self) -> asyncio.Protocol:
+        given = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
+        protocol: asyncio.Protocol = self.config.http_protocol_class(**given)
+        return protocol
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -108,6 +192,15 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         raise _taken(host, port, error) from None
     return listener
+
+
+def _accepted(listener: socket.socket) -> Iterator[socket.socket]:
+    """Accepts the connections that wait for it."""
+    while True:
+        try:
+            yield listener.accept()[0]
+        except BlockingIOError:
+            return
 
 
 def _listen(listener: socket.socket) -> None:
@@ -137,24 +230,35 @@ def is_local(host: str) -> bool:
         return host == "localhost"
 
 
-def run(app: Guard, listener: socket.socket, lifecycle: Lifecycle, ready: Callable[[], None] = lambda: None) -> bool:
-    """Listens, calls `ready`, and serves until SIGTERM or SIGINT and until all that was taken is answered.
-
-    Returns False where not all was: a second SIGINT ended it before, or the time for it was over.
-    """
-    config = uvicorn.Config(
+def configuration(app: Guard, room: Room, end_seconds: float) -> uvicorn.Config:
+    """How uvicorn is to serve an application, with `end_seconds` for the last answers."""
+    protocol: Any = partial(PatientProtocol, Connections(room))
+    return uvicorn.Config(
         app,
-        http=PatientProtocol,
+        http=protocol,
         ws="none",
         lifespan="on",
         log_level="warning",
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=CONNECTIONS,
-        timeout_graceful_shutdown=END_SECONDS,
+        timeout_graceful_shutdown=end_seconds,  # type: ignore[arg-type]
     )
-    server = GracefulServer(config, lifecycle)
+
+
+def run(
+    app: Guard,
+    listener: socket.socket,
+    lifecycle: Lifecycle,
+    ready: Callable[[], None] = lambda: None,
+    room: Room | None = None,
+    end_seconds: float = END_SECONDS,
+) -> bool:
+    """Listens, calls `ready`, and serves until SIGTERM or SIGINT and until all that was taken is answered.
+
+    Returns False where not all was: a second SIGINT ended it before, or the time for it was over.
+    """
+    server = GracefulServer(configuration(app, room or Room(), end_seconds), lifecycle)
 
     def end(number: int, frame: object) -> None:
         server.should_exit = True

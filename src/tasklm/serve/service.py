@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
@@ -16,7 +18,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 import tasklm
 from tasklm.errors import DataError, RunError
 from tasklm.serve.batching import Batcher, QueueFull
-from tasklm.serve.bodies import explain_input, predict_inputs
+from tasklm.serve.bodies import explain_input, forms_of, predict_inputs
 from tasklm.serve.descriptions import (
     PROBLEMS,
     DescribedApp,
@@ -27,8 +29,8 @@ from tasklm.serve.descriptions import (
     task_operation,
     what_it_takes,
 )
-from tasklm.serve.explainer import Explainer
-from tasklm.serve.guard import Guard, Lifecycle
+from tasklm.serve.explainer import Explainer, TooSlow
+from tasklm.serve.guard import HEALTH, RETRY_SECONDS, Guard, Lifecycle
 from tasklm.serve.inputs import Input, example_from
 from tasklm.serve.limits import Limits, Refused, read_body
 from tasklm.serve.metrics import Metrics
@@ -37,9 +39,8 @@ from tasklm.tasks.base import Answer
 from tasklm.tasks.examples import Example
 
 MOST_TOGETHER = 64  # inputs that a worker takes at a time
-RETRY_SECONDS = 1
 PAGE = {"/": ("page.html", "text/html"), "/page.js": ("page.js", "text/javascript"), "/page.css": ("page.css", "text/css")}
-PATHS = ("/predict", "/explain", "/task", "/health", "/metrics", "/openapi.json")
+PATHS = ("/predict", "/explain", "/task", HEALTH, "/metrics", "/openapi.json")
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,24 @@ class Settings:
     alike: int = 4
 
 
+@dataclass(frozen=True)
+class Question:
+    """What is to be explained, by how many texts on each side, and until when (of the monotonic clock)."""
+
+    given: Input
+    top: int
+    deadline: float
+
+
 class Endpoints:
     """The model behind its queue, and the functions that answer requests."""
 
     def __init__(self, predictor: Predictor, explainer: Explainer | None, settings: Settings, lifecycle: Lifecycle) -> None:
         self.predictor, self.explainer, self.settings, self.lifecycle = predictor, explainer, settings, lifecycle
-        self.limits, self.metrics = settings.limits, Metrics()
+        self.limits, self.forms, self.metrics = settings.limits, forms_of(predictor.task), Metrics()
         self.metrics.watch(lambda: 0 if self._queue is None else self._queue.waiting)
         self._queue: Batcher[Example, Answer] | None = None
-        self._reasons: Batcher[tuple[Input, int], dict[str, Any]] | None = None
+        self._reasons: Batcher[Question, dict[str, Any]] | None = None
 
     @asynccontextmanager
     async def lifespan(self, app: Any) -> AsyncIterator[None]:
@@ -89,19 +99,26 @@ class Endpoints:
 
     async def predict(self, request: Request) -> Response:
         """Answers POST /predict."""
-        inputs = predict_inputs(await read_body(request, self.limits), self.limits)
+        inputs = predict_inputs(await read_body(request, self.limits), self.limits, self.forms)
         examples = [self._example(one, f"inputs[{place}]") for place, one in enumerate(inputs)]
         assert self._queue is not None  # the application runs
         return JSONResponse({"answers": await self._queue.answers(examples)})
 
     async def explain(self, request: Request) -> Response:
         """Answers POST /explain."""
-        asked = explain_input(await read_body(request, self.limits), self.limits)
+        given, top = explain_input(await read_body(request, self.limits), self.limits, self.forms)
         if self.explainer is None:
             raise Refused(404, PROBLEMS[404])
         assert self._reasons is not None
-        (found,) = await self._reasons.answers([asked])
-        return JSONResponse(found)
+        seconds = self.limits.explain_seconds
+        question = Question(given, top, time.monotonic() + seconds)
+        try:
+            async with asyncio.timeout(seconds):
+                (explanation,) = await self._reasons.answers([question])
+        except (TimeoutError, TooSlow):
+            reason = f"The explanation was not ready within {seconds:g} seconds. Try again when the service is less busy."
+            raise Refused(503, reason, {"Retry-After": str(RETRY_SECONDS)}) from None
+        return JSONResponse(explanation)
 
     async def task(self) -> Response:
         """Answers GET /task."""
@@ -133,14 +150,14 @@ class Endpoints:
             found.update(zip(numbers, self.predictor.answers([given[number] for number in numbers]), strict=True))
         return [found[number] for number in range(len(given))]
 
-    def _explained(self, asked: Sequence[tuple[Input, int]]) -> list[dict[str, Any]]:
+    def _explained(self, questions: Sequence[Question]) -> list[dict[str, Any]]:
         """Returns the explanations of some inputs; of training files only the names are told."""
         assert self.explainer is not None
         task, data, found = self.explainer.examples.task, self.explainer.data, []
-        for given, top in asked:
-            example = example_from(given, task, data)
+        for question in questions:
+            example = example_from(question.given, task, data)
             try:
-                one = asdict(self.explainer.explain_example(example, top))
+                one = asdict(self.explainer.explain_example(example, question.top, question.deadline))
             except RunError as error:  # of more than one row
                 raise Refused(422, str(error)) from None
             for push in [*one["examples"]["pushed_for"], *one["examples"]["pushed_against"]]:
@@ -164,16 +181,17 @@ def create_app(
         redirect_slashes=False,
     )
     app.asks_for_token = settings.token is not None
-    app.add_api_route("/predict", ends.predict, methods=["POST"], response_model=None, **predict_operation(settings.limits))
-    app.add_api_route("/explain", ends.explain, methods=["POST"], response_model=None, **explain_operation(settings.limits))
+    predicts, explains = (operation(ends.limits, ends.forms) for operation in (predict_operation, explain_operation))
+    app.add_api_route("/predict", ends.predict, methods=["POST"], response_model=None, **predicts)
+    app.add_api_route("/explain", ends.explain, methods=["POST"], response_model=None, **explains)
     app.add_api_route("/task", ends.task, methods=["GET"], response_model=None, **task_operation())
-    app.add_api_route("/health", ends.health, methods=["GET"], response_model=None, **health_operation())
+    app.add_api_route(HEALTH, ends.health, methods=["GET"], response_model=None, **health_operation())
     app.add_api_route("/metrics", ends.counts, methods=["GET"], response_model=None, **metrics_operation())
     for path, (name, kind) in PAGE.items():
         app.add_api_route(path, _file(name, kind), methods=["GET"], response_model=None, include_in_schema=False)
     for error, answer in ((Refused, _refused), (DataError, _not_data), (QueueFull, _queue_full), (Exception, _failed)):
         app.add_exception_handler(error, answer)
-    paths = {"known": (*PATHS, *PAGE), "open_paths": ("/health", *PAGE)}
+    paths = {"known": (*PATHS, *PAGE), "open_paths": (HEALTH, *PAGE)}
     return Guard(app, ends.metrics, lifecycle, token=settings.token, hosts=settings.hosts, **paths)
 
 
