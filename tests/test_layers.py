@@ -9,11 +9,12 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "tasklm"
 ORDER = [
-    {"errors"}, {"registry", "tracking"}, {"recipe", "recipe_files", "budget", "costs", "runs"}, {"corpus"}, {"tasks"}, {"select"},
-    {"tokens"}, {"encoders"}, {"objectives"}, {"train"}, {"evaluate"}, {"analyse"}, {"export"}, {"serve", "watch"}, {"demo"},
-    {"workspace"}, {"planning", "insights", "results", "reporting", "starting"}, {"steps", "selecting", "looking"}, {"pipeline"},
-    {"api", "notebook", "cli_explaining", "cli_exporting", "cli_reporting", "cli_scoring", "cli_serving", "cli_watching"}, {"cli"},
-    {"__main__"},
+    {"errors", "durations"}, {"registry", "progress", "terminal", "tracking"}, {"recipe", "recipe_files", "budget", "costs", "runs"},
+    {"corpus"}, {"tasks"}, {"select"}, {"tokens"}, {"encoders"}, {"objectives"}, {"train"}, {"evaluate"}, {"analyse"}, {"export"},
+    {"serve", "watch"}, {"demo"}, {"workspace"}, {"summaries", "planning", "insights", "results", "reporting", "starting"},
+    {"steps", "selecting", "looking"}, {"pipeline"},
+    {"api", "notebook", "cli_explaining", "cli_exporting", "cli_reporting", "cli_results", "cli_scoring", "cli_searching", "cli_serving",
+     "cli_watching"}, {"cli"}, {"__main__"},
 ]  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))

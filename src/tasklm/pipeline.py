@@ -30,11 +30,12 @@ from tasklm.recipe_files import absolute, dump, recipe_key
 from tasklm.registry import Registry, nearest
 from tasklm.runs import Artefacts, locked, read_json, write_json, write_text
 from tasklm.selecting import check_settings, methods, select
+from tasklm.summaries import corpus_text, data_text, plan_text
 from tasklm.tasks.audit import refuse
 from tasklm.tasks.base import TASKS, Label
 from tasklm.tasks.examples import Finding
 from tasklm.tasks.reading import resolved
-from tasklm.tracking import EventFile, TensorBoard, Tracker
+from tasklm.tracking import EventFile, LogFile, TensorBoard, Tracker
 from tasklm.train.hardware import set_up
 from tasklm.train.parallel import first_of_all
 from tasklm.train.stages import Ingredients
@@ -74,10 +75,10 @@ def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | 
     cache = cache or Artefacts(shared, machine.ranks, tracker.say)
     run = Run(recipe, artefacts, cache, machine, tracker)
     if not machine.ranks.first:
-        tracker.console = None
+        tracker.screen = None
         return run
     write_text(folder / "recipe.toml", dump(absolute(recipe)))
-    tracker.sinks = [EventFile(folder / "events.jsonl")]
+    tracker.sinks = [EventFile(folder / "events.jsonl"), LogFile(folder / "log.txt")]
     if recipe.hardware.tensorboard:
         tracker.sinks.append(TensorBoard(folder / "tensorboard"))
     write_json(
@@ -93,6 +94,7 @@ def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | 
             "processes": machine.ranks.total,
         },
     )
+    tracker.event("started", folder=str(folder), device=str(machine.device), threads=machine.threads)
     return run
 
 
@@ -143,12 +145,15 @@ def _flow(run: Run, until: str) -> Scores | None:
     results.keep_best(run, task, trained.parts, trained.seeds, scores)
     for row in (row for row in scores.rows if row.kind == "ensemble"):
         results.keep_ensemble(run, task, trained.parts, trained.seeds, row)
+    run.tracker.event("verdict", text=scores.verdict)
     if until != "evaluate":
-        found = insights(run, task, corpus, trained.selected, trained.parts, trained.seeds, trained.predictions)
+        with run.tracker.progress("looking into the model"):
+            found = insights(run, task, corpus, trained.selected, trained.parts, trained.seeds, trained.predictions)
         if run.machine.ranks.first:
             made = (trained.plan, trained.parts, trained.selected, trained.seeds, trained.predictions)
-            shown = reporting.report_parts(run, task, corpus, *made, scores, found)
-            write_report(run.folder / "report.html", shown)
+            with run.tracker.progress("writing the report"):
+                shown = reporting.report_parts(run, task, corpus, *made, scores, found)
+                write_report(run.folder / "report.html", shown)
     run.keep_clock()
     return scores
 
@@ -156,9 +161,11 @@ def _flow(run: Run, until: str) -> Scores | None:
 def _train(run: Run, task: TaskData, corpus: CorpusData | None, until: str) -> Trained | None:
     """Returns the trained model, or None when `until` is an earlier step."""
     plan = make_plan(run, task, corpus)
+    selects = corpus is not None and run.recipe.train.rho1 != 0
+    run.tracker.say(plan_text(run.recipe, plan, selects), "plan")
     for reason in plan.reasons:
-        run.tracker.say(f"plan: {reason}")
-    selected, key = select(run, task, corpus, plan) if corpus is not None and run.recipe.train.rho1 != 0 else (None, "")
+        run.tracker.detail(f"plan: {reason}")
+    selected, key = select(run, task, corpus, plan) if corpus is not None and selects else (None, "")
     run.keep_clock()
     if until == "select":
         return None
@@ -180,16 +187,22 @@ def _train(run: Run, task: TaskData, corpus: CorpusData | None, until: str) -> T
 
 def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
     """Returns task and corpus; refuses on the audit's errors and says its warnings."""
-    task = steps.read_task(run)
+    with run.tracker.progress("reading the examples"):
+        task = steps.read_task(run)
     for note in task.splits.notes:
-        run.tracker.say(note)
+        run.tracker.detail(note)
     refuse(task.findings)
+    run.tracker.say(data_text(run.recipe, task), "data")
     corpus = steps.prepare_corpus(run, task)
+    run.tracker.say(corpus_text(corpus), "corpus")
     findings = [*task.findings, *(corpus.findings if corpus else [])]
     refuse(findings)
-    for finding in findings:
-        if finding.level == "warning":
-            run.tracker.say(f"warning: {finding.check}: {finding.message}")
+    warnings = [finding for finding in findings if finding.level == "warning"]
+    for finding in warnings:
+        run.tracker.warn(finding.brief or finding.message)
+        run.tracker.detail("\n".join([f"{finding.check}: {finding.message}", *(f"  · {example}" for example in finding.examples)]))
+    if warnings:
+        run.tracker.say("`tasklm check`, with the same files, shows which these are", "details")
     return task, corpus
 
 
@@ -200,7 +213,7 @@ def _scores(ours: Trained, task: TaskData, corpus: CorpusData | None) -> Scores:
     ours_test = results.labels_of(task, ours.predictions, "test")[1] if "test" in ours.predictions else None
     rows = results.baseline_rows(run, task, ours_test) if evaluate.baselines else []
     for comparison in evaluate.compare:
-        run.tracker.say(f"comparison: {COMPARISONS[comparison]}")
+        run.tracker.say(f"now the same with {COMPARISONS[comparison]}", "compare")
         other = _train(_comparison(ours, comparison), task, corpus if comparison != "task-only" else None, "evaluate")
         assert other is not None
         rows.append(_row(other, COMPARISONS[comparison], "ablation", task, ours_test))
@@ -250,7 +263,7 @@ def _comparison(ours: Trained, name: str) -> Run:
         evaluate={"compare": [], "baselines": False, "ensemble": False},
         budget={"minutes": None, "flops": None},
     )
-    return open_run(recipe, run.folder / "compare" / name, Tracker(run.tracker.console), run.cache)
+    return open_run(recipe, run.folder / "compare" / name, run.tracker.inside(COMPARISONS[name]), run.cache)
 
 
 def _known_comparisons(recipe: Recipe) -> None:

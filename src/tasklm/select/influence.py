@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasklm.errors import RunError, TrainingError
+from tasklm.progress import Bar
 from tasklm.runs import read_json, write_bytes, write_json
 from tasklm.select.base import ASKED_KEPT, Chosen
-from tasklm.tracking import Bar
 
 FORMAT = 2  # of what the folder of scores holds
 BLOCK = 1024  # units whose scores are written at a time
