@@ -213,6 +213,17 @@ def check(
         show_findings(findings)
     if any(finding.level == "error" for finding in findings):
         raise typer.Exit(1)
+    if not as_json:
+        options = [("--dev", dev), ("--test", test), *(("--corpus", one) for one in corpus or ()), ("--recipe", recipe)]
+        show_next(Console(), _fit_words(train, [*options, ("--text-column", text_column), ("--label-column", label_column)], context.args))
+
+
+def _fit_words(train: str, options: list[tuple[str, Any]], extra: list[str]) -> list[str]:
+    """The words of a `fit` with the same data."""
+    words = ["tasklm", "fit", train]
+    for name, value in options:
+        words += [name, str(value)] if value is not None else []
+    return [*words, *extra]
 
 
 def _until(name: str, options: list[str], folder: Path, as_json: bool, verbose: bool) -> None:

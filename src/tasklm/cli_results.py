@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from tasklm.terminal import say, say_command
 
@@ -20,7 +18,7 @@ if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
     from tasklm.recipe import Recipe
     from tasklm.tasks.examples import Finding
 
-STYLES = {"error": "bold red", "warning": "bold yellow", "ok": "green"}  # of the levels of findings
+STYLES = {"error": "red", "warning": "yellow", "ok": "green"}  # of the levels of findings
 
 
 def show_scores(scores: Scores, recipe: Recipe, out: Path, as_json: bool, verbose: bool, reported: bool) -> None:
@@ -79,15 +77,13 @@ def _something_to_predict(recipe: Recipe, out: Path) -> str:
 
 
 def show_findings(findings: Sequence[Finding]) -> None:
-    """Prints the audit: what needs care first and whole, then what is well."""
-    console = Console()
-    table = Table(box=None, padding=(0, 2, 1, 0), show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    levels = ("error", "warning", "ok")
+    """Prints the audit: errors first, then warnings, then what is well."""
+    console, levels = Console(), ("error", "warning", "ok")
     for finding in sorted(findings, key=lambda finding: levels.index(finding.level)):
-        text = Text.assemble((f"{finding.check}: ", "bold"), finding.message, *(f"\n· {example}" for example in finding.examples))
-        table.add_row(Text(finding.level, style=STYLES[finding.level]), text)
-    console.print(table)
-    counts = [sum(finding.level == level for finding in findings) for level in levels]
-    say(console, f"{counts[0]} errors, {counts[1]} warnings, {counts[2]} checks without a finding")
+        examples = "".join(f"\n· {example}" for example in finding.examples)
+        say(console, f"{finding.check}: {finding.message}{examples}", finding.level, STYLES[finding.level])
+        if finding.level != "ok" and console.is_terminal:
+            console.print()
+    errors, warnings, fine = (sum(finding.level == level for finding in findings) for level in levels)
+    console.print()
+    say(console, f"{errors} errors, {warnings} warnings, {fine} checks without a finding")

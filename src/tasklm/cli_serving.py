@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from tasklm.errors import DataError, RunError, TaskLMError
+from tasklm.terminal import say
 
 if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
     from tasklm.recipe import Data
@@ -119,5 +120,5 @@ def _explainer(folder: Path) -> Explainer | None:
         return None
 
 
-def _say(text: str, style: str | None = None) -> None:
-    screen.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+def _say(text: str, style: str = "") -> None:
+    say(screen, text, style=style)

@@ -43,6 +43,7 @@ from tasklm.train.start import started, title_of
 from tasklm.workspace import CorpusData, Run, TaskData
 
 STEPS = ("check", "select", "tokenize", "train", "finetune", "evaluate", "report")
+READING = "reading the examples"  # what is shown meanwhile
 COMPARISONS = {"task-only": "task data only", "random": "random selection"}
 
 
@@ -102,7 +103,8 @@ def check(recipe: Recipe, folder: Path, tracker: Tracker) -> list[Finding]:
     """Returns the audit of the task and, where there is one, of the corpus."""
     with locked(folder):
         run = open_run(recipe, folder, tracker)
-        task = steps.read_task(run)
+        with tracker.progress(READING):
+            task = steps.read_task(run)
         corpus = steps.prepare_corpus(run, task)
         return [*task.findings, *(corpus.findings if corpus else [])]
 
@@ -187,7 +189,7 @@ def _train(run: Run, task: TaskData, corpus: CorpusData | None, until: str) -> T
 
 def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
     """Returns task and corpus; refuses on the audit's errors and says its warnings."""
-    with run.tracker.progress("reading the examples"):
+    with run.tracker.progress(READING):
         task = steps.read_task(run)
     for note in task.splits.notes:
         run.tracker.detail(note)
