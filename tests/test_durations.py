@@ -11,7 +11,7 @@ from tasklm.durations import duration
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0, "0 s"), (-1, "0 s"), (1.26, "1.3 s"), (9.97, "10 s"), (59.4, "59 s"), (59.6, "1 min"), (185, "3 min 5 s"),
+    [(0, "0 s"), (-1, "0 s"), (1.26, "1.3 s"), (2, "2 s"), (9.97, "10 s"), (59.4, "59 s"), (59.6, "1 min"), (185, "3 min 5 s"),
      (3599.4, "59 min 59 s"), (3600, "1 h"), (90061, "25 h 1 min")],
 )  # fmt: skip
 def test_a_time_has_its_two_largest_units(seconds: float, words: str) -> None:

@@ -64,8 +64,8 @@ def _show_hit(out: Console, hit: Any, title: str) -> None:
     text = Text(hit.text)
     for start, end in hit.marked:
         text.stylize("bold yellow", start, end)
-    out.print(f"{title}  {hit.score:.2f}  {hit.id}  {hit.source}", style="bold", markup=False, highlight=False)
-    out.print(text)
+    say(out, f"{title}  {hit.score:.2f}  {hit.id}  {hit.source}", style="bold")
+    out.print(text, soft_wrap=not out.is_terminal)
     out.print()
 
 

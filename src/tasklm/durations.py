@@ -7,7 +7,7 @@ def duration(seconds: float, rough: bool = False) -> str:
     """A time in its two largest units; `rough` is for estimates, whose last digits mean nothing: 35 s, 3 min, 2 h 5 min."""
     if rough:
         seconds = max(5, 5 * round(seconds / 5)) if seconds < 57.5 else 60 * round(seconds / 60)
-    elif 0 < seconds < 9.95:
+    elif 0 < seconds < 9.95 and seconds != round(seconds):
         return f"{seconds:.1f} s"
     whole = round(max(0.0, seconds))
     if whole < 60:

@@ -66,7 +66,7 @@ class Bar:
 
     def __init__(self, title: str = "", total: float | None = None, views: Sequence[View] = (), of: str = "") -> None:
         self.title, self.total, self.views, self.of = title, total, views, of
-        self.position, self.note = 0.0, ""
+        self.position, self.note, self.started = 0.0, "", time.monotonic()
         self._pace = Pace()
 
     def advance(self, amount: float = 1, note: str = "") -> None:

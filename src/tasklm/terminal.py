@@ -23,7 +23,7 @@ from tasklm.progress import Bar
 LABEL = 8  # columns of the labels in front of lines
 LONGEST_BAR, SHORTEST_BAR = 30, 8  # columns
 WRITE_EVERY = 30.0  # seconds between lines of progress where no bar can be drawn
-REDRAW = 8  # times a second
+REDRAW = 4  # times a second
 
 
 def say(console: Console, text: str, label: str = "", style: str = "") -> None:
@@ -74,17 +74,22 @@ class ProgressLine:
         if not self.bars:
             return
         bar, width = self.bars[-1], options.max_width
-        share = "" if bar.share is None else f"{bar.share:4.0%}"
+        share = duration(whole_seconds(bar)) if bar.share is None else f"{bar.share:4.0%}"
         told = [part for part in (share, left_text(bar), bar.note) if part]
         while told and _width([bar.name, *told]) > width:
             told.pop()
         room = width - _width([bar.name, *told]) - 2
         parts: list[Text | ProgressBar] = [Text(bar.name, style="bold", overflow="ellipsis", no_wrap=True)]
-        if room >= SHORTEST_BAR:
-            parts.append(ProgressBar(bar.total, bar.position, width=min(LONGEST_BAR, room), pulse=bar.total is None))
+        if room >= SHORTEST_BAR and bar.total is not None:
+            parts.append(ProgressBar(bar.total, bar.position, width=min(LONGEST_BAR, room)))
         line = Table.grid(padding=(0, 2, 0, 0))
         line.add_row(*parts, *(Text(part, no_wrap=True) for part in told))
         yield line
+
+
+def whole_seconds(bar: Bar) -> int:
+    """How long a piece of work has been going on."""
+    return int(time.monotonic() - bar.started)
 
 
 def _width(parts: list[str]) -> int:

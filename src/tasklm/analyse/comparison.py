@@ -141,24 +141,20 @@ def terminal_table(runs: Sequence[FinishedRun]) -> Table:
     """Returns a row for each run: its own model beside the best other row, for the terminal."""
     metrics = {metric_name(run.scores.metric) for run in runs}
     name = metrics.pop() if len(metrics) == 1 else ""
-    shown = Table(
-        title=f"{name or 'score'} × 100", title_style="bold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, show_edge=False
-    )
+    shown = Table(title=f"{name or 'score'} × 100", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    shown.title_style, shown.title_justify = "bold", "left"
     shown.add_column("run", overflow="fold")
-    if not name:
-        shown.add_column("metric")
     for column in ("dev", "test"):
         shown.add_column(column, justify="right", no_wrap=True)
     shown.add_column("best other row", overflow="fold")
     for run in runs:
-        row = run.scores.ours
-        metric = [] if name else [metric_name(run.scores.metric)]
-        if row is None:
-            shown.add_row(*map(Text, (run.name, *metric, "–", "–", "–")))
-            continue
+        row, best = run.scores.ours, "–"
         other = max((one for one in run.scores.rows if one.kind in ("baseline", "ablation")), key=_score, default=None)
-        best = "–" if other is None else f"{100 * _score(other):.1f} {other.name}"
-        shown.add_row(*map(Text, (run.name, *metric, spread_text(row.dev), spread_text(row.test), best)))
+        if row is not None and other is not None:
+            best = f"{100 * _score(other):.1f} {other.name}"
+        title = run.name if name else f"{run.name}, {metric_name(run.scores.metric)}"
+        spreads = (None, None) if row is None else (row.dev, row.test)
+        shown.add_row(*map(Text, (title, *map(spread_text, spreads), best)))
     return shown
 
 
