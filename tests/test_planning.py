@@ -66,9 +66,9 @@ def test_the_plan_says_what_of_the_shape_was_given_and_what_was_decided(given: d
     ],
 )
 def test_a_budget_that_buys_few_steps_is_told_in_one_line(keys: dict[str, Any], steps: int, batch: int, warning: str | None) -> None:
-    found = planning.few_steps_warning(from_dict(with_overrides({}, keys)), steps, batch)
-    assert found == warning
-    assert found is None or len(found) <= 70  # beside its label, a line of 80 columns
+    recipe = from_dict(with_overrides({}, keys))
+    assert planning.few_steps_warning(recipe, steps, batch) == warning
+    assert warning is None or len(warning) <= 70  # beside its label, a line of 80 columns
 
 
 def test_a_size_that_is_too_large_may_lack_what_the_recipe_asks_for() -> None:

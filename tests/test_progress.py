@@ -35,7 +35,7 @@ def test_what_an_earlier_process_did_says_nothing_about_the_rate() -> None:
 
 
 def test_there_is_no_estimate_from_steps_that_are_compiled(clock: Clock) -> None:
-    """Two steps take a minute and half a minute, the others a hundredth of a second: a GPU user must not read of 138,542 s."""
+    """Two steps take a minute and half a minute, the others a hundredth of a second."""
     bar, estimates = Bar("stage 1", 5000), []
     for step in range(1, 5001):
         clock.now += {1: 60.0, 2: 30.0}.get(step, 0.01)

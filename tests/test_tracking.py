@@ -65,8 +65,9 @@ def test_points_of_a_curve_are_shown_now_and_then(tmp_path: Path, monkeypatch: p
 
 def test_the_numbers_of_a_step_are_in_words() -> None:
     point = {**POINT, "dev": 0.5, "tflops": 1.234, "of_ceiling": 0.567, "memory_gb": 7.89}
-    told = "lm 6.500, dev 50.0, learning rate 1.0e-03, 1.2k tokens/s, 1.23 TFLOP/s, uses 57 % of what this machine can compute, 7.9 GB"
-    assert step_text(point) == f"stage 1, step 30: {told}"
+    losses, speed = "lm 6.500, dev 50.0, learning rate 1.0e-03", "1.2k tokens/s, 1.23 TFLOP/s"
+    share = "uses 57 % of what this machine can compute"
+    assert step_text(point) == f"stage 1, step 30: {losses}, {speed}, {share}, 7.9 GB"
 
 
 def test_of_a_run_inside_another_only_warnings_and_progress_are_shown(tmp_path: Path) -> None:

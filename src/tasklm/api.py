@@ -84,7 +84,7 @@ class TaskLM(Estimator):
     recipe: path of a recipe, under the other settings.
     settings: recipe keys by dotted name, such as {"select.k": 500}.
     out: run folder; by default a temporary one that goes with the model.
-    verbose: show messages and progress on standard error; 2 shows all that otherwise only log.txt of the run tells.
+    verbose: show messages and progress on standard error; 2 shows all of the run's log.txt too.
 
     After `fit` or `load` there are `classes_` (the labels), `scores_` (the score table and its verdict; None where a saved model has
     left its run), `model_folder_` and, after `fit`, `folder_` (the run).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,7 +42,7 @@ Engine = Annotated[str | None, typer.Option(help="Where passages are scored: loc
 Master = Annotated[str | None, typer.Option(help="Spark's master, with --engine spark: local[2], spark://host:7077, yarn …")]
 Compare = Annotated[str | None, typer.Option(help="Ablations to train beside the model: task-only, random or both, with a comma.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show all that otherwise only log.txt of the run tells.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show all of the run's log.txt.")]
 RunFolder = Annotated[Path, typer.Argument(help="Run folder.")]
 
 
@@ -78,9 +79,13 @@ def _recipe(path: Path | None, overrides: dict[str, Any]) -> Any:
     return load(path, overrides)
 
 
-def _fit(recipe: Any, out: Path, as_json: bool, until: str | None = None, watching: bool = False, tracker: Tracker | None = None) -> None:
+def _tracker(verbose: bool) -> Tracker:
+    """What tells the person how a run goes; of several processes, which `torchrun` starts, one speaks."""
+    return Tracker(screen if os.environ.get("RANK", "0") == "0" else None, verbose=verbose)
+
+
+def _fit(recipe: Any, out: Path, as_json: bool, tracker: Tracker, until: str | None = None, watching: bool = False) -> None:
     """Does everything in a new folder or in one of a run, or, in a folder that has a recipe, what is asked for with `until`."""
-    tracker = tracker or Tracker(screen)
     with tracker.progress("starting"):  # importing torch takes a while
         from tasklm.pipeline import fit as run_pipeline
         from tasklm.runs import require_own
@@ -126,7 +131,7 @@ def fit(
     data = data_options(train, corpus, dev, test, text_column, label_column)
     how = {"select__memory": memory, "select__engine": engine, "select__master": master}
     overrides = overrides_of(context.args, **data, **how, budget__minutes=minutes, budget__flops=flops, evaluate__compare=compare)
-    _fit(_recipe(recipe, overrides), out, as_json, watching=watching, tracker=Tracker(screen, verbose=verbose))
+    _fit(_recipe(recipe, overrides), out, as_json, _tracker(verbose), watching=watching)
 
 
 @app.command(context_settings=EXTRA)
@@ -142,8 +147,8 @@ def run(
 
     Example: tasklm run recipes/demo.toml --out runs/demo
     """
-    tracker = Tracker(screen, verbose=verbose)
-    _fit(_recipe(recipe, overrides_of(context.args)), out or Path("runs") / recipe.stem, as_json, watching=watching, tracker=tracker)
+    out = out or Path("runs") / recipe.stem
+    _fit(_recipe(recipe, overrides_of(context.args)), out, as_json, _tracker(verbose), watching=watching)
 
 
 @app.command(context_settings=EXTRA)
@@ -230,7 +235,7 @@ def _until(name: str, options: list[str], folder: Path, as_json: bool, verbose: 
     recipe = folder / "recipe.toml"
     if not recipe.exists():
         raise RecipeError([f"{folder} is not a run folder (no recipe.toml); start one with: tasklm fit … --out {folder}"])
-    _fit(_recipe(recipe, overrides_of(options)), folder, as_json, until=name, tracker=Tracker(screen, verbose=verbose))
+    _fit(_recipe(recipe, overrides_of(options)), folder, as_json, _tracker(verbose), until=name)
 
 
 def _step(name: str, what: str) -> None:
@@ -331,8 +336,8 @@ def demo(
     """
     from tasklm.demo.recipe import demo_recipe
 
-    tracker = Tracker(screen, verbose=verbose)
-    _fit(demo_recipe(data, tracker), out, as_json, tracker=tracker)
+    tracker = _tracker(verbose)
+    _fit(demo_recipe(data, tracker), out, as_json, tracker)
 
 
 def main() -> None:

@@ -61,7 +61,7 @@ def _show_side(out: Console, pushes: Pushes, kind: str, label: str) -> None:
             continue
         say(out, f"{kind} that pushed {word} {label} ({read}):", style="bold")
         for push in side:
-            say_entry(out, f"{push.score:+.3f}", _marked(push), _told(push))
+            say_entry(out, f"{push.score:+.3f}", _marked(push), _about(push))
 
 
 def say_entry(out: Console, number: str, text: Text, about: str) -> None:
@@ -77,7 +77,7 @@ def say_entry(out: Console, number: str, text: Text, about: str) -> None:
     out.print(entry)
 
 
-def _told(push: Push) -> str:
+def _about(push: Push) -> str:
     """Label and place of a text, and the words that it shares with the one that was asked about."""
     label = [] if push.label is None else [f"is {push.label}"]
     shared = [f"in common: {', '.join(push.shared[:MOST_WORDS])}"] if push.shared else []
@@ -114,19 +114,21 @@ def check_labels(run: Path, top: int, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps([asdict(one) for one in suspects], ensure_ascii=False))
         return
-    out, shown = Console(), suspects[:top]
-    for one in shown:
-        told = f"line {one.line:,}; labelled {one.label}, the others say {one.suggested}; score {one.score:.2f}"
-        say_entry(out, f"{one.rank:,}.", Text(shortened(one.text, 200)), told)
+    out = Console()
+    for one in suspects[:top]:
+        labels = f"labelled {one.label}, the others say {one.suggested}"
+        about = f"line {one.line:,}; {labels}; score {one.score:.2f}"
+        say_entry(out, f"{one.rank:,}.", Text(shortened(one.text, 200)), about)
     out.print()
-    say(out, f"{len(suspects):,} training examples may be mislabelled; {len(shown):,} are shown")
+    count = min(top, len(suspects))
+    say(out, f"{len(suspects):,} training examples may be mislabelled; {count:,} are shown")
     say_command(out, str(path), "all")
 
 
 def show_influence(out: Console, reasons: InfluenceReasons) -> None:
     """Prints which task batches asked for a passage, with which influence, and where it stood among the candidates."""
-    head = f"among the {reasons.k:,} best candidates of {reasons.batches_in_all:,} batches of {reasons.split} examples"
-    say(out, f"influence: {head}; the best:")
+    batches = f"{reasons.batches_in_all:,} batches of {reasons.split} examples"
+    say(out, f"influence: among the {reasons.k:,} best candidates of {batches}; the best:")
     for batch in reasons.batches:
         for text, label in zip(batch.texts, batch.labels, strict=True):
             say(out, f"\n[{label}] {text}")

@@ -1,4 +1,4 @@
-"""What the verbs that run the flow print at their end: scores, verdict, where everything is, and what to type next."""
+"""What the verbs that run the flow print at their end: scores, verdict, and what to type next."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STYLES = {"error": "red", "warning": "yellow", "ok": "green"}  # of the levels o
 
 
 def show_scores(scores: Scores, recipe: Recipe, out: Path, as_json: bool, verbose: bool, reported: bool) -> None:
-    """Prints the score table with its verdict, where model and report are, and the next command; or the scores as JSON."""
+    """Prints scores, verdict, where model and report are, and the next command; or JSON."""
     from tasklm.evaluate.scores import table, to_dict
 
     if as_json:
@@ -61,7 +61,7 @@ def _after(step: str, out: Path) -> list[str]:
 
 
 def _something_to_predict(recipe: Recipe, out: Path) -> str:
-    """A text where the model answers about one text, else a file that it can read: the test, dev or training file."""
+    """A text where the model answers about one, else a file that it can read."""
     from tasklm.errors import DataError
     from tasklm.recipe_files import load
     from tasklm.runs import read_json

@@ -71,6 +71,8 @@ def _show_hit(out: Console, hit: Any, title: str) -> None:
 
 def _sum_of(terms: list[Any]) -> str:
     """Returns what the terms add, as a sum of the largest parts."""
-    shown = [f"{term.term} {term.adds:.2f}" + (f" (asked {term.asked}×)" if term.asked > 1 else "") for term in terms[:8]]
-    rest = sum(term.adds for term in terms[8:])
-    return " + ".join([*shown, *([f"{len(terms) - 8} more {rest:.2f}"] if len(terms) > 8 else [])])
+    times = {term.term: f" (asked {term.asked}×)" if term.asked > 1 else "" for term in terms}
+    parts = [f"{term.term} {term.adds:.2f}{times[term.term]}" for term in terms[:8]]
+    if len(terms) > 8:
+        parts.append(f"{len(terms) - 8} more {sum(term.adds for term in terms[8:]):.2f}")
+    return " + ".join(parts)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 
 def duration(seconds: float, rough: bool = False) -> str:
-    """A time in its two largest units; `rough` is for estimates, whose last digits mean nothing: 35 s, 3 min, 2 h 5 min."""
+    """A time in its two largest units, such as 3 min 5 s.
+
+    `rough` is for estimates, whose last digits mean nothing: 35 s, 3 min, 2 h 5 min.
+    """
     if rough:
         seconds = max(5, 5 * round(seconds / 5)) if seconds < 57.5 else 60 * round(seconds / 60)
     elif 0 < seconds < 9.95 and seconds != round(seconds):

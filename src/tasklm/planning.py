@@ -81,7 +81,8 @@ def _plan(run: Run, task: TaskData, corpus: CorpusData | None) -> budget.Plan:
         size, tokens = budget.choose_size(list(SIZES), enough, tokens_read)
         why = f"the largest that reads {per_weight(size)} tokens per weight of its layers"
         if tokens < enough(size):
-            why = f"the smallest; it reads fewer than {per_weight(size)} tokens per weight of its layers"
+            fewer = f"fewer than {per_weight(size)} tokens per weight of its layers"
+            why = f"the smallest; it reads {fewer}"
     reasons = [_shape_reason(recipe, size, why)]
     beginning_of(recipe.train, *shaped(size))  # refuses early what cannot be
     tokens = tokens or tokens_read(size)
@@ -111,11 +112,12 @@ def _shape_reason(recipe: Recipe, size: str, why: str) -> str:
     layers, width = SIZES[size]
     left = {"layers": f"{layers} layers", "width": f"width {width}"}
     decided = [words for name, words in left.items() if numbers[name] is None]
-    return f"{' and '.join(given)}: as given" + "".join(f"; {words}: of size {size}, {why}" for words in decided)
+    rest = "".join(f"; {words}: of size {size}, {why}" for words in decided)
+    return f"{' and '.join(given)}: as given{rest}"
 
 
 def few_steps_warning(recipe: Recipe, steps: int, batch: int) -> str | None:
-    """What to do where the budget buys so few steps of stage 1 that the model can hardly learn its language; else None."""
+    """What to do where the budget buys too few steps of stage 1 to learn a language; else None."""
     if recipe.train.steps is not None or recipe.train.start or steps >= budget.FEW_STEPS:
         return None
     more = "--flops" if recipe.budget.minutes is None and recipe.budget.flops is not None else "--minutes"

@@ -10,14 +10,15 @@ from typing import Any, Protocol
 SAMPLE_EVERY = 0.5  # seconds between the positions that are remembered, at least
 WINDOW = 20.0  # seconds of work that the rate is taken from
 SETTLED = 3.0  # seconds of work before there can be a rate
-UNSTEADY = 2.0  # times as fast in one half of that work as in the other: it says nothing about the rest
+UNSTEADY = 2.0  # times as fast in one half of that work as in the other: no rate for the rest
 
 
 class Pace:
     """The positions of the last seconds, and the rate once it is steady.
 
-    The first steps of a training are slow, since they are compiled or read for the first time; an estimate from them is
-    wrong by hours. So there is none until both halves of what is remembered went at about the same pace.
+    The first steps of a training are slow, since they are compiled or read for the first time; an
+    estimate from them is wrong by hours. So there is none until both halves of what is remembered
+    went at about the same pace.
     """
 
     def __init__(self) -> None:
@@ -25,7 +26,7 @@ class Pace:
         self._steady = False
 
     def move(self, now: float, position: float) -> None:
-        """Takes note of a position; the first one may be what an earlier process did, and says nothing about the rate."""
+        """Takes note of a position; the first may be what an earlier process did, and is no work."""
         samples = self._samples
         if samples and now - samples[-1][0] < SAMPLE_EVERY:
             return
@@ -58,10 +59,10 @@ class View(Protocol):
 
 
 class Bar:
-    """Progress of one piece of long work; cheap enough to move per item. Without views it shows nothing.
+    """Progress of one piece of long work; cheap enough to move per item.
 
-    `total` is how much work there is in all, None where nobody knows; it may be changed. `of` names the run inside another one
-    whose work it is.
+    `total` is how much work there is in all, None where nobody knows; it may be changed. `views` are
+    told of every move. `of` names the run inside another one whose work it is.
     """
 
     def __init__(self, title: str = "", total: float | None = None, views: Sequence[View] = (), of: str = "") -> None:
@@ -70,7 +71,7 @@ class Bar:
         self._pace = Pace()
 
     def advance(self, amount: float = 1, note: str = "") -> None:
-        """Moves on by an amount; `note` is the one number that matters (loss, rate …), an empty one leaves the last."""
+        """Moves on by an amount; `note` is the one number that matters, an empty one leaves the last."""
         self.at(self.position + amount, note)
 
     def at(self, position: float, note: str = "") -> None:
@@ -97,6 +98,6 @@ class Bar:
         return None if rate is None or self.total is None else max(0.0, self.total - self.position) / rate
 
     def values(self) -> dict[str, Any]:
-        """Title, position, total, rate per second (None until it is known) and note, for a record."""
+        """Title, position, total, rate per second (None until known) and note, for a record."""
         total = None if self.total is None else float(self.total)
         return {"title": self.title, "done": float(self.position), "total": total, "rate": self._pace.rate(), "note": self.note}

@@ -94,7 +94,8 @@ def _found(run: Run, task: TaskData, corpus: CorpusData, plan: Plan, settings: S
         if isinstance(corpus.store, SparkStore):
             corpus.store.spark.stop()  # training needs no cluster
         wanted = f" ({plan.passages:,} were wanted)" if plan.passages and plan.passages > len(chosen.passages) else ""
-        run.tracker.say(f"{len(chosen.passages):,} of {len(corpus.store):,} passages by {settings.method}{wanted}", "selected")
+        count = f"{len(chosen.passages):,} of {len(corpus.store):,} passages"
+        run.tracker.say(f"{count} by {settings.method}{wanted}", "selected")
 
     return run.artefacts.build(name, key, build) / "selected.parquet", key
 
@@ -173,7 +174,8 @@ def _most_influential(run: Run, task: TaskData, plan: Plan, candidates_of: Calla
         write_selection(folder / "selected.parquet", texts, chosen, settings.influence_on)
         found = f"{len(chosen.passages):,} of {pq.read_metadata(candidates).num_rows:,} candidates by influence"
         run.tracker.say(found, "selected")
-        run.tracker.detail(f"selected: those among the {k:,} best of any of {batches:,} batches of {settings.influence_on} examples")
+        among = f"{batches:,} batches of {settings.influence_on} examples"
+        run.tracker.detail(f"selected: those among the {k:,} best of any of {among}")
 
     return run.artefacts.build("selected", key, build) / "selected.parquet", key
 

@@ -38,11 +38,15 @@ def plan_text(recipe: Recipe, plan: Plan, selects: bool) -> str:
     layers, width = SIZES[plan.size]
     layers, width = recipe.model.layers or layers, recipe.model.width or width
     named = recipe.model.layers is None and recipe.model.width is None
-    parts = [f"{plan.size} model ({plural(layers, 'layer')}, width {width})" if named else f"{layers}-layer model of width {width}"]
-    if selects:
-        parts.append(f"at most {plan.passages:,} passages" if plan.passages is not None else "all passages that match")
-    else:
+    parts = [f"{layers}-layer model of width {width}"]
+    if named:
+        parts = [f"{plan.size} model ({plural(layers, 'layer')}, width {width})"]
+    if not selects:
         parts.append("the task's text alone")
+    elif plan.passages is None:
+        parts.append("all passages that match")
+    else:
+        parts.append(f"at most {plan.passages:,} passages")
     if recipe.train.steps is not None:
         parts.append(plural(recipe.train.steps, "step"))
     elif plan.seconds is not None:
@@ -54,7 +58,8 @@ def plan_text(recipe: Recipe, plan: Plan, selects: bool) -> str:
 
 def stage1_text(summary: dict[str, Any]) -> str:
     """What stage 1 did, from its summary."""
-    return f"{plural(summary['steps'], 'step')}, {counted(summary['tokens'])} tokens read, in {duration(summary['seconds'])}"
+    steps, tokens = plural(summary["steps"], "step"), counted(summary["tokens"])
+    return f"{steps}, {tokens} tokens read, in {duration(summary['seconds'])}"
 
 
 def stage2_text(summaries: Sequence[dict[str, Any]], metric: str) -> str:

@@ -1,7 +1,7 @@
-"""What a person at a terminal sees: short labelled lines, and one line of progress while something takes long.
+"""What a person at a terminal sees: short labelled lines, and one line of progress.
 
-Lines are wrapped between words on a terminal. In a file or a pipe a message is one line, whatever its length, and progress
-is a line now and then.
+Lines are wrapped between words on a terminal. In a file or a pipe a message is one line, whatever its
+length, and progress is a line now and then.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REDRAW = 4  # times a second
 
 
 def say(console: Console, text: str, label: str = "", style: str = "") -> None:
-    """Prints a message in a style; where it has a label, that one has the style, and stands before it."""
+    """Prints a message in a style; where it has a label, that stands before it and has the style."""
     if not console.is_terminal:
         line = f"{label}: {text}" if label else text
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -47,16 +47,16 @@ def labelled(text: str, label: str, style: str) -> Table:
 
 
 def say_command(console: Console, command: str, label: str) -> None:
-    """Prints a command to type behind its label. It is never wrapped here, so that it can be copied whole."""
-    line = Text.assemble((f"{label:{LABEL}}  ", "bold green"), command) if console.is_terminal else Text(f"{label}: {command}")
-    console.print(line, soft_wrap=True)
+    """Prints a command or a path behind its label, never wrapped: it can be copied whole."""
+    before = (f"{label:{LABEL}}  ", "bold green") if console.is_terminal else f"{label}: "
+    console.print(Text.assemble(before, command), soft_wrap=True)
 
 
 def progress_text(bar: Bar) -> str:
-    """How far a piece of work is, in words: title, share, time left, and the one number that matters."""
+    """How far a piece of work is: title, share, time left, and the one number that matters."""
     share = "" if bar.share is None else f"{bar.share:.0%}"
-    told = ", ".join(part for part in (share, left_text(bar), bar.note) if part)
-    return f"{bar.name}: {told}" if told else bar.name
+    state = ", ".join(part for part in (share, left_text(bar), bar.note) if part)
+    return f"{bar.name}: {state}" if state else bar.name
 
 
 def left_text(bar: Bar) -> str:
@@ -75,15 +75,15 @@ class ProgressLine:
             return
         bar, width = self.bars[-1], options.max_width
         share = duration(whole_seconds(bar)) if bar.share is None else f"{bar.share:4.0%}"
-        told = [part for part in (share, left_text(bar), bar.note) if part]
-        while told and _width([bar.name, *told]) > width:
-            told.pop()
-        room = width - _width([bar.name, *told]) - 2
+        state = [part for part in (share, left_text(bar), bar.note) if part]
+        while state and _width([bar.name, *state]) > width:
+            state.pop()
+        room = width - _width([bar.name, *state]) - 2
         parts: list[Text | ProgressBar] = [Text(bar.name, style="bold", overflow="ellipsis", no_wrap=True)]
         if room >= SHORTEST_BAR and bar.total is not None:
             parts.append(ProgressBar(bar.total, bar.position, width=min(LONGEST_BAR, room)))
         line = Table.grid(padding=(0, 2, 0, 0))
-        line.add_row(*parts, *(Text(part, no_wrap=True) for part in told))
+        line.add_row(*parts, *(Text(part, no_wrap=True) for part in state))
         yield line
 
 

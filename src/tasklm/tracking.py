@@ -73,26 +73,26 @@ def event_text(name: str, values: dict[str, Any]) -> str:
         return str(values["text"])
     if name == "step":
         return step_text(values)
-    told = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in values.items())
-    return f"{name}: {told}" if told else name
+    parts = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in values.items())
+    return f"{name}: {parts}" if parts else name
 
 
 def step_text(values: dict[str, Any]) -> str:
-    """A point of a learning curve for people: losses, dev score, learning rate, speed and (on a GPU) memory."""
-    told = [f"{name} {value:.3f}" for name, value in values.items() if name not in NO_LOSSES]
+    """A point of a learning curve for people: losses, dev score, rate, speed and memory."""
+    parts = [f"{name} {value:.3f}" for name, value in values.items() if name not in NO_LOSSES]
     if "dev" in values:
-        told.append(f"dev {100 * values['dev']:.1f}")
+        parts.append(f"dev {100 * values['dev']:.1f}")
     if "rate" in values:
-        told.append(f"learning rate {values['rate']:.1e}")
+        parts.append(f"learning rate {values['rate']:.1e}")
     if "tokens_per_second" in values:
-        told.append(f"{values['tokens_per_second'] / 1000:.1f}k tokens/s")
+        parts.append(f"{values['tokens_per_second'] / 1000:.1f}k tokens/s")
     if "tflops" in values:
-        told.append(f"{values['tflops']:.2f} TFLOP/s")
+        parts.append(f"{values['tflops']:.2f} TFLOP/s")
     if "of_ceiling" in values:
-        told.append(f"uses {100 * values['of_ceiling']:.0f} % of what this machine can compute")
+        parts.append(f"uses {100 * values['of_ceiling']:.0f} % of what this machine can compute")
     if "memory_gb" in values:
-        told.append(f"{values['memory_gb']:.1f} GB")
-    return f"{values['stage']}, step {values['step']:,}: {', '.join(told)}"
+        parts.append(f"{values['memory_gb']:.1f} GB")
+    return f"{values['stage']}, step {values['step']:,}: {', '.join(parts)}"
 
 
 class TensorBoard:
@@ -117,14 +117,14 @@ class TensorBoard:
 class Tracker:
     """Sends events to sinks and, when `console` is given, messages and progress to a terminal.
 
-    `verbose` shows there all that is otherwise only recorded: details, and points of the learning curves.
+    `verbose` shows there all that is otherwise only recorded: details, and points of curves.
     """
 
     def __init__(self, console: Console | None = None, sinks: list[Sink] | None = None, verbose: bool = False) -> None:
         self.screen = None if console is None else Screen(console)
         self.sinks = sinks or []
         self.verbose = verbose
-        self.title = ""  # of a run inside another one: its messages are details, and its progress bears this title
+        self.title = ""  # of a run inside another one: its messages are not shown, its progress is
         self._bars: list[Bar] = []
         self._recorded = 0.0  # when progress was recorded last
         self._stepped = float("-inf")  # when a point of a learning curve was shown last
@@ -169,7 +169,7 @@ class Tracker:
 
     @contextmanager
     def progress(self, title: str, total: float | None = None) -> Iterator[Bar]:
-        """Shows progress with the time left while the work inside goes on, and records it in every sink; bars may nest."""
+        """Shows and records how far the work inside is, with the time left; bars may nest."""
         bar = Bar(title, total, [self] if self.sinks else [], self.title)
         with self._shown(bar):
             self._bars.append(bar)

@@ -1,4 +1,4 @@
-"""What a newcomer sees of a whole `fit`: in a terminal of 60 columns, in a pipe, as JSON, and in the run folder."""
+"""What a newcomer sees of a whole `fit`: in a narrow terminal, in a pipe, and in the run folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 def seen_in_a_terminal(command: list[str], environment: dict[str, str]) -> tuple[str, list[str]]:
-    """What a command writes into a terminal, raw and as the lines that stay there: those of progress are overwritten."""
+    """What a command writes into a terminal, raw and as the lines that stay there."""
     here, there = pty.openpty()
     fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
     process = subprocess.Popen(command, stdin=there, stdout=there, stderr=there, env=environment)
@@ -109,11 +109,12 @@ def test_a_pipe_gets_plain_lines_and_json_alone_on_standard_output(first: tuple[
     plain = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True)
     for text in (plain.stdout, plain.stderr):
         assert "\x1b" not in text and "\r" not in text
-    told = plain.stderr.splitlines()
-    assert told[0].startswith("data: train ") and any(line.startswith("warning: 7 examples of train") for line in told)
+    lines = plain.stderr.splitlines()
+    assert lines[0].startswith("data: train ")
+    assert any(line.startswith("warning: 7 examples of train") for line in lines)
     assert "\nnext: tasklm predict " in plain.stdout
     done = subprocess.run([*command, "--json", "--verbose"], capture_output=True, text=True, env=environment(), check=True)
-    assert json.loads(done.stdout)["metric"] == "accuracy" or json.loads(done.stdout)["metric"] == "macro_f1"
+    assert json.loads(done.stdout)["metric"] in ("accuracy", "macro_f1")
     assert "plan: layers 1 and width 32: as given" in done.stderr.splitlines()
 
 

@@ -55,10 +55,10 @@ def table(
     keys: Sequence[Sequence[Any]] | None = None,
     label: str = "Table",
 ) -> Html:
-    """Returns a table whose columns after the first `left` hold numbers; on narrow screens, rows of many columns are stacked.
+    """Returns a table whose columns after the first `left` hold numbers.
 
-    A table that is still too wide scrolls by itself. With `keys`, what each cell is sorted by, the page's script lets a reader sort
-    it by any column.
+    On narrow screens rows of many columns are stacked, and what is still too wide scrolls by itself.
+    With `keys`, what each cell is sorted by, the page's script lets a reader sort it by any column.
     """
     head = el("tr", *(el("th", cell, scope="col", class_=None if at < left else "n") for at, cell in enumerate(header)))
     body, stacks = [], len(header) > STACKED_FROM
@@ -72,8 +72,8 @@ def table(
         ]
         body.append(el("tr", *cells, class_="ours" if number in strong else None))
     kinds = [*(["sortable"] if keys is not None else []), *(["stacked"] if stacks else [])]
-    made = el("table", el("thead", head), el("tbody", *body), class_=" ".join(kinds) or None)
-    return scrolling(made, label)
+    content = el("table", el("thead", head), el("tbody", *body), class_=" ".join(kinds) or None)
+    return scrolling(content, label)
 
 
 def scrolling(content: Html, label: str) -> Html:

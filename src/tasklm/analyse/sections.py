@@ -88,7 +88,7 @@ def _tiles(scores: Scores, start: str) -> Html:
 
 
 def score_table(scores: Scores | None) -> Html:
-    """Returns all rows drawn on one scale, and tables of their scores and differences, of other metrics, and of costs.
+    """Returns all rows drawn on one scale, and tables of their scores, of other metrics and of costs.
 
     One table of all would be wider than a page.
     """
@@ -102,15 +102,16 @@ def score_table(scores: Scores | None) -> Html:
 
     def part(first: int, last: int, label: str, left: int = 1, also: Sequence[int] = ()) -> Html:
         columns = [0, *range(first, last), *also]
-        shown, sort = ([[row[at] for at in columns] for row in rows] for rows in (cells, keys))
-        return table([header[at] for at in columns], shown, left=left, strong=ours, keys=sort, label=label)
+        body, sort = ([[row[at] for at in columns] for row in rows] for rows in (cells, keys))
+        names = [header[at] for at in columns]
+        return table(names, body, left=left, strong=ours, keys=sort, label=label)
 
     after = 5 + len(others)  # the column of the difference
     seeded = any(len(spread.values) > 1 for row in scores.rows if (spread := row.test or row.dev) is not None)
-    made = [part(1, 4, "Scores", left=2, also=(after, after + 1))]
+    tables = [part(1, 4, "Scores", left=2, also=(after, after + 1))]
     if others or seeded:
-        made.append(part(4 if seeded else 5, after, "Other metrics"))
-    made.append(part(after + 2, len(header), "Costs"))
+        tables.append(part(4 if seeded else 5, after, "Other metrics"))
+    tables.append(part(after + 2, len(header), "Costs"))
     seeds = "1 seed" if scores.seeds == 1 else f"{scores.seeds} seeds, mean ± sample standard deviation"
     about = (
         f"{metric_name(scores.metric)} × 100; {seeds}. In brackets the {scores.confidence:.0%} bootstrap interval over test "
@@ -118,7 +119,7 @@ def score_table(scores: Scores | None) -> Html:
         "6·N·tokens is the estimate that papers report. These and time are of selection, stage 1 and one seed of stage 2, on average "
         "(an ensemble: all seeds)."
     )
-    return joined([_ranges(scores), *made, soft(about)])
+    return joined([_ranges(scores), *tables, soft(about)])
 
 
 def _ranges(scores: Scores) -> Html:
@@ -157,9 +158,10 @@ def _keys(row: Row, others: Sequence[str]) -> list[Any]:
 
 
 def learning_curves(curves: Sequence[Mapping[str, Any]]) -> Html:
-    """Returns the charts of each stage: loss parts together, dev scores together, anything else alone.
+    """Returns the charts of each stage: losses together, dev scores together, anything else alone.
 
-    What has a value at one step only, such as the dev score of a single epoch, is no curve: it is said in words.
+    What has a value at one step only, such as the dev score of a single epoch, is no curve: it is
+    put into words.
     """
     charts: dict[tuple[str, str], dict[str, list[Point]]] = {}
     for record in curves:
@@ -178,7 +180,7 @@ def learning_curves(curves: Sequence[Mapping[str, Any]]) -> Html:
     ordered = sorted(charts.items(), key=lambda entry: (stages.index(entry[0][0]), order.get(entry[0][1], 2)))
     made = []
     for stage in stages:
-        drawn, told = [], []
+        drawn, sentences = [], []
         for group, series in [(group, series) for (of, group), series in ordered if of == stage]:
             title = f"{stage}: {group}" if stage else group
             steps = {step for points in series.values() for step, _ in points}
@@ -186,9 +188,9 @@ def learning_curves(curves: Sequence[Mapping[str, Any]]) -> Html:
                 drawn.append(line_chart(title, series))
             else:
                 values = ", ".join(f"{name} {number_text(points[-1][1])}" for name, points in series.items())
-                told.append(soft(f"{title}, after step {number_text(steps.pop())} alone: {values}."))
+                sentences.append(soft(f"{title}, after step {number_text(steps.pop())} alone: {values}."))
         made += [el("div", *drawn, class_="charts")] if any(drawn) else []
-        made += told
+        made += sentences
     return joined(made)
 
 

@@ -17,8 +17,8 @@ SETTINGS = Path(__file__).with_name("demo.toml")
 def demo_recipe(folder: Path, tracker: Tracker) -> Recipe:
     """Returns the recipe of the demo on the data in `folder`, which is built unless it is there for the same versions."""
     if not _is_built(folder):
-        tracker.say("a labelled set and a corpus, built from the documentation of the installed packages", "demo")
-        with tracker.progress("building them, about a minute"):
+        tracker.say("data made of the documentation of the installed packages", "demo")
+        with tracker.progress("making the data, about a minute"):
             build(folder)
     about = json.loads((folder / "ABOUT.json").read_text(encoding="utf-8"))
     tracker.say(about["task"], "task")

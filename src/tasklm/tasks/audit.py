@@ -183,7 +183,8 @@ def _shared(splits: Splits, data: Data) -> list[Finding]:
             firsts = {key: group[0] for key, group in groups[early].items()}
             shown = (_show(example, f" stands in {early}: {_place(firsts[text_key(example.text)])}") for example in both[:_SHOWN])
             told = f"{len(both):,} of the {len(named[late]):,} {late} examples also stand in {early}."
-            brief = f"{len(both):,} of {len(named[late]):,} {late} examples are in {early}: --data.leaks drop mends it"
+            count = f"{len(both):,} of {len(named[late]):,} {late} examples"
+            brief = f"{count} are in {early}: --data.leaks drop mends it"
             findings.append(Finding(level, "examples in two splits", f"{told} {way_out}", tuple(shown), brief))
     return findings or [Finding("ok", "examples in two splits", "no example stands in two splits.")]
 

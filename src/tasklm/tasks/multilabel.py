@@ -94,8 +94,8 @@ class Multilabel:
                 f"{len(few)} of {len(self.labels)} labels have fewer than {FEW} training examples: {_listed(few)}. "
                 "Add examples, or merge or remove these labels."
             )
-            brief = f"{len(few)} of {len(self.labels)} labels have under {FEW} examples: add some, or merge labels"
-            findings.append(Finding("warning", "rare labels", told, brief=brief))
+            rare = f"{len(few)} of {len(self.labels)} labels have under {FEW} examples"
+            findings.append(Finding("warning", "rare labels", told, brief=f"{rare}: add some, or merge labels"))
         known = set(self.labels)
         for name in ("dev", "test"):
             part = splits.named().get(name, [])

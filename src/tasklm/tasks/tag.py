@@ -156,7 +156,8 @@ class Tag:
         if self.scheme == PLAIN:
             return Finding("ok", "tag sequences", "the tags are plain: any may follow any.")
         shown: list[str] = []
-        told, wrong = [], 0
+        told: list[str] = []
+        wrong = 0
         for name, part in splits.named().items():
             faulty = [(example, found) for example in part if (found := faults(example.label, self.scheme))]
             if faulty:

@@ -69,7 +69,8 @@ class Counted:
 
     def __str__(self) -> str:
         """Returns what was done, for a person."""
-        return f"embeddings begin from counts of neighbours in {self.tokens:,} tokens of text ({duration(self.seconds)})"
+        counted = f"{self.tokens:,} tokens of text ({duration(self.seconds)})"
+        return f"embeddings begin from counts of neighbours in {counted}"
 
 
 def count(train: EncodedExamples, external: Shards | None, specials: Sequence[int], shape: Shape) -> Counted:

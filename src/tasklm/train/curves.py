@@ -1,4 +1,4 @@
-"""What is kept and shown of a training: a learning curve, the one number to follow, speed and memory."""
+"""What is kept and shown of a training: a learning curve, the number to follow, speed, memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Curve:
 
 
 class Headline:
-    """The one number of a training that a person follows: the best dev score or, as long as there is none, the main loss."""
+    """The one number of a training to follow: the best dev score or, while there is none, the loss."""
 
     def __init__(self) -> None:
         self._dev: float | None = None
@@ -58,8 +58,8 @@ class Headline:
         losses = {name: value for name, value in point.items() if name not in ("step", "rate")}
         on_text = [value for name, value in losses.items() if name != "task" and not name.endswith(" on task")]
         self._reads_text = self._reads_text or bool(on_text)
-        shown = on_text if self._reads_text else list(losses.values())
-        return f"loss {shown[-1]:.2f}" if shown else ""
+        main = on_text if self._reads_text else list(losses.values())
+        return f"loss {main[-1]:.2f}" if main else ""
 
 
 class Speed:

@@ -216,7 +216,7 @@ def run_stage2(
 
 
 def _show(stage: JointStage, parts: Ingredients, tracker: Tracker) -> None:
-    """Tells in detail what is trained and what it will see: one row of text as it is packed, and with its masks."""
+    """Tells in detail what is trained and what it will see: a row of text, and with its masks."""
     tracker.detail(f"encoder: {describe(stage.cost, parts.length)}")
     before = stage.position()
     whole = (stage.external or stage.internal).next()
@@ -240,7 +240,7 @@ def _follow(
     machine = parts.machine
     curve = Curve(checkpoints.folder / "curve.json" if machine.ranks.first else None, rule.rate)
     record: Record | None = None
-    asked, headline = schedule.steps, Headline()
+    planned, headline = schedule.steps, Headline()
     with tracker.progress(title, schedule.steps) as bar:
         bar.note = "compiling" if machine.compiles else ""
         speed = Speed(machine, matmul_ceiling(machine))
@@ -256,13 +256,13 @@ def _follow(
                 bar.at(record.step)
     if record is None:  # no step was asked for: the last one is always done again after an interruption
         curve.write()
-        return {"steps": 0, "tokens": 0, "flops": 0.0, "seconds": 0.0, "steps_planned": asked}
+        return {"steps": 0, "tokens": 0, "flops": 0.0, "seconds": 0.0, "steps_planned": planned}
     return {
         "steps": record.step,
         "tokens": record.tokens,
         "flops": record.flops,
         "seconds": round(record.seconds, 3),
-        "steps_planned": asked,
+        "steps_planned": planned,
         "skipped_steps": loop.at.skipped,
         "micro_batches": loop.accumulate,
     }
