@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from tasklm.pipeline import fit
+from tasklm.recipe_files import load
+from tasklm.tracking import SILENT
 from tests.conftest import labelled, sentences, write_jsonl
 from tests.end_to_end.conftest import options
 
@@ -121,3 +124,12 @@ def test_a_pipe_gets_plain_lines_and_json_alone_on_standard_output(first: tuple[
 def test_without_colours_a_terminal_gets_none(first: tuple[str, list[str]], command: list[str]) -> None:
     raw, lines = seen_in_a_terminal(command, environment(NO_COLOR="1"))
     assert not re.search(r"\x1b\[[0-9;]*[349][0-9]m", raw) and lines[0].startswith("data      train ")
+
+
+def test_a_budget_that_buys_few_steps_is_warned_of(files: Path, tmp_path: Path) -> None:
+    given = options(files, budget__flops="2e9")
+    del given["train.steps"]
+    fit(load(None, given), tmp_path / "run", SILENT, until="train")
+    steps = json.loads((tmp_path / "run" / "stage1" / "plan.json").read_text(encoding="utf-8"))["stage1"]["steps"]
+    warning = f"stage 1 has few steps ({steps}): raise --flops or lower --tokens.length"
+    assert f"warning: {warning}\n" in (tmp_path / "run" / "log.txt").read_text(encoding="utf-8")
