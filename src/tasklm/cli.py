@@ -93,8 +93,12 @@ def _fit(recipe: Any, out: Path, as_json: bool, tracker: Tracker, until: str | N
 
     if until is None:
         require_own(out)
-    with watched(out, watching and first_of_all()):
-        scores = run_pipeline(recipe, out, tracker, until or "report")
+    try:
+        with watched(out, watching and first_of_all()):
+            scores = run_pipeline(recipe, out, tracker, until or "report")
+    except KeyboardInterrupt:  # here, since typer ends the process without a word
+        say(screen, "the same command goes on from here", "stopped", "yellow")
+        raise typer.Exit(130) from None
     if not first_of_all():  # of several processes one speaks
         return
     if scores is not None:

@@ -14,7 +14,9 @@ import termios
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from tasklm.cli import app
 from tasklm.pipeline import fit
 from tasklm.recipe_files import load
 from tasklm.tracking import SILENT
@@ -124,6 +126,16 @@ def test_a_pipe_gets_plain_lines_and_json_alone_on_standard_output(first: tuple[
 def test_without_colours_a_terminal_gets_none(first: tuple[str, list[str]], command: list[str]) -> None:
     raw, lines = seen_in_a_terminal(command, environment(NO_COLOR="1"))
     assert not re.search(r"\x1b\[[0-9;]*[349][0-9]m", raw) and lines[0].startswith("data      train ")
+
+
+def test_who_stops_a_run_is_told_how_it_goes_on(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tasklm.pipeline.fit", interrupted)
+    result = CliRunner().invoke(app, ["fit", str(files / "train.jsonl"), "--out", str(tmp_path / "run")])
+    assert result.exit_code == 130
+    assert result.stderr.splitlines() == ["stopped: the same command goes on from here"]
 
 
 def test_a_budget_that_buys_few_steps_is_warned_of(files: Path, tmp_path: Path) -> None:
