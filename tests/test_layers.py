@@ -9,12 +9,13 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "tasklm"
 ORDER = [
-    {"errors", "safe_reading", "json_lines", "markdown"}, {"registry", "tracking"}, {"recipe", "recipe_files", "budget", "costs", "runs"},
-    {"manifests"}, {"artefacts"}, {"corpus"}, {"tasks"}, {"select"}, {"tokens"}, {"encoders"}, {"objectives"}, {"train"}, {"evaluate"},
-    {"analyse"}, {"export"}, {"serve", "watch"}, {"demo"}, {"workspace"}, {"planning", "insights", "results", "reporting", "starting"},
+    {"errors", "durations", "safe_reading", "json_lines", "markdown"}, {"registry", "progress", "terminal", "tracking"},
+    {"recipe", "recipe_files", "budget", "costs", "runs"}, {"manifests"}, {"artefacts"}, {"corpus"}, {"tasks"}, {"select"}, {"tokens"},
+    {"encoders"}, {"objectives"}, {"train"}, {"evaluate"}, {"analyse"}, {"export"}, {"serve", "watch"}, {"demo"}, {"workspace"},
+    {"summaries", "planning", "insights", "results", "reporting", "starting"},
     {"steps", "selecting", "looking", "scrubbing"}, {"pipeline"},
-    {"api", "notebook", "last_resort", "cli_checking", "cli_explaining", "cli_exporting", "cli_reporting", "cli_scoring", "cli_serving",
-     "cli_watching"},
+    {"api", "notebook", "last_resort", "cli_checking", "cli_explaining", "cli_exporting", "cli_reporting", "cli_results", "cli_scoring",
+     "cli_searching", "cli_serving", "cli_watching"},
     {"cli"}, {"__main__"},
 ]  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}

@@ -27,7 +27,7 @@ def planned(corpus: Any = None, **keys: Any) -> Plan:
 def test_models_that_begin_with_counts_are_larger(flops: float, size: str, random: str) -> None:
     counted = planned(budget__flops=flops)
     assert counted.size == size
-    assert any("reads 2 tokens per weight" in reason for reason in counted.reasons) == (size != "medium")
+    assert any("2 tokens per weight" in reason for reason in counted.reasons) == (size != "medium")
     assert planned(budget__flops=flops, train__embeddings="random", train__attention="random").size == random
     assert planned(budget__flops=flops, train__objective="electra").size == random
 
@@ -41,7 +41,42 @@ def test_influence_has_so_many_candidates_that_what_it_keeps_is_read_as_planned(
 
 
 def test_a_size_that_is_asked_for_is_taken() -> None:
-    assert planned(budget__flops=1e12, model__size="base").size == "base"
+    plan = planned(budget__flops=1e12, model__size="base")
+    assert plan.size == "base" and plan.reasons[0] == "size base: as given"
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({}, "size tiny: the largest that reads 2 tokens per weight of its layers"),
+        ({"model__layers": 2, "model__width": 128}, "layers 2 and width 128: as given"),
+        ({"model__layers": 3}, "layers 3: as given; width 128: of size tiny, the largest that reads 2 tokens per weight of its layers"),
+        ({"model__width": 64, "model__size": "small"}, "width 64: as given; 4 layers: of size small, as given"),
+        ({"budget__flops": 1e9}, "size tiny: the smallest; it reads fewer than 2 tokens per weight of its layers"),
+        ({"train__start": "/runs/other/stage1", "model__size": "tiny", "model__layers": 2, "model__width": 128},
+         "layers and width are those of other"),
+    ],
+)  # fmt: skip
+def test_the_plan_says_what_of_the_shape_was_given_and_what_was_decided(given: dict[str, Any], reason: str) -> None:
+    assert planned(**{"budget__flops": 1e13, **given}).reasons[0] == reason
+
+
+@pytest.mark.parametrize(
+    ("keys", "steps", "batch", "warning"),
+    [
+        ({"budget.minutes": 1.5}, 15, 16, "stage 1 has few steps (15): raise --minutes or lower --tokens.length"),
+        ({"budget.minutes": 5.0, "train.batch": 256}, 213, 256, "stage 1 has few steps (213): raise --minutes or lower --train.batch"),
+        ({}, 999, 16, "stage 1 has few steps (999): raise --minutes or lower --tokens.length"),
+        ({"budget.flops": 1e13}, 999, 32, "stage 1 has few steps (999): raise --flops or lower --train.batch"),
+        ({"budget.minutes": 20.0}, 1000, 16, None),
+        ({"train.steps": 5}, 5, 16, None),  # as asked for
+        ({"budget.minutes": 1.0, "train.start": "runs/other"}, 5, 16, None),  # it has learnt before
+    ],
+)
+def test_a_budget_that_buys_few_steps_is_told_in_one_line(keys: dict[str, Any], steps: int, batch: int, warning: str | None) -> None:
+    recipe = from_dict(with_overrides({}, keys))
+    assert planning.few_steps_warning(recipe, steps, batch) == warning
+    assert warning is None or len(warning) <= 70  # beside its label, a line of 80 columns
 
 
 def test_a_size_that_is_too_large_may_lack_what_the_recipe_asks_for() -> None:

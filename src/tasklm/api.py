@@ -88,7 +88,7 @@ class TaskLM(Estimator):
     recipe: path of a recipe, under the other settings.
     settings: recipe keys by dotted name, such as {"select.k": 500}.
     out: run folder; by default a temporary one that goes with the model.
-    verbose: show messages and progress on standard error.
+    verbose: show messages and progress on standard error; 2 shows all of the run's log.txt too.
 
     After `fit` or `load` there are `classes_` (the labels), `scores_` (the score table and its verdict; None where a saved model has
     left its run), `model_folder_` and, after `fit`, `folder_` (the run).
@@ -107,7 +107,7 @@ class TaskLM(Estimator):
         recipe: str | Path | None = None,
         settings: Mapping[str, Any] | None = None,
         out: str | Path | None = None,
-        verbose: bool = False,
+        verbose: bool | int = False,
     ) -> None:
         self.corpus, self.minutes, self.recipe, self.settings = corpus, minutes, recipe, settings
         self.out, self.verbose = out, verbose
@@ -137,7 +137,8 @@ class TaskLM(Estimator):
         if self.minutes is not None:
             overrides["budget.minutes"] = self.minutes
         recipe = load_recipe(Path(self.recipe) if self.recipe else None, overrides)
-        self.scores_ = run_pipeline(recipe, folder, Tracker(Console(stderr=True) if self.verbose else None))
+        tracker = Tracker(Console(stderr=True) if self.verbose else None, verbose=self.verbose > 1)
+        self.scores_ = run_pipeline(recipe, folder, tracker)
         self.folder_ = folder
         self._use(folder / "model", recipe.data)
         original = {whole_text(str(label)): label for label in labels} if labels is not None else {}

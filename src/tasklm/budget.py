@@ -20,6 +20,8 @@ TASK_EPOCHS = 10  # passes over the task in stage 1: the papers' settings lie be
 TOKENS_PER_WORD = 1.4  # subwords per word, for planning before there is a vocabulary
 STAGE2_SHARE = 0.3  # most of the time left after tokenizing that fine-tuning may take
 STEPS_WANTED = 3000  # few large steps learn less than many small ones at a small budget
+FEW_STEPS = 1000  # of stage 1, a third of those wanted: in fewer, a language is hardly learnt
+SMALLEST_BATCH, LARGEST_BATCH = 16, 256  # sequences per step of stage 1 that a budget chooses
 FINETUNE_STEPS = 1500  # optimiser steps of stage 2 where the number of epochs is auto, at the papers' batch
 PAPERS_BATCH = 32  # examples per step of stage 2
 FEW_EXAMPLES, FEW_PER_STEP = 2000, 8  # with fewer, small models learn more from small steps: 4 points of dev macro-F1 on ACL-ARC
@@ -75,10 +77,10 @@ def choose_size(sizes: list[str], enough: Callable[[str], float], tokens_read: C
 
 
 def batch_for(tokens: float, length: int) -> int:
-    """Returns a power of two from 16 to 256 sequences that leaves about STEPS_WANTED steps."""
+    """Returns a power of two of sequences, within bounds, that leaves about STEPS_WANTED steps."""
     wanted = tokens / (length * STEPS_WANTED)
-    batch = 16
-    while batch * 2 <= min(256, wanted * 1.5):
+    batch = SMALLEST_BATCH
+    while batch * 2 <= min(LARGEST_BATCH, wanted * 1.5):
         batch *= 2
     return batch
 

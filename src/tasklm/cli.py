@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from tasklm.cli_checking import scrub
-from tasklm.cli_explaining import check_labels, explain, show_influence
+from tasklm.cli_explaining import check_labels, explain
 from tasklm.cli_exporting import export
 from tasklm.cli_reporting import compare
+from tasklm.cli_results import show_findings, show_next, show_scores, show_step_done
 from tasklm.cli_scoring import rerank, score
+from tasklm.cli_searching import explain_selection, search
 from tasklm.cli_serving import serve
 from tasklm.cli_watching import Watch, watch, watched
 from tasklm.errors import RecipeError
 from tasklm.json_lines import json_line
 from tasklm.last_resort import Verbs, guarded, traceback_in
+from tasklm.terminal import say
 from tasklm.tracking import Tracker
 
 app = typer.Typer(cls=Verbs, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -43,6 +45,7 @@ Engine = Annotated[str | None, typer.Option(help="Where passages are scored: loc
 Master = Annotated[str | None, typer.Option(help="Spark's master, with --engine spark: local[2], spark://host:7077, yarn …")]
 Compare = Annotated[str | None, typer.Option(help="Ablations to train beside the model: task-only, random or both, with a comma.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show all of the run's log.txt.")]
 RunFolder = Annotated[Path, typer.Argument(help="Run folder.")]
 
 
@@ -79,27 +82,32 @@ def _recipe(path: Path | None, overrides: dict[str, Any]) -> Any:
     return load(path, overrides)
 
 
-def _fit(recipe: Any, out: Path, as_json: bool, until: str | None = None, watching: bool = False) -> None:
+def _tracker(verbose: bool) -> Tracker:
+    """What tells the person how a run goes; of several processes, which `torchrun` starts, one speaks."""
+    return Tracker(screen if os.environ.get("RANK", "0") == "0" else None, verbose=verbose)
+
+
+def _fit(recipe: Any, out: Path, as_json: bool, tracker: Tracker, until: str | None = None, watching: bool = False) -> None:
     """Does everything in a new folder or in one of a run, or, in a folder that has a recipe, what is asked for with `until`."""
-    from tasklm.evaluate.scores import table, to_dict
-    from tasklm.pipeline import fit as run_pipeline
-    from tasklm.runs import require_own
-    from tasklm.train.parallel import first_of_all
+    with tracker.progress("starting"):  # importing torch takes a while
+        from tasklm.pipeline import fit as run_pipeline
+        from tasklm.runs import require_own
+        from tasklm.train.parallel import first_of_all
 
     if until is None:
         require_own(out)
-    with traceback_in(out), watched(out, watching and first_of_all()):
-        scores = run_pipeline(recipe, out, Tracker(screen), until or "report")
+    try:
+        with traceback_in(out), watched(out, watching and first_of_all()):
+            scores = run_pipeline(recipe, out, tracker, until or "report")
+    except KeyboardInterrupt:  # here, since typer ends the process without a word
+        say(screen, "the same command goes on from here", "stopped", "yellow")
+        raise typer.Exit(130) from None
     if not first_of_all():  # of several processes one speaks
         return
-    if scores is None:
-        screen.print(f"done: {out}", markup=False, highlight=False)
-    elif as_json:
-        typer.echo(json.dumps(to_dict(scores), ensure_ascii=False))
-    else:
-        Console().print(table(scores))
-        typer.echo(scores.verdict)
-        typer.echo(f"report: {out / 'report.html'}\nmodel:  {out / 'model'}")
+    if scores is not None:
+        show_scores(scores, recipe, out, as_json, tracker.verbose, until in (None, "report"))
+    elif until is not None:
+        show_step_done(screen, until, out)
 
 
 @app.command(context_settings=EXTRA)
@@ -120,6 +128,7 @@ def fit(
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     watching: Watch = False,
+    verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Do everything: check, select, tokenize, train, fine-tune, score, report. Any recipe key is an option: --section.key value.
@@ -129,7 +138,7 @@ def fit(
     data = data_options(train, corpus, dev, test, text_column, label_column)
     how = {"select__memory": memory, "select__engine": engine, "select__master": master}
     overrides = overrides_of(context.args, **data, **how, budget__minutes=minutes, budget__flops=flops, evaluate__compare=compare)
-    _fit(_recipe(recipe, overrides), out, as_json, watching=watching)
+    _fit(_recipe(recipe, overrides), out, as_json, _tracker(verbose), watching=watching)
 
 
 @app.command(context_settings=EXTRA)
@@ -138,13 +147,15 @@ def run(
     recipe: Annotated[Path, typer.Argument(help="Recipe (TOML).")],
     out: Annotated[Path | None, typer.Option(help="Run folder; by default runs/ and the recipe's name.")] = None,
     watching: Watch = False,
+    verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Do everything from a recipe.
 
     Example: tasklm run recipes/demo.toml --out runs/demo
     """
-    _fit(_recipe(recipe, overrides_of(context.args)), out or Path("runs") / recipe.stem, as_json, watching=watching)
+    out = out or Path("runs") / recipe.stem
+    _fit(_recipe(recipe, overrides_of(context.args)), out, as_json, _tracker(verbose), watching=watching)
 
 
 @app.command(context_settings=EXTRA)
@@ -166,8 +177,9 @@ def init(
 
     overrides = overrides_of(context.args, **data_options(train, corpus, dev, test, text_column, label_column))
     for note in starting_recipe(_recipe(None, overrides), to):
-        screen.print(note, markup=False, highlight=False)
-    typer.echo(f"wrote {to}; run it with: tasklm run {to}")
+        say(screen, note)
+    say(screen, str(to), "wrote")
+    show_next(Console(), ["tasklm", "run", str(to)])
 
 
 @app.command(context_settings=EXTRA)
@@ -214,26 +226,32 @@ def check(
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False))
     else:
-        shown = Table(show_lines=True)
-        for column in ("", "check", "finding"):
-            shown.add_column(column, overflow="fold")
-        for finding in findings:
-            shown.add_row(finding.level, finding.check, "\n".join([finding.message, *(f"  · {e}" for e in finding.examples)]))
-        Console().print(shown, markup=False, highlight=False)
+        show_findings(findings)
     if any(finding.level == "error" for finding in findings):
         raise typer.Exit(1)
+    if not as_json:
+        options = [("--dev", dev), ("--test", test), *(("--corpus", one) for one in corpus or ()), ("--recipe", recipe)]
+        show_next(Console(), _fit_words(train, [*options, ("--text-column", text_column), ("--label-column", label_column)], context.args))
 
 
-def _until(name: str, options: list[str], folder: Path, as_json: bool) -> None:
+def _fit_words(train: str, options: list[tuple[str, Any]], extra: list[str]) -> list[str]:
+    """The words of a `fit` with the same data."""
+    words = ["tasklm", "fit", train]
+    for name, value in options:
+        words += [name, str(value)] if value is not None else []
+    return [*words, *extra]
+
+
+def _until(name: str, options: list[str], folder: Path, as_json: bool, verbose: bool) -> None:
     recipe = folder / "recipe.toml"
     if not recipe.exists():
         raise RecipeError([f"{folder} is not a run folder (no recipe.toml); start one with: tasklm fit … --out {folder}"])
-    _fit(_recipe(recipe, overrides_of(options)), folder, as_json, until=name)
+    _fit(_recipe(recipe, overrides_of(options)), folder, as_json, _tracker(verbose), until=name)
 
 
 def _step(name: str, what: str) -> None:
-    def step(context: typer.Context, folder: RunFolder, as_json: Json = False) -> None:
-        _until(name, context.args, folder, as_json)
+    def step(context: typer.Context, folder: RunFolder, verbose: Verbose = False, as_json: Json = False) -> None:
+        _until(name, context.args, folder, as_json, verbose)
 
     step.__doc__ = f"{what}\n\n    Example: tasklm {name} runs/first\n    "
     app.command(name=name, context_settings=EXTRA)(step)
@@ -244,6 +262,7 @@ def select_passages(
     context: typer.Context,
     folder: RunFolder,
     explain: Annotated[str | None, typer.Option(help="Show why the passage with this id was selected, in place of selecting.")] = None,
+    verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Select the passages that matter for the task (after reading and cleaning, if that is not done).
@@ -251,67 +270,9 @@ def select_passages(
     Example: tasklm select runs/first --explain 0f3a…
     """
     if explain is None:
-        _until("select", context.args, folder, as_json)
-        return
-    from dataclasses import asdict
-
-    from tasklm.looking import why_selected
-
-    reasons = why_selected(folder, explain, 5, Tracker(screen))
-    if as_json:
-        typer.echo(json.dumps(asdict(reasons), ensure_ascii=False))
-        return
-    out = Console()
-    _show_hit(out, reasons.hit, f"place {reasons.place + 1:,} of the selection")
-    if reasons.influence is not None:
-        show_influence(out, reasons.influence)
-    if reasons.askers:
-        out.print(f"asked for by {reasons.askers_in_all:,} examples; the best:", markup=False)
-    for asker in reasons.askers:
-        out.print(f"\n[{asker.label}] {asker.text}", markup=False, highlight=False)
-        out.print(f"  rank {asker.rank + 1:,}, score {asker.score:.2f} = {_sum_of(asker.terms)}", markup=False, highlight=False)
-
-
-@app.command()
-def search(
-    where: Annotated[Path, typer.Argument(help="Run folder, or files or a folder of text (indexed when first searched).")],
-    query: Annotated[str, typer.Argument(help="What to look for.")],
-    k: Annotated[int, typer.Option("--k", "-k", help="Passages to show.", min=1)] = 10,
-    cache: Annotated[Path | None, typer.Option(help="Where indexes are kept; by default the run's, or runs/.cache.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Show the passages that a query finds, with the words that counted.
-
-    Example: tasklm search texts/ "enzyme inhibits receptor" -k 3
-    """
-    from dataclasses import asdict
-
-    from tasklm.looking import find
-
-    hits = find(where, query, k, Tracker(screen), cache)
-    if as_json:
-        typer.echo(json.dumps([asdict(hit) for hit in hits], ensure_ascii=False))
-        return
-    if not hits:
-        typer.echo("no passage has a word of the query")
-    for rank, hit in enumerate(hits, 1):
-        _show_hit(Console(), hit, f"{rank}.")
-
-
-def _show_hit(out: Console, hit: Any, title: str) -> None:
-    text = Text(hit.text)
-    for start, end in hit.marked:
-        text.stylize("bold yellow", start, end)
-    out.print(f"{title}  {hit.score:.2f}  {hit.id}  {hit.source}", style="bold", markup=False, highlight=False)
-    out.print(text)
-    out.print()
-
-
-def _sum_of(terms: list[Any]) -> str:
-    """Returns what the terms add, as a sum of the largest parts."""
-    shown = [f"{term.term} {term.adds:.2f}" + (f" (asked {term.asked}×)" if term.asked > 1 else "") for term in terms[:8]]
-    rest = sum(term.adds for term in terms[8:])
-    return " + ".join([*shown, *([f"{len(terms) - 8} more {rest:.2f}"] if len(terms) > 8 else [])])
+        _until("select", context.args, folder, as_json, verbose)
+    else:
+        explain_selection(folder, explain, as_json)
 
 
 _step("tokenize", "Train the vocabulary and turn the selected text into tokens, with what comes before if needed.")
@@ -324,6 +285,7 @@ _step("evaluate", "Score the model and the baselines, with what comes before if 
 def report(
     words: Annotated[list[str], typer.Argument(help="Run folder; several are compared.", metavar="FOLDER...")],
     out: Annotated[Path | None, typer.Option(help="Page that compares several runs; by default runs-compared.html.")] = None,
+    verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Write report.html of a run, with what comes before if needed; or compare several finished runs in one page.
@@ -335,7 +297,7 @@ def report(
     first = next((number for number, word in enumerate(words) if word.startswith("--")), len(words))  # options of the recipe come last
     folders = [Path(word) for word in words[:first]]
     if len(folders) == 1 and out is None:
-        _until("report", words[first:], folders[0], as_json)
+        _until("report", words[first:], folders[0], as_json, verbose)
     elif len(folders) < 2 or first < len(words):
         raise RecipeError(["report takes one run folder and options of the recipe, or several run folders and --out"])
     else:
@@ -363,6 +325,7 @@ def predict(
         typer.echo(json_line({"text": example.text, **answer}))
 
 
+app.command()(search)
 app.command()(explain)
 app.command()(export)
 app.command()(score)
@@ -375,6 +338,7 @@ app.command()(watch)
 def demo(
     out: Out = Path("runs/demo"),
     data: Annotated[Path, typer.Option(help="Where the data set is written.")] = Path("runs/demo-data"),
+    verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Build the embedded data set, run the whole flow on it with its comparisons, and print the score table.
@@ -383,7 +347,8 @@ def demo(
     """
     from tasklm.demo.recipe import demo_recipe
 
-    _fit(demo_recipe(data, Tracker(screen)), out, as_json)
+    tracker = _tracker(verbose)
+    _fit(demo_recipe(data, tracker), out, as_json, tracker)
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tasklm.json_lines import json_line
+from tasklm.terminal import say, say_command
 from tasklm.tracking import Tracker
 
 if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
@@ -47,30 +47,42 @@ def explain(
 def _show(found: Explanation) -> None:
     out = Console()
     sure = "" if found.probability is None else f" (probability {found.probability:.2f})"
-    out.print(f"{found.label}{sure}", style="bold", markup=False, highlight=False)
+    say(out, f"{found.label}{sure}", style="bold")
     _show_side(out, found.examples, "training examples", found.label)
     if found.passages is not None:
         _show_side(out, found.passages, "selected passages", found.label)
 
 
 def _show_side(out: Console, pushes: Pushes, kind: str, label: str) -> None:
-    read = f"{pushes.compared:,} of {pushes.in_all:,} {kind} compared"
+    read = f"{pushes.compared:,} of {pushes.in_all:,} compared"
     for side, word in ((pushes.pushed_for, "for"), (pushes.pushed_against, "against")):
-        if not side:
-            out.print(f"\nno {kind} pushed {word} {label} ({read})", markup=False, highlight=False)
-            continue
-        table = Table(title=Text(f"{kind} that pushed {word} {label} ({read})"), title_justify="left", show_lines=True)
-        table.add_column("score", justify="right")
-        if side[0].label is not None:
-            table.add_column("label", overflow="fold")
-        for column in ("text", "words in common", "where"):
-            table.add_column(column, overflow="fold")
-        for push in side:
-            label_cell = [] if push.label is None else [Text(push.label)]
-            words = Text(", ".join(push.shared[:MOST_WORDS]))
-            table.add_row(f"{push.score:+.3f}", *label_cell, _marked(push), words, Text(_place(push)))
         out.print()
-        out.print(table)
+        if not side:
+            say(out, f"no {kind} pushed {word} {label} ({read})")
+            continue
+        say(out, f"{kind} that pushed {word} {label} ({read}):", style="bold")
+        for push in side:
+            say_entry(out, f"{push.score:+.3f}", _marked(push), _about(push))
+
+
+def say_entry(out: Console, number: str, text: Text, about: str) -> None:
+    """Prints a text of the data behind a number, and what is known of it on the line below."""
+    if not out.is_terminal:
+        say(out, f"{number:>6}  {text.plain}\n        {about}")
+        return
+    entry = Table.grid(padding=(0, 2, 0, 0))
+    entry.add_column(justify="right", no_wrap=True, min_width=6)
+    entry.add_column(overflow="fold")
+    entry.add_row(number, text)
+    entry.add_row("", Text(about, style="dim"))
+    out.print(entry)
+
+
+def _about(push: Push) -> str:
+    """Label and place of a text, and the words that it shares with the one that was asked about."""
+    label = [] if push.label is None else [f"is {push.label}"]
+    shared = [f"in common: {', '.join(push.shared[:MOST_WORDS])}"] if push.shared else []
+    return "; ".join([*label, _place(push), *shared])
 
 
 def _marked(push: Push) -> Text:
@@ -103,28 +115,24 @@ def check_labels(run: Path, top: int, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps([asdict(one) for one in suspects], ensure_ascii=False))
         return
-    shown: Sequence[object] = suspects[:top]
-    if shown:
-        table = Table(show_lines=True)
-        for column in ("rank", "line", "text", "label", "suggested", "score"):
-            table.add_column(column, overflow="fold", justify="right" if column in ("rank", "line", "score") else "left")
-        for one in suspects[:top]:
-            cells = (Text(shortened(one.text, 200)), Text(one.label), Text(one.suggested))
-            table.add_row(f"{one.rank:,}", f"{one.line:,}", *cells, f"{one.score:.2f}")
-        Console().print(table)
-    said = f"{len(suspects):,} training examples have a label that the others speak against; {len(shown):,} are shown, all are in {path}"
-    screen.print(said, markup=False, highlight=False, soft_wrap=True)
+    out = Console()
+    for one in suspects[:top]:
+        labels = f"labelled {one.label}, the others say {one.suggested}"
+        about = f"line {one.line:,}; {labels}; score {one.score:.2f}"
+        say_entry(out, f"{one.rank:,}.", Text(shortened(one.text, 200)), about)
+    out.print()
+    count = min(top, len(suspects))
+    say(out, f"{len(suspects):,} training examples may be mislabelled; {count:,} are shown")
+    say_command(out, str(path), "all")
 
 
 def show_influence(out: Console, reasons: InfluenceReasons) -> None:
     """Prints which task batches asked for a passage, with which influence, and where it stood among the candidates."""
-    head = (
-        f"influence: among the {reasons.k:,} best candidates of {reasons.batches_in_all:,} batches of {reasons.split} examples; the best:"
-    )
-    out.print(head, markup=False)
+    batches = f"{reasons.batches_in_all:,} batches of {reasons.split} examples"
+    say(out, f"influence: among the {reasons.k:,} best candidates of {batches}; the best:")
     for batch in reasons.batches:
         for text, label in zip(batch.texts, batch.labels, strict=True):
-            out.print(f"\n[{label}] {text}", markup=False, highlight=False)
-        out.print(f"  rank {batch.rank + 1:,}, influence {batch.score:.3g}", markup=False, highlight=False)
+            say(out, f"\n[{label}] {text}")
+        say(out, f"  rank {batch.rank + 1:,}, influence {batch.score:.3g}")
     place = f"candidate {reasons.place + 1:,} of {reasons.candidates:,} by {reasons.found_by}"
-    out.print(f"\n{place}: rank {reasons.first_rank + 1:,}, score {reasons.first_score:.2f}", markup=False, highlight=False)
+    say(out, f"\n{place}: rank {reasons.first_rank + 1:,}, score {reasons.first_score:.2f}")

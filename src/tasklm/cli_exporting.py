@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+
+from tasklm.terminal import say
 
 if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
     from tasklm.export.record import Exported
@@ -35,8 +38,9 @@ def export(
     if as_json:
         typer.echo(json.dumps({**asdict(found), "folder": str(folder)}, ensure_ascii=False))
     else:
+        console = Console()
         for line in _told(found, folder):
-            typer.echo(line)
+            say(console, line)
 
 
 def _told(found: Exported, folder: Path) -> list[str]:

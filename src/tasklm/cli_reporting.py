@@ -9,6 +9,8 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
+from tasklm.terminal import say, say_command
+
 
 def compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
     """Writes the page that compares finished runs, and shows them as a table or as JSON."""
@@ -26,7 +28,9 @@ def compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
         }
         typer.echo(json.dumps(found, ensure_ascii=False))
         return
-    Console().print(terminal_table(runs))
+    console = Console()
+    console.print(terminal_table(runs))
+    console.print()
     for sentence in differences(runs):
-        typer.echo(f"note: {sentence}")
-    typer.echo(f"report: {out}")
+        say(console, sentence, "note", "yellow")
+    say_command(console, str(out), "report")

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from tasklm.errors import RecipeError
 from tasklm.json_lines import json_line
+from tasklm.terminal import say
 from tasklm.tracking import Tracker
 
 if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
@@ -145,4 +146,4 @@ def _write(rows: Iterable[dict[str, Any]], out: Path | None) -> None:
 
 
 def _say(message: str) -> None:
-    screen.print(message, markup=False, highlight=False, soft_wrap=True)
+    say(screen, message)

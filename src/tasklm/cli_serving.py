@@ -14,6 +14,7 @@ from rich.console import Console
 from tasklm.errors import DataError, RunError, TaskLMError
 from tasklm.recipe import MOST_THREADS
 from tasklm.serve.connections import MOST, MOST_OF_ONE, Room, room_for
+from tasklm.terminal import say
 
 if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
     from tasklm.recipe import Data
@@ -135,5 +136,5 @@ def _explainer(folder: Path) -> Explainer | None:
         return None
 
 
-def _say(text: str, style: str | None = None) -> None:
-    screen.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+def _say(text: str, style: str = "") -> None:
+    say(screen, text, style=style)

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from tasklm.errors import RunError
+from tasklm.terminal import say
 
 screen = Console(stderr=True)
 Watch = Annotated[bool, typer.Option("--watch", help="Show how the run is going on a local page, whose address is printed.")]
@@ -63,4 +64,4 @@ def watched(folder: Path, wanted: bool) -> Iterator[None]:
 
 
 def _say(text: str) -> None:
-    screen.print(text, markup=False, highlight=False, soft_wrap=True)
+    say(screen, text)

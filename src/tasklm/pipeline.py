@@ -31,11 +31,12 @@ from tasklm.recipe_files import absolute, cache_folder, dump, recipe_key
 from tasklm.registry import Registry, nearest
 from tasklm.runs import full_disk_is_clear, locked, read_json, sweep, write_json, write_record, write_text
 from tasklm.selecting import check_settings, methods, select
+from tasklm.summaries import corpus_text, data_text, plan_text
 from tasklm.tasks.audit import refuse
 from tasklm.tasks.base import TASKS, Label
 from tasklm.tasks.examples import Finding
 from tasklm.tasks.reading import resolved
-from tasklm.tracking import EventFile, TensorBoard, Tracker
+from tasklm.tracking import EventFile, LogFile, TensorBoard, Tracker
 from tasklm.train.hardware import set_up
 from tasklm.train.parallel import first_of_all, processes_started
 from tasklm.train.stages import Ingredients
@@ -43,6 +44,7 @@ from tasklm.train.start import started, title_of
 from tasklm.workspace import CorpusData, Run, TaskData
 
 STEPS = ("check", "select", "tokenize", "train", "finetune", "evaluate", "report")
+READING = "reading the examples"  # what is shown meanwhile
 COMPARISONS = {"task-only": "task data only", "random": "random selection"}
 
 
@@ -74,14 +76,14 @@ def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | 
     cache = cache or Artefacts(cache_folder(recipe, folder), machine.ranks, tracker.say)
     run = Run(recipe, artefacts, cache, machine, tracker)
     if not machine.ranks.first:
-        tracker.console = None
+        tracker.screen = None
         return run
     for place in (artefacts, cache):
         place.sweep()
     for leftover in (folder / "stage2", folder / "inputs"):
         sweep(leftover)
     write_text(folder / "recipe.toml", dump(absolute(recipe)))
-    tracker.sinks = [EventFile(folder / "events.jsonl")]
+    tracker.sinks = [EventFile(folder / "events.jsonl"), LogFile(folder / "log.txt")]
     if recipe.hardware.tensorboard:
         tracker.sinks.append(TensorBoard(folder / "tensorboard"))
     write_json(
@@ -97,6 +99,7 @@ def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | 
             "processes": machine.ranks.total,
         },
     )
+    tracker.event("started", folder=str(folder), device=str(machine.device), threads=machine.threads)
     return run
 
 
@@ -105,7 +108,8 @@ def check(recipe: Recipe, folder: Path, tracker: Tracker) -> list[Finding]:
 
     def look() -> list[Finding]:
         run = open_run(recipe, folder, tracker)
-        task = steps.read_task(run)
+        with tracker.progress(READING):
+            task = steps.read_task(run)
         corpus = steps.prepare_corpus(run, task)
         return [*task.findings, *(corpus.findings if corpus else [])]
 
@@ -156,12 +160,15 @@ def _flow(run: Run, until: str) -> Scores | None:
     results.keep_best(run, task, trained.parts, trained.seeds, scores)
     for row in (row for row in scores.rows if row.kind == "ensemble"):
         results.keep_ensemble(run, task, trained.parts, trained.seeds, row)
+    run.tracker.event("verdict", text=scores.verdict)
     if until != "evaluate":
-        found = insights(run, task, corpus, trained.selected, trained.parts, trained.seeds, trained.predictions)
+        with run.tracker.progress("looking into the model"):
+            found = insights(run, task, corpus, trained.selected, trained.parts, trained.seeds, trained.predictions)
         if run.machine.ranks.first:
             made = (trained.plan, trained.parts, trained.selected, trained.seeds, trained.predictions)
-            shown = reporting.report_parts(run, task, corpus, *made, scores, found)
-            write_report(run.folder / "report.html", shown)
+            with run.tracker.progress("writing the report"):
+                shown = reporting.report_parts(run, task, corpus, *made, scores, found)
+                write_report(run.folder / "report.html", shown)
     run.keep_clock()
     return scores
 
@@ -169,9 +176,11 @@ def _flow(run: Run, until: str) -> Scores | None:
 def _train(run: Run, task: TaskData, corpus: CorpusData | None, until: str) -> Trained | None:
     """Returns the trained model, or None when `until` is an earlier step."""
     plan = make_plan(run, task, corpus)
+    selects = corpus is not None and run.recipe.train.rho1 != 0
+    run.tracker.say(plan_text(run.recipe, plan, selects), "plan")
     for reason in plan.reasons:
-        run.tracker.say(f"plan: {reason}")
-    selected, key = select(run, task, corpus, plan) if corpus is not None and run.recipe.train.rho1 != 0 else (None, "")
+        run.tracker.detail(f"plan: {reason}")
+    selected, key = select(run, task, corpus, plan) if corpus is not None and selects else (None, "")
     run.keep_clock()
     if until == "select":
         return None
@@ -193,16 +202,22 @@ def _train(run: Run, task: TaskData, corpus: CorpusData | None, until: str) -> T
 
 def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
     """Returns task and corpus; refuses on the audit's errors and says its warnings."""
-    task = steps.read_task(run)
+    with run.tracker.progress(READING):
+        task = steps.read_task(run)
     for note in task.splits.notes:
-        run.tracker.say(note)
+        run.tracker.detail(note)
     refuse(task.findings)
+    run.tracker.say(data_text(run.recipe, task), "data")
     corpus = steps.prepare_corpus(run, task)
+    run.tracker.say(corpus_text(corpus), "corpus")
     findings = [*task.findings, *(corpus.findings if corpus else [])]
     refuse(findings)
-    for finding in findings:
-        if finding.level == "warning":
-            run.tracker.say(f"warning: {finding.check}: {finding.message}")
+    warnings = [finding for finding in findings if finding.level == "warning"]
+    for finding in warnings:
+        run.tracker.warn(finding.brief or finding.message)
+        run.tracker.detail("\n".join([f"{finding.check}: {finding.message}", *(f"  · {example}" for example in finding.examples)]))
+    if warnings:
+        run.tracker.say("`tasklm check`, with the same files, shows which these are", "details")
     return task, corpus
 
 
@@ -213,7 +228,7 @@ def _scores(ours: Trained, task: TaskData, corpus: CorpusData | None) -> Scores:
     ours_test = results.labels_of(task, ours.predictions, "test")[1] if "test" in ours.predictions else None
     rows = results.baseline_rows(run, task, ours_test) if evaluate.baselines else []
     for comparison in evaluate.compare:
-        run.tracker.say(f"comparison: {COMPARISONS[comparison]}")
+        run.tracker.say(f"now the same with {COMPARISONS[comparison]}", "compare")
         other = _train(_comparison(ours, comparison), task, corpus if comparison != "task-only" else None, "evaluate")
         assert other is not None
         rows.append(_row(other, COMPARISONS[comparison], "ablation", task, ours_test))
@@ -263,7 +278,7 @@ def _comparison(ours: Trained, name: str) -> Run:
         evaluate={"compare": [], "baselines": False, "ensemble": False},
         budget={"minutes": None, "flops": None},
     )
-    return open_run(recipe, run.folder / "compare" / name, Tracker(run.tracker.console), run.cache)
+    return open_run(recipe, run.folder / "compare" / name, run.tracker.inside(COMPARISONS[name]), run.cache)
 
 
 def _known_comparisons(recipe: Recipe) -> None:

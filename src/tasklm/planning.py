@@ -13,8 +13,9 @@ from tasklm import budget
 from tasklm.encoders.base import Shape
 from tasklm.encoders.sizes import SIZES, encoder_of, shape_of
 from tasklm.manifests import damage_is_clear
-from tasklm.recipe import Finetune, Train
+from tasklm.recipe import Finetune, Recipe, Train
 from tasklm.runs import digest, read_json, write_json
+from tasklm.summaries import counted
 from tasklm.tasks.base import Task
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
@@ -26,6 +27,7 @@ from tasklm.train.model import cost_of
 from tasklm.train.optimisers import Rule
 from tasklm.train.speed import matmul_ceiling, seconds_per_step
 from tasklm.train.stages import Ingredients, Stage1Plan, batch_of, finetune_stage, joint_stage
+from tasklm.train.start import title_of
 from tasklm.workspace import CorpusData, Run, TaskData, sections
 
 INTERNAL_TRIED, EXTERNAL_TRIED = 256, 8  # batches whose FLOPs are counted to plan by FLOPs
@@ -33,6 +35,7 @@ Measured = TypeVar("Measured")
 SPEED_TRIES, TRY_SECONDS = 3, 0.5  # for each size
 STAGE1_SECONDS, STAGE2_SECONDS = 3.0, 2.0  # for the pace of a step of either stage, once the size is known
 BATCH = 64  # sequences per step where neither the recipe nor a budget says
+MEASURING = "measuring the speed of this machine"  # what is shown meanwhile
 
 
 def make_plan(run: Run, task: TaskData, corpus: CorpusData | None) -> budget.Plan:
@@ -41,7 +44,8 @@ def make_plan(run: Run, task: TaskData, corpus: CorpusData | None) -> budget.Pla
     key = digest([task.key, *sections(recipe, "select", "tokens", "model", "train", "budget")])
 
     def decide(folder: Path) -> None:
-        write_json(folder / "plan.json", _plan(run, task, corpus).to_dict())
+        with run.tracker.progress(MEASURING):
+            write_json(folder / "plan.json", _plan(run, task, corpus).to_dict())
 
     path = run.artefacts.build("plan", key, decide) / "plan.json"
     with damage_is_clear(path):
@@ -75,13 +79,17 @@ def _plan(run: Run, task: TaskData, corpus: CorpusData | None) -> budget.Plan:
         return per_weight(size) * cost_of(*shaped(size)).hidden_parameters
 
     size, tokens = recipe.model.size, 0.0
-    reasons = []
+    why = "as given"
     if size == "auto":
         size, tokens = budget.choose_size(list(SIZES), enough, tokens_read)
-        reasons.append(f"size {size}: the largest that reads {per_weight(size)} tokens per weight of its layers")
+        why = f"the largest that reads {per_weight(size)} tokens per weight of its layers"
+        if tokens < enough(size):
+            fewer = f"fewer than {per_weight(size)} tokens per weight of its layers"
+            why = f"the smallest; it reads {fewer}"
+    reasons = [_shape_reason(recipe, size, why)]
     beginning_of(recipe.train, *shaped(size))  # refuses early what cannot be
     tokens = tokens or tokens_read(size)
-    reasons.append(f"stage 1 will read about {tokens / 1e6:.1f}M tokens")
+    reasons.append(f"stage 1 will read about {counted(round(float(f'{tokens:.2g}')))} tokens")
     k = recipe.select.k or budget.default_k(examples)
     passages = recipe.select.passages
     if passages is None and corpus is not None:
@@ -95,6 +103,31 @@ def _plan(run: Run, task: TaskData, corpus: CorpusData | None) -> budget.Plan:
         reasons.append(f"at most {passages:,} passages, {then}")
     batch = recipe.train.batch or (BATCH if steps is not None else budget.batch_for(tokens, length))
     return budget.Plan(size, k, passages, batch, seconds, recipe.budget.flops, tuple(reasons))
+
+
+def _shape_reason(recipe: Recipe, size: str, why: str) -> str:
+    """What of the encoder's shape was given, and what the size decided."""
+    model = recipe.model
+    if recipe.train.start:
+        return f"layers and width are those of {title_of(Path(recipe.train.start))}"
+    numbers = {"layers": model.layers, "width": model.width}
+    given = [f"{name} {value}" for name, value in numbers.items() if value is not None]
+    if not given:
+        return f"size {size}: {why}"
+    layers, width = SIZES[size]
+    left = {"layers": f"{layers} layers", "width": f"width {width}"}
+    decided = [words for name, words in left.items() if numbers[name] is None]
+    rest = "".join(f"; {words}: of size {size}, {why}" for words in decided)
+    return f"{' and '.join(given)}: as given{rest}"
+
+
+def few_steps_warning(recipe: Recipe, steps: int, batch: int) -> str | None:
+    """What to do where the budget buys too few steps of stage 1 to learn a language; else None."""
+    if recipe.train.steps is not None or recipe.train.start or steps >= budget.FEW_STEPS:
+        return None
+    more = "--flops" if recipe.budget.minutes is None and recipe.budget.flops is not None else "--minutes"
+    fewer = "--train.batch" if batch > budget.SMALLEST_BATCH else "--tokens.length"
+    return f"stage 1 has few steps ({steps:,}): raise {more} or lower {fewer}"
 
 
 def _tokens_per_second(run: Run, size: str, task: Task, train: Sequence[Example]) -> float:

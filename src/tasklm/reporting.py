@@ -22,6 +22,7 @@ from tasklm.evaluate.explaining import ExampleSide
 from tasklm.evaluate.scores import Scores
 from tasklm.insights import SELECTED, matched_words, spread_texts
 from tasklm.manifests import require_whole
+from tasklm.planning import few_steps_warning
 from tasklm.recipe import FEWEST_TYPES, Recipe
 from tasklm.recipe_files import absolute, dump, without_password
 from tasklm.results import Predictions
@@ -74,7 +75,7 @@ def report_parts(
         command=f"tasklm run recipe.toml --out {shlex.quote(run.folder.name + '-again')}",
         made_with=_made_with(run),
         reading=task.splits.notes,
-        notes=plan.reasons,
+        notes=_decisions(run, plan),
         contamination=corpus.contamination.examples if corpus else [],
         **found,
     )
@@ -100,6 +101,13 @@ def decided(run: Run, plan: Plan, parts: Ingredients, seeds: Sequence[Path]) -> 
         finetune={name: stage2[name] for name in ("epochs", "learning_rate")},
         budget={"minutes": None, "flops": None},
     )
+
+
+def _decisions(run: Run, plan: Plan) -> list[str]:
+    """What was decided before training, and whether the budget was too small for it."""
+    stage1 = read_json(run.artefacts.path("stage1") / "plan.json")["stage1"]
+    warning = few_steps_warning(run.recipe, stage1["steps"], stage1["batch"])
+    return [*plan.reasons, *([f"Warning: {warning}"] if warning else [])]
 
 
 def _made_with(run: Run) -> str:

@@ -38,6 +38,10 @@ def _predicted(run: Run, task: TaskData, parts: Ingredients, name: str, groups: 
     splits = [split for split in ("dev", "test") if task.splits.named().get(split)]
 
     def build(folder: Path) -> None:
+        with run.tracker.progress("predicting dev and test"):
+            predict(folder)
+
+    def predict(folder: Path) -> None:
         encoded = {split: EncodedExamples.of(task.task, task.splits.named()[split], parts.vocabulary, parts.length) for split in splits}
         for number, group in enumerate(groups, 1):
             models = [_model_of(parts, seed) for seed in group]
@@ -120,7 +124,8 @@ def baseline_rows(run: Run, task: TaskData, ours_test: list[list[Label]] | None)
     held = {name: part for name, part in task.splits.named().items() if name != "train"}
 
     def build(folder: Path) -> None:
-        write_json(folder / "baselines.json", task.task.baselines(task.splits.train, held, task.metric))
+        with run.tracker.progress("fitting the baselines"):
+            write_json(folder / "baselines.json", task.task.baselines(task.splits.train, held, task.metric))
 
     found = read_json(run.artefacts.build("baselines", digest(["baselines", task.key, task.metric]), build) / "baselines.json")
     evaluate, rows = run.recipe.evaluate, []

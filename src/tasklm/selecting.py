@@ -77,6 +77,10 @@ def _found(run: Run, task: TaskData, corpus: CorpusData, plan: Plan, settings: S
     key = digest([ranking_key, plan.passages, settings.near_duplicates])
 
     def build(folder: Path) -> None:
+        with run.tracker.progress("selecting"):
+            choose_passages(folder)
+
+    def choose_passages(folder: Path) -> None:
         selector = fitted(settings, task)
         ranking = _ranking(run, selector, corpus, k, ranking_key)
         chosen, texts = _chosen(run, selector, ranking, corpus, plan, folder)
@@ -89,8 +93,9 @@ def _found(run: Run, task: TaskData, corpus: CorpusData, plan: Plan, settings: S
         write_selection(folder / "selected.parquet", texts, chosen)
         if isinstance(corpus.store, SparkStore):
             corpus.store.spark.stop()  # training needs no cluster
-        wanted = f" of the {plan.passages:,} wanted" if plan.passages and plan.passages > len(chosen.passages) else ""
-        run.tracker.say(f"selected {len(chosen.passages):,}{wanted} of {len(corpus.store):,} passages by {settings.method}")
+        wanted = f" ({plan.passages:,} were wanted)" if plan.passages and plan.passages > len(chosen.passages) else ""
+        count = f"{len(chosen.passages):,} of {len(corpus.store):,} passages"
+        run.tracker.say(f"{count} by {settings.method}{wanted}", "selected")
 
     path = run.artefacts.build(name, key, build, uses=corpus.folders) / "selected.parquet"
     # nothing needs it any more but those who ask why a passage was selected
@@ -174,7 +179,9 @@ def _most_influential(run: Run, task: TaskData, plan: Plan, candidates_of: Calla
         chosen.passages = texts.numbers
         write_selection(folder / "selected.parquet", texts, chosen, settings.influence_on)
         found = f"{len(chosen.passages):,} of {selection_size(candidates):,} candidates by influence"
-        run.tracker.say(f"selected {found}: those among the {k:,} best of any of {batches:,} batches of {settings.influence_on} examples")
+        run.tracker.say(found, "selected")
+        among = f"{batches:,} batches of {settings.influence_on} examples"
+        run.tracker.detail(f"selected: those among the {k:,} best of any of {among}")
 
     folder = run.artefacts.build("selected", key, build, uses=[scores, candidates.parent])
     return folder / "selected.parquet", key

@@ -18,17 +18,18 @@ from tasklm.corpus.store import PassageStore, kept_store
 from tasklm.encoders.sizes import SIZES, encoder_of, shape_of
 from tasklm.errors import DataError, RecipeError
 from tasklm.manifests import damage_is_clear, load_array
-from tasklm.planning import stage_plan
+from tasklm.planning import MEASURING, few_steps_warning, stage_plan
+from tasklm.progress import Bar
 from tasklm.registry import nearest
 from tasklm.runs import damaged, digest, file_digest, read_json, write_json, write_record
 from tasklm.select.base import read_selection_texts, selection_size
+from tasklm.summaries import stage1_text, stage2_text
 from tasklm.tasks.audit import audit_corpus, audit_splits
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.reading import read_splits
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary, vocabulary_size
-from tasklm.tracking import Bar
 from tasklm.train.stages import Ingredients, Stage1Plan, run_stage1, run_stage2
 from tasklm.train.start import starting_weights
 from tasklm.workspace import CorpusData, Run, TaskData, Tokenised, sections
@@ -113,7 +114,8 @@ def tokenize(run: Run, task: TaskData, selected: Path | None, selected_key: str,
             vocabulary = Vocabulary.load(Path(settings.file))
         else:
             size = settings.vocabulary or vocabulary_size(sum(len(text.split()) for batch in _texts(task, selected) for text in batch))
-            vocabulary = train_vocabulary(_texts(task, selected), settings, size)
+            with run.tracker.progress("learning the vocabulary"):
+                vocabulary = train_vocabulary(_texts(task, selected), settings, size)
         vocabulary.save(folder / "tokenizer.json")
         if selected is not None:
             with run.tracker.progress("tokenize", selection_size(selected)) as bar:
@@ -168,12 +170,16 @@ def train(run: Run, parts: Ingredients, tokens: Tokenised, plan: Plan) -> tuple[
 
     def build(folder: Path) -> None:
         if run.machine.ranks.first and not (folder / "plan.json").exists():
-            with run.machine.ranks.by_itself():
+            with run.machine.ranks.by_itself(), run.tracker.progress(MEASURING):
                 write_record(folder / "plan.json", stage_plan(run, parts, plan))
         run.machine.ranks.wait()
         with damage_is_clear(folder / "plan.json"):
             decided = Stage1Plan(**read_json(folder / "plan.json")["stage1"])
+        if warning := few_steps_warning(run.recipe, decided.steps, decided.batch):
+            run.tracker.warn(warning)
         run_stage1(folder, parts, run.recipe.train, decided, run.tracker)
+        if run.machine.ranks.first:
+            run.tracker.say(stage1_text(read_json(folder / "summary.json")), "stage 1")
 
     return run.artefacts.build("stage1", key, build, uses=[tokens.folder], together=True), key
 
@@ -221,13 +227,17 @@ def finetune(run: Run, task: TaskData, parts: Ingredients, stage1: Path, stage1_
         epochs = recipe.finetune.epochs or int(read_json(stage1 / "plan.json")["epochs"])
     settings = dataclasses.replace(recipe.finetune, seeds=1)  # another number of seeds redoes none of them
     group = Artefacts(run.artefacts.path("stage2"), run.machine.ranks, tell=run.tracker.say)
-    folders = []
+    folders: list[Path] = []
+    trained: list[int] = []  # seeds that were not there yet
     for seed in range(1, recipe.finetune.seeds + 1):
         key = digest([stage1_key, epochs, task.metric, seed, dataclasses.asdict(settings)])
 
         def build(folder: Path, seed: int = seed) -> None:
             how = (task.metric, recipe.train.checkpoint_seconds, run.tracker)
             run_stage2(folder, parts, settings, epochs, seed, stage1, *how)
+            trained.append(seed)
 
         folders.append(group.build(f"seed-{seed}", key, build, uses=[stage1], together=True))
+    if trained and run.machine.ranks.first:
+        run.tracker.say(stage2_text([read_json(folder / "summary.json") for folder in folders], task.metric), "stage 2")
     return folders

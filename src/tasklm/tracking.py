@@ -1,128 +1,27 @@
-"""One event stream → progress bars, events.jsonl and other sinks.
+"""One event stream → lines and progress on a terminal, events.jsonl, log.txt and other sinks.
 
-Every part of tasklm reports through a `Tracker`: named events with plain values, and progress of long work with
-its rate and time left. What a sink does with them is the sink's business.
+Every part of tasklm reports through a `Tracker`: messages for the person, details for whoever wants to know more, named events
+with plain values, and progress of long work. What a sink does with them is the sink's business.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from tasklm.errors import RecipeError
+from tasklm.progress import Bar
+from tasklm.terminal import WRITE_EVERY, Screen, say
 
-WRITE_EVERY = 15.0  # seconds between lines of progress where no bar can be drawn
 RECORD_EVERY = 1.0  # seconds between records of progress, at least
-AVERAGED_OVER = 60.0  # seconds of work whose rate is recorded: it was slower while things were compiled or read for the first time
-
-
-class Bar:
-    """Progress of one piece of long work; cheap enough to move per item. This one shows nothing."""
-
-    def advance(self, amount: float = 1, note: str = "") -> None:
-        """Moves on by an amount; `note` stands behind the bar (rate, loss …), an empty one leaves the last."""
-
-    def at(self, position: float, note: str = "") -> None:
-        """Moves to a position; the same goes for `note`."""
-
-    def total(self, amount: float) -> None:
-        """Sets how much work there is in all."""
-
-
-class DrawnBar(Bar):
-    """A bar on a terminal."""
-
-    def __init__(self, display: Progress, task: TaskID) -> None:
-        self._display, self._task = display, task
-
-    def advance(self, amount: float = 1, note: str = "") -> None:
-        self._display.advance(self._task, amount)
-        if note:
-            self._display.update(self._task, note=note)
-
-    def at(self, position: float, note: str = "") -> None:
-        self._display.update(self._task, completed=position)
-        if note:
-            self._display.update(self._task, note=note)
-
-    def total(self, amount: float) -> None:
-        self._display.update(self._task, total=amount)
-
-
-class WrittenBar(Bar):
-    """A line now and then, where the output is a file or a pipe."""
-
-    def __init__(self, console: Console, title: str, total: float | None) -> None:
-        self._console, self._title, self._total = console, title, total
-        self._done, self._started = 0.0, time.monotonic()
-        self._first, self._written, self._note = 0.0, self._started, ""
-
-    def advance(self, amount: float = 1, note: str = "") -> None:
-        self.at(self._done + amount, note)
-
-    def at(self, position: float, note: str = "") -> None:
-        now = time.monotonic()
-        if not self._done:
-            self._first, self._started = position, now  # what an earlier process did, and the first step, say nothing about the rate
-        self._done, self._note = position, note or self._note
-        if now - self._written < WRITE_EVERY:
-            return
-        self._written = now
-        line = f"{self._title}: {self._note}".rstrip(": ")
-        if self._total and position > self._first:
-            left = (self._total - position) * (now - self._started) / (position - self._first)
-            line = f"{self._title}: {position / self._total:.0%}, about {left:.0f} s left  {self._note}"
-        self._console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)
-
-    def total(self, amount: float) -> None:
-        self._total = amount
-
-
-class RecordedBar(Bar):
-    """Moves another bar and tells, at most every RECORD_EVERY seconds, that there is something new to record."""
-
-    def __init__(self, shown: Bar, title: str, total: float | None, record: Callable[[], None]) -> None:
-        self._shown, self._title, self._total, self._record = shown, title, total, record
-        self._done, self._note = 0.0, ""
-        self._rate: float | None = None
-        self._recorded: tuple[float, float] | None = None  # when, and the position then
-
-    def advance(self, amount: float = 1, note: str = "") -> None:
-        self._shown.advance(amount, note)
-        self._move(self._done + amount, note)
-
-    def at(self, position: float, note: str = "") -> None:
-        self._shown.at(position, note)
-        self._move(position, note)
-
-    def total(self, amount: float) -> None:
-        self._shown.total(amount)
-        self._total = amount
-
-    def values(self) -> dict[str, Any]:
-        """Returns title, position, total, rate per second (None until it is known) and note."""
-        total = None if self._total is None else float(self._total)
-        return {"title": self._title, "done": float(self._done), "total": total, "rate": self._rate, "note": self._note}
-
-    def _move(self, position: float, note: str) -> None:
-        self._done, self._note, now = position, note or self._note, time.monotonic()
-        if self._recorded is not None:
-            when, where = self._recorded
-            if now - when < RECORD_EVERY:
-                return
-            rate, weight = (position - where) / (now - when), math.exp((when - now) / AVERAGED_OVER)
-            self._rate = rate if self._rate is None else weight * self._rate + (1 - weight) * rate
-        self._recorded = now, position  # the first position may be what an earlier process did: it says nothing about the rate
-        self._record()
+NO_LOSSES = ("stage", "step", "rate", "dev", "tokens_per_second", "tflops", "of_ceiling", "memory_gb")  # of a training step
 
 
 class Sink(Protocol):
@@ -155,6 +54,47 @@ class EventFile:
             temporary.replace(self.progress)
 
 
+class LogFile:
+    """Appends events, but for progress, to a text file that people read: a line each, behind date and time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def event(self, name: str, values: dict[str, Any]) -> None:
+        if name == "progress":
+            return
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {event_text(name, values)}\n")
+
+
+def event_text(name: str, values: dict[str, Any]) -> str:
+    """An event as a line for people."""
+    if name == "message":
+        return str(values["text"])
+    if name == "step":
+        return step_text(values)
+    parts = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in values.items())
+    return f"{name}: {parts}" if parts else name
+
+
+def step_text(values: dict[str, Any]) -> str:
+    """A point of a learning curve for people: losses, dev score, rate, speed and memory."""
+    parts = [f"{name} {value:.3f}" for name, value in values.items() if name not in NO_LOSSES]
+    if "dev" in values:
+        parts.append(f"dev {100 * values['dev']:.1f}")
+    if "rate" in values:
+        parts.append(f"learning rate {values['rate']:.1e}")
+    if "tokens_per_second" in values:
+        parts.append(f"{values['tokens_per_second'] / 1000:.1f}k tokens/s")
+    if "tflops" in values:
+        parts.append(f"{values['tflops']:.2f} TFLOP/s")
+    if "of_ceiling" in values:
+        parts.append(f"uses {100 * values['of_ceiling']:.0f} % of what this machine can compute")
+    if "memory_gb" in values:
+        parts.append(f"{values['memory_gb']:.1f} GB")
+    return f"{values['stage']}, step {values['step']:,}: {', '.join(parts)}"
+
+
 class TensorBoard:
     """Writes the numbers of training steps for TensorBoard; needs tasklm[track]."""
 
@@ -175,72 +115,90 @@ class TensorBoard:
 
 
 class Tracker:
-    """Sends events to sinks, messages to the terminal, and draws progress bars when `console` is given."""
+    """Sends events to sinks and, when `console` is given, messages and progress to a terminal.
 
-    def __init__(self, console: Console | None = None, sinks: list[Sink] | None = None) -> None:
-        self.console = console
+    `verbose` shows there all that is otherwise only recorded: details, and points of curves.
+    """
+
+    def __init__(self, console: Console | None = None, sinks: list[Sink] | None = None, verbose: bool = False) -> None:
+        self.screen = None if console is None else Screen(console)
         self.sinks = sinks or []
-        self._display: Progress | None = None
-        self._recorded: list[RecordedBar] = []
+        self.verbose = verbose
+        self.title = ""  # of a run inside another one: its messages are not shown, its progress is
+        self._bars: list[Bar] = []
+        self._recorded = 0.0  # when progress was recorded last
+        self._stepped = float("-inf")  # when a point of a learning curve was shown last
+
+    def inside(self, title: str) -> Tracker:
+        """A tracker for a run inside this one, with sinks of its own, on the same terminal."""
+        inner = Tracker(verbose=self.verbose)
+        inner.screen, inner.title = self.screen, title
+        return inner
 
     def event(self, name: str, **values: Any) -> None:
         """Records one event in every sink."""
         for sink in self.sinks:
             sink.event(name, values)
+        if name == "step" and self.verbose and time.monotonic() - self._stepped >= WRITE_EVERY:
+            self._stepped = time.monotonic()
+            self._show(step_text(values), style="dim")
 
-    def say(self, message: str) -> None:
+    def say(self, message: str, label: str = "") -> None:
         """Tells the person at the terminal something, and records it."""
-        self.event("message", text=message)
-        if self.console is not None:
-            self.console.print(message, markup=False, highlight=False, soft_wrap=True)
+        self._record(message, label, "note")
+        if self.verbose or not self.title:
+            self._show(message, label)
+
+    def warn(self, message: str) -> None:
+        """Tells the person that something is wrong and what to do about it, and records it."""
+        self._record(message, "warning", "warning")
+        self._show(message, "warning", "yellow")
+
+    def detail(self, message: str) -> None:
+        """Records what few people want to know; they see it with `verbose`."""
+        self._record(message, "", "detail")
+        if self.verbose:
+            self._show(message, style="dim")
+
+    def _record(self, message: str, label: str, level: str) -> None:
+        self.event("message", text=f"{label}: {message}" if label else message, level=level)
+
+    def _show(self, message: str, label: str = "", style: str = "") -> None:
+        if self.screen is not None:
+            say(self.screen.console, message, label, style)
 
     @contextmanager
     def progress(self, title: str, total: float | None = None) -> Iterator[Bar]:
-        """Shows a bar with time left while the work inside goes on, and records it in every sink; bars may nest."""
-        with self._shown(title, total) as shown:
-            if not self.sinks:
-                yield shown
-                return
-            bar = RecordedBar(shown, title, total, self._record_progress)
-            self._recorded.append(bar)
+        """Shows and records how far the work inside is, with the time left; bars may nest."""
+        bar = Bar(title, total, [self] if self.sinks else [], self.title)
+        with self._shown(bar):
+            self._bars.append(bar)
             self._record_progress()
+            self._recorded = float("-inf")  # the first move, too
             try:
                 yield bar
             finally:
-                self._recorded.remove(bar)
+                self._bars.remove(bar)
             self._record_progress()  # not where the work failed: what stays on record is how far it came
 
+    def moved(self, bar: Bar) -> None:
+        """Records the progress of all bars, at most every RECORD_EVERY seconds."""
+        now = time.monotonic()
+        if now - self._recorded >= RECORD_EVERY:
+            self._recorded = now
+            self._record_progress()
+
     def _record_progress(self) -> None:
-        self.event("progress", bars=[bar.values() for bar in self._recorded])
+        if self.sinks:
+            self.event("progress", bars=[bar.values() for bar in self._bars])
 
     @contextmanager
-    def _shown(self, title: str, total: float | None) -> Iterator[Bar]:
-        if self.console is None:
-            yield Bar()
+    def _shown(self, bar: Bar) -> Iterator[None]:
+        if self.screen is None:
+            yield
             return
-        if not self.console.is_terminal:
-            yield WrittenBar(self.console, title, total)
-            return
-        outermost = self._display is None
-        display = self._display = self._display or Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeRemainingColumn(),
-            console=self.console,
-            transient=True,
-        )
-        if outermost:
-            display.start()
-        task = display.add_task(title, total=total, note="")
-        try:
-            yield DrawnBar(display, task)
-        finally:
-            display.remove_task(task)
-            if outermost:
-                display.stop()
-                self._display = None
+        with self.screen.showing(bar):
+            yield
 
 
 SILENT = Tracker()

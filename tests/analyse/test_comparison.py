@@ -147,13 +147,25 @@ def test_the_verb_writes_a_page_and_shows_a_table(tmp_path: Path, test_file: Pat
     console = Console(width=200, file=io.StringIO(), record=True)
     runs = read_runs([Path(folder) for folder in folders])
     console.print(terminal_table(runs))
-    lines = [line for line in console.export_text().splitlines() if line.startswith("│")]
+    title, head, _, *lines = [re.split(r" {2,}", line.strip()) for line in console.export_text().splitlines()]
     row = runs[0].scores.ours
-    assert row is not None and len(lines) == 2
-    for line, name in zip(lines, ("first", "second"), strict=True):
-        cells = [cell.strip() for cell in line.split("│")[1:-1]]
-        assert cells[:5] == [name, "TLM", "macro-F1", spread_text(row.dev), spread_text(row.test)]
-        assert cells[5].startswith("random selection ") and cells[6:] == ["2.0e15", "1 min 35 s"]
+    assert row is not None and (title, head) == (["macro-F1 × 100"], ["run", "dev", "test", "best other row"])
+    assert [line[:3] for line in lines] == [[name, spread_text(row.dev), spread_text(row.test)] for name in ("first", "second")]
+    assert all(re.fullmatch(r"\d\d\.\d random selection", line[3]) for line in lines)
+
+
+def test_the_table_of_a_terminal_breaks_no_word(tmp_path: Path, test_file: Path) -> None:
+    runs = read_runs([make_run(tmp_path / name, 1, test_file) for name in ("first", "second")])
+    console = Console(width=60, file=io.StringIO(), record=True)
+    console.print(terminal_table(runs))
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= 60
+    assert {"random", "selection", "first", "second", "macro-F1"} <= set(text.split())
+    other = dataclasses.replace(runs[1], scores=dataclasses.replace(runs[1].scores, metric="accuracy"))
+    console.print(terminal_table([runs[0], other]))
+    text = console.export_text()
+    assert "score × 100" in text
+    assert {"first,", "macro-F1", "second,", "accuracy"} <= set(text.split())
 
 
 def test_mistaken_folders_say_the_way_out(tmp_path: Path, test_file: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from tasklm.analyse.report import ReportParts, render, write_report
+from tasklm.analyse.sections import learning_curves, score_table
 from tasklm.analyse.selection import highlighted
 from tasklm.evaluate.scores import Scores
 from tests.analyse.checker import checked
@@ -178,3 +181,25 @@ def test_attention_says_which_tokens_are_pictured_and_what_was_counted() -> None
     parts.attention["shown"] = ["[CLS]", "har", "##bour", "[SEP]"]
     shown = section(render(parts), "attention")
     assert "<bdi>[CLS]</bdi> <bdi>har</bdi> <bdi>##bour</bdi> <bdi>[SEP]</bdi>" in shown and "Counted in 36 rows of dev" in shown
+
+
+def test_what_has_one_point_is_said_in_words_and_not_drawn() -> None:
+    steps = itertools.product((1, 2, 190), (1, 2))
+    losses = [{"stage": "stage 2", "step": step, "seed": seed, "loss: task": 1 / step} for step, seed in steps]
+    dev = [{"stage": "stage 2", "step": 190, "seed": seed, "dev score": 0.25 * seed} for seed in (1, 2)]
+    page = learning_curves([*losses, *dev])
+    assert page.count("<svg") == 1 and "stage 2: loss" in page
+    assert "stage 2: dev score, after step 190 alone: dev score · seed 1 0.25, dev score · seed 2 0.5." in page
+    drawn = learning_curves([*losses, *dev, {"stage": "stage 2", "step": 380, "seed": 1, "dev score": 0.75}])
+    assert drawn.count("<svg") == 2 and "alone" not in drawn
+
+
+def test_scores_other_metrics_and_costs_are_tables_of_their_own() -> None:
+    page = score_table(scores("TF-IDF"))
+    heads = [re.findall(r"<th scope=\"col\"[^>]*>([^<]*)", table) for table in re.findall(r"<thead>.*?</thead>", page)]
+    assert heads == [
+        ["model", "what", "dev", "test", "ours − this", "p"],
+        ["model", "each seed", "micro-F1", "accuracy", "weighted F1"],
+        ["model", "FLOPs", "6·N·tokens", "time", "parameters", "passages"],
+    ]
+    assert '<td class="n" data-sort="4300000" data-name="parameters">4,300,000</td>' in page

@@ -7,7 +7,8 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -21,7 +22,7 @@ from tasklm.analyse.words import overrepresented
 from tasklm.pipeline import Trained
 from tasklm.recipe_files import load
 from tasklm.reporting import decided, report_parts
-from tasklm.runs import read_json
+from tasklm.runs import Artefacts, read_json
 from tasklm.tasks.base import Task
 from tasklm.tasks.choice import Choice
 from tasklm.tasks.classify import Classify
@@ -108,7 +109,9 @@ def test_command_versions_and_whose_answers(ready: Ready) -> None:
     assert ready.shown.made_with == f"tasklm {__version__}, torch {manifest['torch']}, Python {manifest['python']}, on cpu"
     dev = [read_json(seed / "summary.json")["dev"] for seed in ready.made.seeds]
     assert (ready.shown.split, ready.shown.seed) == ("test", f"seed {int(np.argmax(dev)) + 1} of 2, the best on dev")
-    assert list(ready.shown.reading) == ready.task.splits.notes and list(ready.shown.notes) == list(ready.made.plan.reasons)
+    assert list(ready.shown.reading) == ready.task.splits.notes
+    *reasons, warning = ready.shown.notes
+    assert reasons == list(ready.made.plan.reasons) and warning.startswith("Warning: stage 1 has few steps (24)")
 
 
 def test_the_selection_is_described_in_arrays_and_against_the_random_one(ready: Ready) -> None:
@@ -193,3 +196,14 @@ def test_mistakes_of_a_choice_are_options_the_surest_first() -> None:
     answers = [{"option": "dog", "number": 1, "probabilities": some} for some in odds]
     found = mistakes_of(Choice(2), examples, answers)
     assert found == [("what ?\ncat\ndog", "cat", "dog", 0.75), ("what ?\ncat\ndog", "cat", "dog", 0.6)]
+
+
+def test_a_budget_that_bought_few_steps_is_among_what_was_decided(tmp_path: Path) -> None:
+    artefacts = Artefacts(tmp_path)
+    run = SimpleNamespace(recipe=load(None, {"budget.minutes": "2"}), artefacts=artefacts)
+    plan = SimpleNamespace(reasons=("size tiny: as given",))
+    (tmp_path / "stage1").mkdir()
+    warning = "Warning: stage 1 has few steps (40): raise --minutes or lower --tokens.length"
+    for steps, notes in ((4000, [*plan.reasons]), (40, [*plan.reasons, warning])):
+        (tmp_path / "stage1" / "plan.json").write_text(json.dumps({"stage1": {"steps": steps, "batch": 16}}), encoding="utf-8")
+        assert reporting._decisions(cast(Any, run), cast(Any, plan)) == notes

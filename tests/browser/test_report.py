@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tasklm.analyse.report import ReportParts, write_report
-from tests.analyse.parts import insights
+from tests.analyse.parts import insights, scores
 from tests.browser.conftest import SCHEMES, WIDTHS, Browser
 
 CLASSES = ["10", "9", "e2e"]  # of which not all are numbers, so that the letters count
@@ -27,6 +27,23 @@ def test_it_fits_its_width_and_asks_for_nothing(browser: Browser, report: Path, 
     assert len(browser.find("h2")) > 3 and all(one.is_displayed() for one in browser.find("h2"))
     assert browser.contrast("h1, h2, p, th, td, summary, figcaption") >= 4.5
     browser.screenshot(f"report-{width}-{scheme}")
+
+
+@pytest.mark.parametrize("width", [1280, 800, 400])
+def test_no_table_of_scores_or_classes_is_cut_off(browser: Browser, tmp_path: Path, width: int) -> None:
+    names = ["Background", "CompareOrContrast", "Extends", "Future", "Motivation", "Uses"]
+    confusion = [[37, 1, 0, 0, 0, 0], *([[1200, 1, 2, 3, 4, 5]] * 5)]
+    parts = ReportParts(scores=scores("TF-IDF + linear, words and characters"), confusion=(names, confusion), split="test")
+    write_report(tmp_path / "report.html", parts)
+    browser.open((tmp_path / "report.html").as_uri(), width)
+    tables = "[...document.querySelectorAll('#scores .scroll, #classes .scroll')]"
+    assert browser.run(f"return {tables}.length") == 5
+    cut_off = "filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.getAttribute('aria-label'))"
+    assert browser.run(f"return {tables}.{cut_off}") == []
+    assert browser.overflow() == []
+    stacked = "return getComputedStyle(document.querySelector('#scores .stacked td'), '::before').content"
+    assert browser.run(stacked) == ('"what"' if width == 400 else "none")  # a card says what its cells are
+    browser.screenshot(f"tables-{width}")
 
 
 def test_the_same_sections_are_there_without_scripts(browser: Browser, report: Path) -> None:

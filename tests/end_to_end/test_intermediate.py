@@ -16,7 +16,7 @@ from tasklm.errors import RecipeError, RunError
 from tasklm.pipeline import fit
 from tasklm.recipe import Recipe
 from tasklm.recipe_files import load
-from tasklm.tracking import SILENT, Tracker
+from tasklm.tracking import SILENT
 from tasklm.train.checkpoints import load_weights, save_weights
 from tasklm.train.start import started, title_of
 from tests.conftest import sentences, write_jsonl
@@ -60,22 +60,12 @@ def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
 
 
-class Heard(Tracker):
-    """Keeps what a person is told."""
-
-    def __init__(self) -> None:
-        super().__init__(None)
-        self.said: list[str] = []
-
-    def say(self, message: Any) -> None:
-        self.said.append(str(message))
-
-
 def test_a_score_goes_on_from_a_model_of_classes(first: Path, scored: Path, tmp_path: Path) -> None:
-    heard, out = Heard(), tmp_path / "second"
-    scores = fit(further(scored, first / "model"), out, heard)
+    out = tmp_path / "second"
+    scores = fit(further(scored, first / "model"), out, SILENT)
     assert scores is not None and scores.ours is not None and scores.ours.name == "task data only, from fine-tuned run"
-    assert any("what is mlm's own is new" in said and "fine-tuned (classify)" in said for said in heard.said)
+    log = (out / "log.txt").read_text(encoding="utf-8").splitlines()
+    assert any("what is mlm's own is new" in line and "fine-tuned (classify)" in line for line in log)
     tuned, after = encoder_of(first / "model" / "model.safetensors"), encoder_of(out / "stage1" / "model.safetensors")
     assert equal(tuned, after) and not equal(tuned, encoder_of(first / "stage1" / "model.safetensors"))
     assert json.loads((out / "stage1" / "summary.json").read_text(encoding="utf-8"))["steps"] == 0

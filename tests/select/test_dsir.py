@@ -12,12 +12,13 @@ import pytest
 from tasklm.artefacts import Artefacts
 from tasklm.corpus.words import words
 from tasklm.errors import DataError
+from tasklm.progress import Bar
 from tasklm.recipe import Select
 from tasklm.select import dsir
 from tasklm.select.base import SELECTORS, Workplace
 from tasklm.select.dsir import BUCKETS, Best, weigh
 from tasklm.select.word_hashes import word_hashes
-from tasklm.tracking import SILENT, Bar
+from tasklm.tracking import SILENT
 from tests.select.test_word_hashes import FULL, hashed
 
 

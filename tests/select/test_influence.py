@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tasklm.errors import RunError, TrainingError
+from tasklm.progress import Bar
 from tasklm.select.base import ASKED_KEPT, Chosen, read_selection_texts, write_selection
 from tasklm.select.influence import Candidates, InfluenceScores, choose, finish_scores, score_blocks
-from tasklm.tracking import Bar
 
 
 def stored(folder: Path, scores: np.ndarray, block: int = 7) -> InfluenceScores:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tasklm.corpus.decontaminate import contaminated
 from tasklm.corpus.store import PassageStore, build_store
 from tasklm.errors import DataError
 from tasklm.recipe import Data
+from tasklm.tasks import audit
 from tasklm.tasks.audit import audit_corpus, audit_splits, refuse
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example, Finding, Splits
@@ -197,3 +199,28 @@ def test_the_corpus(tmp_path: Path) -> None:
         refuse(audit_corpus(corpus, data, result))
     result.banned = np.zeros(2, dtype=np.bool_)
     assert only(audit_corpus(corpus, data, result), "contamination").level == "ok"
+
+
+def test_warnings_are_told_in_one_short_line() -> None:
+    """Beside its label, a warning is one line of a terminal of 80 columns."""
+    data = splits(
+        ["word " * 401, "caf\ufffd", TOPICS[0] + " again and again today", TOPICS[0] + " again and again today!"], "aaaaaaaaaaaaaaab"
+    )
+    data.notes.append("train: 2 rows without text left out (lines 3, 4)")
+    data.train += [data.train[3], Example((data.train[5].text,), "other", "train.jsonl", 91)]
+    data.test += [data.train[0], Example((f"{data.train[7].text} more",), "a", "test.jsonl", 99)]
+    findings = [*Classify(["a", "b"]).audit(data), *audit_splits(data, Data(leaks="keep"))]
+    warnings = {finding.check: finding.brief for finding in findings if finding.level == "warning"}
+    assert warnings.keys() >= {"imbalance", "rare labels", "empty texts", "long texts", "encoding", "duplicates", "conflicting labels"}
+    assert warnings.keys() >= {"examples in two splits", "near duplicates in two splits"}
+    assert all(0 < len(brief) <= 70 and "\n" not in brief for brief in warnings.values()), warnings
+
+
+def test_every_kind_tells_its_warnings_briefly() -> None:
+    """A finding that may be a warning is given its short line: as the fifth argument, or by name."""
+    for path in sorted(Path(audit.__file__).parent.glob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Finding":
+                level = ast.unparse(call.args[0])
+                brief = len(call.args) > 4 or any(keyword.arg == "brief" for keyword in call.keywords)
+                assert level in ("'ok'", "'error'") or brief, f"{path.name}, line {call.lineno}"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tasklm.train.curves import POINTS, Curve, Speed, speed_text
+from tasklm.train.curves import POINTS, Curve, Headline, Speed
 from tasklm.train.hardware import Machine
 from tasklm.train.loop import Record
 from tasklm.train.parallel import Ranks
@@ -67,7 +67,16 @@ def test_several_processes_have_the_ceiling_of_all_and_a_gpu_shows_its_memory(mo
     assert found == {"tokens_per_second": 100, "tflops": 2.0, "of_ceiling": 0.5, "memory_gb": 12.34}
 
 
-def test_speed_for_a_person() -> None:
-    speed = {"tokens_per_second": 12_345, "tflops": 1.234, "of_ceiling": 0.567}
-    assert speed_text(speed) == "12.3k tokens/s  1.23 TFLOP/s (57% of a matrix product)"
-    assert speed_text({**speed, "memory_gb": 7.89}) == "12.3k tokens/s  1.23 TFLOP/s (57% of a matrix product)  7.9 GB"
+def test_the_headline_is_the_loss_on_text_and_then_the_best_dev_score() -> None:
+    headline = Headline()
+    points = [
+        {"step": 1, "rate": 1.0, "task": 1.5, "lm on task": 6.5},
+        {"step": 2, "rate": 1.0, "task": 1.5, "lm on task": 6.4, "lm": 7.25},
+        {"step": 3, "rate": 1.0, "task": 1.5, "lm on task": 6.3},  # nothing of the selected text: the last number stays
+        {"step": 4, "rate": 1.0, "task": 0.5, "dev": 0.462},
+        {"step": 5, "rate": 1.0, "task": 0.4, "dev": 0.3},
+        {"step": 6, "rate": 1.0, "task": 0.3},
+    ]
+    assert [headline.text(point) for point in points] == ["loss 6.50", "loss 7.25", "", *["best dev 46.2"] * 3]
+    assert Headline().text({"step": 1, "rate": 1.0, "generator": 5.0, "discriminator": 0.25, "task": 2.0}) == "loss 0.25"
+    assert Headline().text({"step": 1, "rate": 1.0, "task": 2.0, "dev": -0.1}) == "best dev -10.0"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -138,21 +139,22 @@ def render_comparison(runs: Sequence[FinishedRun]) -> str:
 
 def terminal_table(runs: Sequence[FinishedRun]) -> Table:
     """Returns a row for each run: its own model beside the best other row, for the terminal."""
-    shown = Table(title="runs compared, score × 100", title_style="bold")
+    metrics = {metric_name(run.scores.metric) for run in runs}
+    name = metrics.pop() if len(metrics) == 1 else ""
+    shown = Table(title=f"{name or 'score'} × 100", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    shown.title_style, shown.title_justify = "bold", "left"
     shown.add_column("run", overflow="fold")
-    shown.add_column("model", overflow="fold")
-    for column in ("metric", "dev", "test", "best other row", "FLOPs", "time"):
-        shown.add_column(column, justify="right", overflow="fold")
+    for column in ("dev", "test"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    shown.add_column("best other row", overflow="fold")
     for run in runs:
-        row = run.scores.ours
-        if row is None:
-            shown.add_row(*map(Text, (run.name, "–", metric_name(run.scores.metric), "–", "–", "–", "–", "–")))
-            continue
+        row, best = run.scores.ours, "–"
         other = max((one for one in run.scores.rows if one.kind in ("baseline", "ablation")), key=_score, default=None)
-        best = "–" if other is None else f"{other.name} {100 * _score(other):.1f}"
-        costs = (flops_text(row.flops_exact or row.flops_6nd), time_text(row.seconds))
-        cells = (run.name, row.name, metric_name(run.scores.metric), spread_text(row.dev), spread_text(row.test), best, *costs)
-        shown.add_row(*map(Text, cells))
+        if row is not None and other is not None:
+            best = f"{100 * _score(other):.1f} {other.name}"
+        title = run.name if name else f"{run.name}, {metric_name(run.scores.metric)}"
+        spreads = (None, None) if row is None else (row.dev, row.test)
+        shown.add_row(*map(Text, (title, *map(spread_text, spreads), best)))
     return shown
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 # What may not stand in an HTML file or cannot be written as UTF-8: controls, lone surrogates, non-characters.
 _UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+STACKED_FROM = 3  # columns; of tables with more, a narrow screen shows each row as a card
 
 
 class Html(str):
@@ -54,22 +55,25 @@ def table(
     keys: Sequence[Sequence[Any]] | None = None,
     label: str = "Table",
 ) -> Html:
-    """Returns a table that scrolls by itself on narrow screens; columns after the first `left` hold numbers.
+    """Returns a table whose columns after the first `left` hold numbers.
 
+    On narrow screens rows of many columns are stacked, and what is still too wide scrolls by itself.
     With `keys`, what each cell is sorted by, the page's script lets a reader sort it by any column.
     """
     head = el("tr", *(el("th", cell, scope="col", class_=None if at < left else "n") for at, cell in enumerate(header)))
-    body = []
+    body, stacks = [], len(header) > STACKED_FROM
+    names = [str(cell) if stacks and at else None for at, cell in enumerate(header)]
     for number, row in enumerate(rows):
         sort = [None] * len(row) if keys is None else keys[number]
         styles = [None if at < left else "n" for at in range(len(row))]
         cells = [
-            el("td" if at or not left else "th", cell, class_=style, data_sort=key, scope=None if at or not left else "row")
-            for at, (cell, style, key) in enumerate(zip(row, styles, sort, strict=True))
+            el("td" if at or not left else "th", cell, class_=style, data_sort=key, scope=None if at or not left else "row", data_name=name)
+            for at, (cell, style, key, name) in enumerate(zip(row, styles, sort, names, strict=True))
         ]
         body.append(el("tr", *cells, class_="ours" if number in strong else None))
-    made = el("table", el("thead", head), el("tbody", *body), class_=None if keys is None else "sortable")
-    return scrolling(made, label)
+    kinds = [*(["sortable"] if keys is not None else []), *(["stacked"] if stacks else [])]
+    content = el("table", el("thead", head), el("tbody", *body), class_=" ".join(kinds) or None)
+    return scrolling(content, label)
 
 
 def scrolling(content: Html, label: str) -> Html:

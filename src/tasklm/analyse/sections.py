@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
 
-from tasklm.analyse.charts import Point, bars, line_chart, ranges
+from tasklm.analyse.charts import Point, bars, line_chart, number_text, ranges
 from tasklm.analyse.page import Html, clipped, el, escaped, folded, items, joined, passage, soft, table
 from tasklm.evaluate.scores import Row, Scores, Spread, flops_text, metric_name, score_text, spread_text, time_text
 
@@ -88,14 +88,30 @@ def _tiles(scores: Scores, start: str) -> Html:
 
 
 def score_table(scores: Scores | None) -> Html:
-    """Returns the table of all rows with intervals, differences and costs, and their scores drawn on one scale."""
+    """Returns all rows drawn on one scale, and tables of their scores, of other metrics and of costs.
+
+    One table of all would be wider than a page.
+    """
     if scores is None or not scores.rows:
         return Html("")
     others = [name for name in dict.fromkeys(name for row in scores.rows for name in row.metrics) if name != scores.metric][:MOST_METRICS]
-    header = ["model", "what", "dev", "test", "each seed", *map(metric_name, others), "ours − this", "p", "FLOPs", "6·N·tokens", "time"]
-    rows = [_cells(row, others) for row in scores.rows]
-    keys = [_keys(row, others) for row in scores.rows]
+    costs = ["FLOPs", "6·N·tokens", "time", "parameters", "passages"]
+    header = ["model", "what", "dev", "test", "each seed", *map(metric_name, others), "ours − this", "p", *costs]
+    cells, keys = [_cells(row, others) for row in scores.rows], [_keys(row, others) for row in scores.rows]
     ours = [number for number, row in enumerate(scores.rows) if row.kind == "ours"]
+
+    def part(first: int, last: int, label: str, left: int = 1, also: Sequence[int] = ()) -> Html:
+        columns = [0, *range(first, last), *also]
+        body, sort = ([[row[at] for at in columns] for row in rows] for rows in (cells, keys))
+        names = [header[at] for at in columns]
+        return table(names, body, left=left, strong=ours, keys=sort, label=label)
+
+    after = 5 + len(others)  # the column of the difference
+    seeded = any(len(spread.values) > 1 for row in scores.rows if (spread := row.test or row.dev) is not None)
+    tables = [part(1, 4, "Scores", left=2, also=(after, after + 1))]
+    if others or seeded:
+        tables.append(part(4 if seeded else 5, after, "Other metrics"))
+    tables.append(part(after + 2, len(header), "Costs"))
     seeds = "1 seed" if scores.seeds == 1 else f"{scores.seeds} seeds, mean ± sample standard deviation"
     about = (
         f"{metric_name(scores.metric)} × 100; {seeds}. In brackets the {scores.confidence:.0%} bootstrap interval over test "
@@ -103,8 +119,7 @@ def score_table(scores: Scores | None) -> Html:
         "6·N·tokens is the estimate that papers report. These and time are of selection, stage 1 and one seed of stage 2, on average "
         "(an ensemble: all seeds)."
     )
-    shown = table([*header, "parameters", "passages"], rows, left=2, strong=ours, keys=keys, label="Scores")
-    return joined([_ranges(scores), shown, soft(about)])
+    return joined([_ranges(scores), *tables, soft(about)])
 
 
 def _ranges(scores: Scores) -> Html:
@@ -143,7 +158,11 @@ def _keys(row: Row, others: Sequence[str]) -> list[Any]:
 
 
 def learning_curves(curves: Sequence[Mapping[str, Any]]) -> Html:
-    """Returns the charts of each stage: loss parts together, dev scores together, anything else alone."""
+    """Returns the charts of each stage: losses together, dev scores together, anything else alone.
+
+    What has a value at one step only, such as the dev score of a single epoch, is no curve: it is
+    put into words.
+    """
     charts: dict[tuple[str, str], dict[str, list[Point]]] = {}
     for record in curves:
         if not is_number(record.get("step")):
@@ -161,8 +180,17 @@ def learning_curves(curves: Sequence[Mapping[str, Any]]) -> Html:
     ordered = sorted(charts.items(), key=lambda entry: (stages.index(entry[0][0]), order.get(entry[0][1], 2)))
     made = []
     for stage in stages:
-        drawn = [line_chart(f"{stage}: {group}" if stage else group, series) for (of, group), series in ordered if of == stage]
+        drawn, sentences = [], []
+        for group, series in [(group, series) for (of, group), series in ordered if of == stage]:
+            title = f"{stage}: {group}" if stage else group
+            steps = {step for points in series.values() for step, _ in points}
+            if len(steps) > 1:
+                drawn.append(line_chart(title, series))
+            else:
+                values = ", ".join(f"{name} {number_text(points[-1][1])}" for name, points in series.items())
+                sentences.append(soft(f"{title}, after step {number_text(steps.pop())} alone: {values}."))
         made += [el("div", *drawn, class_="charts")] if any(drawn) else []
+        made += sentences
     return joined(made)
 
 

@@ -30,8 +30,9 @@ from tasklm.corpus.processes import in_order, processes_for
 from tasklm.corpus.sources import Document, NoTextColumn, find_files, fingerprint, read_documents
 from tasklm.errors import DataError, RunError
 from tasklm.manifests import damage_is_clear, load_array
+from tasklm.progress import Bar
 from tasklm.runs import damaged, digest, read_json, write_json
-from tasklm.tracking import Bar, Tracker
+from tasklm.tracking import Tracker
 
 FORMAT = 1
 _BATCH = 1 << 19  # characters of documents cut and written at once

@@ -17,10 +17,11 @@ SETTINGS = Path(__file__).with_name("demo.toml")
 def demo_recipe(folder: Path, tracker: Tracker) -> Recipe:
     """Returns the recipe of the demo on the data in `folder`, which is built unless it is there for the same versions."""
     if not _is_built(folder):
-        tracker.say("building a labelled set and a corpus from the documentation of the installed packages (about a minute) …")
-        build(folder)
+        tracker.say("data made of the documentation of the installed packages", "demo")
+        with tracker.progress("making the data, about a minute"):
+            build(folder)
     about = json.loads((folder / "ABOUT.json").read_text(encoding="utf-8"))
-    tracker.say(f"task: {about['task']}")
+    tracker.say(about["task"], "task")
     paths = {f"data.{name}": str(folder / f"{name}.jsonl") for name in ("train", "dev", "test")}
     return load(SETTINGS, {**paths, "data.corpus": [str(folder / "corpus.jsonl.zst")]})
 

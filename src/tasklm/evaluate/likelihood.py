@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from tasklm.errors import RecipeError, RunError
+from tasklm.progress import Bar
 from tasklm.tokens.batches import TokenBatch, padded_rows
-from tasklm.tracking import Bar
 from tasklm.train.language_model import LanguageModel
 
 TOKENS = 2048  # of a pass: the towers' logits of all of them exist at once, 250 MB with BERT's vocabulary

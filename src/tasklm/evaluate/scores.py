@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from tasklm.durations import duration
 from tasklm.errors import RunError
 from tasklm.evaluate.intervals import bootstrap_interval, paired_difference, per_seed, statistics_of
 from tasklm.recipe_files import recipe_key
@@ -171,26 +173,23 @@ def verdict(scores: Scores) -> str:
     return f"{ours.name} scores {our_score} {name}, {ahead}{sure}{caveat}."
 
 
-def table(scores: Scores) -> Table:
-    """Returns the score table for the terminal."""
+def table(scores: Scores, costs: bool = False) -> Table:
+    """Returns the score table for the terminal; with `costs`, FLOPs and time too."""
     on_test = any(row.test is not None for row in scores.rows)
-    shown = Table(
-        title=f"{metric_name(scores.metric)} × 100, mean ± sd over seeds" + (f", [{scores.confidence:.0%} interval]" if on_test else ""),
-        title_style="bold",
-    )
+    title = f"{metric_name(scores.metric)} × 100, mean ± sd over seeds" + (f", [{scores.confidence:.0%} interval]" if on_test else "")
+    shown = Table(title=Text(title), title_style="bold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     shown.add_column("model", overflow="fold")
     shown.add_column("dev", justify="right", no_wrap=True)
     if on_test:
         shown.add_column("test", justify="right", no_wrap=True)
-    shown.add_column("FLOPs", justify="right", no_wrap=True)
-    shown.add_column("time", justify="right", no_wrap=True)
+    for column in ("FLOPs", "time") if costs else ():
+        shown.add_column(column, justify="right", no_wrap=True)
     for row in scores.rows:
         cells = [
             row.name,
             spread_text(row.dev),
             *([spread_text(row.test)] if on_test else []),
-            flops_text(row.flops_exact or row.flops_6nd),
-            time_text(row.seconds),
+            *([flops_text(row.flops_exact or row.flops_6nd), time_text(row.seconds)] if costs else []),
         ]
         shown.add_row(*[Text(cell) for cell in cells], style="bold" if row.kind == "ours" else None)  # Text: [ ] is no markup
     return shown
@@ -224,16 +223,7 @@ def flops_text(flops: float) -> str:
 
 def time_text(seconds: float) -> str:
     """Returns a duration people can read, or a dash for nothing."""
-    if seconds <= 0:
-        return "–"
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return duration(seconds) if seconds > 0 else "–"
 
 
 def to_dict(scores: Scores) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from tasklm.progress import Bar
 from tasklm.runs import digest
 from tasklm.select.base import Ranking, Workplace
 from tasklm.select.bm25_candidates import Candidates, is_done, joined, numbers_of, restore_open, row_width, save_open, sums_of, write_batch
@@ -38,7 +39,6 @@ from tasklm.select.bm25_scoring import (
     units_off,
 )
 from tasklm.select.bm25_text import BLOCK_PASSAGES
-from tasklm.tracking import Bar
 
 SPARE = 16  # candidates beyond k, for the case that sums cannot tell who is last
 _BATCH_QUERIES = 1 << 16

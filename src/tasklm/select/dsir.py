@@ -25,12 +25,12 @@ from tasklm.corpus.kernels import Ints, Keys
 from tasklm.corpus.spark_store import SparkStore
 from tasklm.corpus.store import PassageStore
 from tasklm.errors import DataError, RecipeError
+from tasklm.progress import Bar
 from tasklm.recipe import Select
 from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, Workplace, union
 from tasklm.select.bm25_kernels import compiled
 from tasklm.select.checks import require_passages
 from tasklm.select.word_hashes import word_hashes
-from tasklm.tracking import Bar
 
 BUCKETS = 10_000
 _READ_AT_ONCE = 4096

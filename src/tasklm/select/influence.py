@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 
 from tasklm.errors import DamagedError, TrainingError
 from tasklm.manifests import damage_is_clear, load_array
+from tasklm.progress import Bar
 from tasklm.runs import damaged, read_json, write_bytes, write_json
 from tasklm.select.base import ASKED_KEPT, Chosen, selection_is_clear
-from tasklm.tracking import Bar
 
 FORMAT = 2  # of what the folder of scores holds
 BLOCK = 1024  # units whose scores are written at a time

@@ -54,14 +54,15 @@ def _show(example: Example, note: str = "") -> str:
     return f"{example.file}, line {example.line}: {text!r}{note}"
 
 
-def _warning(check: str, message: str, examples: Iterable[str] = ()) -> Finding:
-    return Finding("warning", check, message, tuple(islice(examples, _SHOWN)))
+def _warning(check: str, brief: str, message: str, examples: Iterable[str] = ()) -> Finding:
+    return Finding("warning", check, message, tuple(islice(examples, _SHOWN)), brief)
 
 
 def _empty(splits: Splits) -> Finding:
     notes = [note for note in splits.notes if "without text" in note]
     if notes:
-        return _warning("empty texts", "; ".join(notes) + ". Fill in or delete these rows.")
+        brief = "rows without text were left out: fill them in, or delete them"
+        return _warning("empty texts", brief, "; ".join(notes) + ". Fill in or delete these rows.")
     return Finding("ok", "empty texts", "every row has a text.")
 
 
@@ -79,6 +80,7 @@ def _long(splits: Splits) -> Finding:
     longest = sorted(found, key=lambda example: -len(example.text))
     return _warning(
         "long texts",
+        f"{len(found):,} texts have over {LONG_WORDS} words: rows of --tokens.length may cut them",
         (
             f"texts of more than {LONG_WORDS} words: {told}. A row has tokens.length tokens: what is longer is cut, or read in parts "
             "where the kind of task can do so."
@@ -106,6 +108,7 @@ def _encoding(splits: Splits) -> Finding:
         return Finding("ok", "encoding", "no broken characters.")
     return _warning(
         "encoding",
+        f"{len(found):,} texts have broken characters: export them again as UTF-8",
         f"texts with broken characters: {told}. Export them again from the original as UTF-8.",
         (_show(example, f" has {_trouble(example.text)}") for example in found),
     )
@@ -129,6 +132,7 @@ def _repeats(splits: Splits) -> list[Finding]:
             findings.append(
                 _warning(
                     "duplicates",
+                    f"{extra:,} examples of {name} are repeats: delete them, unless meant so",
                     (
                         f"{extra:,} of {len(part):,} examples of {name} repeat an earlier one with the same label. "
                         "Delete the repeats, unless they are meant to weigh more."
@@ -140,6 +144,7 @@ def _repeats(splits: Splits) -> list[Finding]:
             findings.append(
                 _warning(
                     "conflicting labels",
+                    f"{len(clash):,} texts of {name} have several labels: decide on one, or delete them",
                     (f"{len(clash):,} texts stand in {name} with different labels. Decide on one label for each, or delete them."),
                     (_show(group[0], " is " + _labelled(group)) for group in clash),
                 )
@@ -178,7 +183,9 @@ def _shared(splits: Splits, data: Data) -> list[Finding]:
             firsts = {key: group[0] for key, group in groups[early].items()}
             shown = (_show(example, f" stands in {early}: {_place(firsts[text_key(example.text)])}") for example in both[:_SHOWN])
             told = f"{len(both):,} of the {len(named[late]):,} {late} examples also stand in {early}."
-            findings.append(Finding(level, "examples in two splits", f"{told} {way_out}", tuple(shown)))
+            count = f"{len(both):,} of {len(named[late]):,} {late} examples"
+            brief = f"{count} are in {early}: --data.leaks drop mends it"
+            findings.append(Finding(level, "examples in two splits", f"{told} {way_out}", tuple(shown), brief))
     return findings or [Finding("ok", "examples in two splits", "no example stands in two splits.")]
 
 
@@ -210,6 +217,7 @@ def _near(splits: Splits) -> list[Finding]:
         findings.append(
             _warning(
                 "near duplicates",
+                f"{len(pairs):,} pairs of texts in {name} are nearly the same: keep one of each",
                 (f"pairs of texts in {name} that are nearly the same: {len(pairs):,}{cut}. Keep one of each, unless both are wanted."),
                 (_show(a, f" is like line {b.line}") for a, b in pairs),
             )
@@ -218,6 +226,7 @@ def _near(splits: Splits) -> list[Finding]:
         findings.append(
             _warning(
                 "near duplicates in two splits",
+                f"{len(found):,} {late} examples nearly repeat {early}: put such texts in one split",
                 (
                     f"{len(found):,} of the {len(splits.named()[late]):,} {late} examples nearly repeat one in {early}{cut}. "
                     f"Scores on {late} may be too high; put such texts in one split."
@@ -251,6 +260,7 @@ def audit_corpus(store: PassageStore | SparkStore, splits: Splits, contamination
     findings.append(
         _warning(
             "contamination",
+            f"{banned:,} passages hold text of dev or test and are left out",
             (f"{banned:,} of {len(store):,} passages hold text of dev or test and are left out; {left:,} remain.{checked}"),
             (_contaminated(entry, splits) for entry in contamination.examples),
         )

@@ -91,12 +91,15 @@ class Choice:
                 findings.append(Finding("error", "options", f"examples of {name} have too many options ({told}); {way_out}"))
             elif len(counts) > 1:
                 way_out = "Chance is not the same for all of them; check that no option was lost."
-                findings.append(Finding("warning", "options", f"the number of options varies in {name}: {told}. {way_out}"))
+                brief = f"the number of options varies in {name}: check that none was lost"
+                message = f"the number of options varies in {name}: {told}. {way_out}"
+                findings.append(Finding("warning", "options", message, brief=brief))
             twice = [example for example in part if len(set(example.options)) < len(example.options)]
             if twice:
                 told = f"{len(twice):,} of the {len(part):,} examples of {name} have the same option twice. Correct or delete them."
                 shown = tuple(f"{example.file}, line {example.line}: {', '.join(map(repr, example.options))}" for example in twice[:3])
-                findings.append(Finding("warning", "repeated options", told, shown))
+                brief = f"{len(twice):,} examples of {name} have an option twice: correct or delete them"
+                findings.append(Finding("warning", "repeated options", told, shown, brief))
         return findings or [Finding("ok", "options", f"every example has {self.together} different options.")]
 
     def classes(self, label: Label) -> list[str]:

@@ -82,11 +82,15 @@ class Classify:
         if most[1] >= 10 * least[1]:
             times = f"{most[0]!r} has {most[1] / least[1]:.0f} times as many training examples as {least[0]!r}"
             advice = 'Prefer evaluate.metric = "macro_f1", or add examples of the rare labels.'
-            findings.append(Finding("warning", "imbalance", f"{times}. {advice}"))
+            ratio = f"{most[1] / least[1]:.0f} to 1"
+            brief = f"uneven classes, {ratio}: judge by macro-F1, add examples of rare ones"
+            findings.append(Finding("warning", "imbalance", f"{times}. {advice}", brief=brief))
         few = [label for label, count in ordered if count < FEW]
         if few:
             told = f"{len(few)} of {len(ordered)} labels have fewer than {FEW} training examples: {', '.join(map(repr, few[:10]))}"
-            findings.append(Finding("warning", "rare labels", f"{told}. Add examples, or merge or remove these labels."))
+            rare = f"{len(few)} of {len(ordered)} labels have under {FEW} examples"
+            message = f"{told}. Add examples, or merge or remove these labels."
+            findings.append(Finding("warning", "rare labels", message, brief=f"{rare}: add some, or merge labels"))
         return [*findings, *mark_findings(splits, self.marks)]
 
     def classes(self, label: Label) -> list[str]:

@@ -31,6 +31,7 @@ class Finding:
     check: str
     message: str
     examples: tuple[str, ...] = ()
+    brief: str = ""  # a warning in one short line with its remedy; empty where the message is short
 
 
 @dataclass

@@ -71,5 +71,7 @@ def mark_findings(splits: Splits, marks: Sequence[str]) -> list[Finding]:
         if bare:
             missing = f"{len(bare):,} of the {len(part):,} examples of {name} lack one of the marks {' '.join(marks)}"
             shown = tuple(f"{example.file}, line {example.line}: {example.texts[0][:80]}" for example in bare[:3])
-            findings.append(Finding("warning", "marks", f"{missing}; the head reads the first token there. Mark them, or go on.", shown))
+            brief = f"{len(bare):,} examples of {name} lack a mark: mark them, or go on"
+            message = f"{missing}; the head reads the first token there. Mark them, or go on."
+            findings.append(Finding("warning", "marks", message, shown, brief))
     return findings

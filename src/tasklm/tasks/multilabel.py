@@ -97,7 +97,8 @@ class Multilabel:
                 f"{len(few)} of {len(self.labels)} labels have fewer than {FEW} training examples: {_listed(few)}. "
                 "Add examples, or merge or remove these labels."
             )
-            findings.append(Finding("warning", "rare labels", told))
+            rare = f"{len(few)} of {len(self.labels)} labels have under {FEW} examples"
+            findings.append(Finding("warning", "rare labels", told, brief=f"{rare}: add some, or merge labels"))
         known = set(self.labels)
         for name in ("dev", "test"):
             part = splits.named().get(name, [])
@@ -109,7 +110,8 @@ class Multilabel:
                     "They count as missed; add training examples of them, or correct them."
                 )
                 shown = tuple(f"{example.file}, line {example.line}: {', '.join(example.label)}" for example in strange[:3])
-                findings.append(Finding("warning", "unknown labels", told, shown))
+                brief = f"{len(strange):,} examples of {name} have labels unknown to train: add such to it"
+                findings.append(Finding("warning", "unknown labels", told, shown, brief))
         return findings
 
     def _sizes(self, splits: Splits) -> Finding:

@@ -91,7 +91,8 @@ class Regress:
                     "The model cannot answer with such scores; add training examples that have them."
                 )
                 shown = tuple(f"{example.file}, line {example.line}: {example.label:g}" for example in outside[:3])
-                findings.append(Finding("warning", "labels outside the range", told, shown))
+                brief = f"{len(outside):,} labels of {name} lie outside those of train: add such examples to it"
+                findings.append(Finding("warning", "labels outside the range", told, shown, brief))
         return findings
 
     def classes(self, label: Label) -> list[str]:

@@ -293,6 +293,7 @@ def _answerable(splits: Splits, unanswerable: bool) -> Finding:
             "warning",
             "answerability",
             f"questions without an answer: {told}. Train has none, so that every question will be answered: add such questions to it.",
+            brief="train alone has no questions without an answer: add some to it",
         )
     return Finding("ok", "answerability", f"questions without an answer: {told}.")
 
@@ -309,6 +310,7 @@ def _faults(name: str, part: Sequence[Example]) -> Finding:
         tuple(
             f"{example.file}, line {example.line}: {example.texts[0][:80]!r}: {example.label[0][0][:80]!r}" for example in faulty[:_SHOWN]
         ),
+        f"{len(faulty):,} answers of {name} are not in their text: correct or delete them",
     )
 
 

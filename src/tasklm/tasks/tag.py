@@ -148,25 +148,30 @@ class Tag:
         few = [tag for tag, count in counts if count < FEW]
         if few:
             message = f"{len(few)} of {len(counts)} tags stand on fewer than {FEW} words of train: {', '.join(map(repr, few[:10]))}."
-            found.append(Finding("warning", "rare tags", message + " Add sentences with them, or merge or remove these tags."))
+            brief = f"{len(few)} of {len(counts)} tags stand on under {FEW} words: add some, or merge tags"
+            message += " Add sentences with them, or merge or remove these tags."
+            found.append(Finding("warning", "rare tags", message, brief=brief))
         return found
 
     def _illegal(self, splits: Splits) -> Finding:
         if self.scheme == PLAIN:
             return Finding("ok", "tag sequences", "the tags are plain: any may follow any.")
         shown: list[str] = []
-        told = []
+        told: list[str] = []
+        wrong = 0
         for name, part in splits.named().items():
             faulty = [(example, found) for example in part if (found := faults(example.label, self.scheme))]
             if faulty:
                 told.append(f"{len(faulty):,} of {len(part):,} sentences of {name}")
+                wrong += len(faulty)
                 shown += [shown_word(example, *found[0]) for example, found in faulty]
         if not told:
             return Finding("ok", "tag sequences", f"all sentences keep to the scheme {self.scheme}.")
         message = (
             f"{', '.join(told)} break the rules of {self.scheme}. Spans are counted as conlleval repairs them; better correct the tags."
         )
-        return Finding("warning", "tag sequences", message, tuple(shown[:SHOWN]))
+        brief = f"{wrong:,} sentences break the rules of {self.scheme}: correct their tags"
+        return Finding("warning", "tag sequences", message, tuple(shown[:SHOWN]), brief)
 
     def classes(self, label: Tags) -> list[str]:
         """Returns the tags."""

@@ -214,7 +214,8 @@ def unknown_names(what: str, known: set[str], splits: Splits, names: Callable[[A
                 f"{', '.join(map(repr, listed[:10]))}. Correct them, add training sentences with them, or delete these sentences."
             )
             shown = tuple(shown_word(example, place, name) for example, place, name in strange[:SHOWN])
-            found.append(Finding(level, f"unknown {what}", message, shown))
+            brief = f"{len(strange):,} words of {split} have {what} unknown to train: add such to it"
+            found.append(Finding(level, f"unknown {what}", message, shown, brief))
     return found
 
 
@@ -228,4 +229,5 @@ def long_sentences(splits: Splits, told: str) -> list[Finding]:
         f"{len(found):,} sentences have more than {LONG_WORDS} words. If above tokens.length tokens, they {told}: raise it, or split them."
     )
     shown = tuple(f"{example.file}, line {example.line}: {len(example.words):,} words" for example in found[:SHOWN])
-    return [Finding("warning", "long sentences", message, shown)]
+    brief = f"{len(found):,} sentences have over {LONG_WORDS} words: raise --tokens.length, or split them"
+    return [Finding("warning", "long sentences", message, shown, brief)]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from tasklm.durations import duration
 from tasklm.encoders.base import Shape
 from tasklm.encoders.sizes import SHALLOW
 from tasklm.encoders.weights import initial_spread
@@ -68,7 +69,8 @@ class Counted:
 
     def __str__(self) -> str:
         """Returns what was done, for a person."""
-        return f"embeddings begin from counts of neighbours in {self.tokens:,} tokens of text ({self.seconds:.1f} s)"
+        counted = f"{self.tokens:,} tokens of text ({duration(self.seconds)})"
+        return f"embeddings begin from counts of neighbours in {counted}"
 
 
 def count(train: EncodedExamples, external: Shards | None, specials: Sequence[int], shape: Shape) -> Counted:

@@ -1,4 +1,4 @@
-"""What is kept and shown of a training: a learning curve, and a line with losses, speed and memory."""
+"""What is kept and shown of a training: a learning curve, the number to follow, speed, memory."""
 
 from __future__ import annotations
 
@@ -65,6 +65,26 @@ def _points_in(path: Path) -> list[dict[str, float]]:
     return points if isinstance(points, list) else []
 
 
+class Headline:
+    """The one number of a training to follow: the best dev score or, while there is none, the loss."""
+
+    def __init__(self) -> None:
+        self._dev: float | None = None
+        self._reads_text = False  # selected text, whose loss is then the main one
+
+    def text(self, point: dict[str, float]) -> str:
+        """The number after another point of the curve; empty where the point does not have it."""
+        if "dev" in point:
+            self._dev = point["dev"] if self._dev is None else max(point["dev"], self._dev)
+        if self._dev is not None:
+            return f"best dev {100 * self._dev:.1f}"
+        losses = {name: value for name, value in point.items() if name not in ("step", "rate")}
+        on_text = [value for name, value in losses.items() if name != "task" and not name.endswith(" on task")]
+        self._reads_text = self._reads_text or bool(on_text)
+        main = on_text if self._reads_text else list(losses.values())
+        return f"loss {main[-1]:.2f}" if main else ""
+
+
 class Speed:
     """Tokens and FLOPs per second since the last point, beside the ceiling of the device."""
 
@@ -81,11 +101,3 @@ class Speed:
         if peak := self.machine.peak_bytes():
             found["memory_gb"] = round(peak / 1e9, 2)
         return found
-
-
-def speed_text(speed: dict[str, float]) -> str:
-    """Returns the speed for a person."""
-    text = (
-        f"{speed['tokens_per_second'] / 1000:.1f}k tokens/s  {speed['tflops']:.2f} TFLOP/s ({speed['of_ceiling']:.0%} of a matrix product)"
-    )
-    return text + (f"  {speed['memory_gb']:.1f} GB" if "memory_gb" in speed else "")

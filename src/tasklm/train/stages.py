@@ -27,7 +27,7 @@ from tasklm.tracking import Tracker
 from tasklm.train.averages import WeightAverage
 from tasklm.train.beginning import Counted, beginning_of, count, put_counts
 from tasklm.train.checkpoints import Checkpoints, load_weights, save_weights
-from tasklm.train.curves import Curve, Speed, speed_text
+from tasklm.train.curves import Curve, Headline, Speed
 from tasklm.train.finetune import FinetuneStage
 from tasklm.train.hardware import Machine
 from tasklm.train.joint import JointModel, JointStage
@@ -133,14 +133,15 @@ def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Pl
 
     Leaves model.safetensors (all of it), what describes it, curve.json and summary.json in the folder.
     """
-    stage = joint_stage(parts, settings, plan.rho1, plan.batch)
     ranks = parts.machine.ranks
     checkpoints = Checkpoints(folder, settings.keep)
     _drop_damaged(checkpoints, parts, tracker)
-    if ranks.of_first(int(not checkpoints.there)):  # else all weights are those of the last one
-        tracker.say(begin(stage.module, parts, settings))
-        ranks.give(stage.module.parameters())  # decompositions may differ in signs from machine to machine
-    _show(stage, parts, tracker)
+    with tracker.progress(f"preparing {title}"):
+        stage = joint_stage(parts, settings, plan.rho1, plan.batch)
+        if ranks.of_first(int(not checkpoints.there)):  # else all weights are those of the last one
+            tracker.detail(begin(stage.module, parts, settings))
+            ranks.give(stage.module.parameters())  # decompositions may differ in signs from machine to machine
+        _show(stage, parts, tracker)
     peak = settings.learning_rate or stage1_rate(parts.shape.width, settings.optimiser)
     rule = Rule(settings.optimiser, peak, settings.weight_decay, moments=settings)
     how = Settings(settings.clip, settings.seed, settings.checkpoint_seconds, stage.accumulate, settings.non_finite, plan.seconds_allowed)
@@ -229,13 +230,13 @@ def _drop_damaged(checkpoints: Checkpoints, parts: Ingredients, tracker: Tracker
 
 
 def _show(stage: JointStage, parts: Ingredients, tracker: Tracker) -> None:
-    """Says what is trained and what it will see: one row of text as it is packed, and with its masks."""
-    tracker.say(f"encoder: {describe(stage.cost, parts.length)}")
+    """Tells in detail what is trained and what it will see: a row of text, and with its masks."""
+    tracker.detail(f"encoder: {describe(stage.cost, parts.length)}")
     before = stage.position()
     whole = (stage.external or stage.internal).next()
     stage.go_to(before)
     for line in shown_rows(parts.vocabulary, whole, stage.module.objective.corrupt(whole, step_seed(1, 1))):  # type: ignore[operator]
-        tracker.say(line)
+        tracker.detail(line)
 
 
 def _follow(
@@ -252,31 +253,30 @@ def _follow(
     """Runs the loop to its end with a progress bar and a learning curve; returns totals."""
     machine = parts.machine
     curve = Curve(checkpoints.folder / "curve.json" if machine.ranks.first else None, rule.rate)
-    speed = Speed(machine, matmul_ceiling(machine))
     record: Record | None = None
-    asked = schedule.steps
-    loop = Loop(stage, make_optimiser(stage.module, rule), schedule, how, checkpoints, machine, average, curve)
+    planned, headline = schedule.steps, Headline()
     with tracker.progress(title, schedule.steps) as bar:
+        bar.note = "compiling" if machine.compiles else ""
+        speed = Speed(machine, matmul_ceiling(machine))
+        loop = Loop(stage, make_optimiser(stage.module, rule), schedule, how, checkpoints, machine, average, curve)
         for record in loop.run():
             for message in record.messages:
                 tracker.say(f"{title}: {message}")
             if point := curve.take(record):
-                rates = speed.since_last(record)
-                tracker.event("step", stage=title, **rates, **point)
-                losses = "  ".join(f"{name} {value:.3f}" for name, value in point.items() if name not in ("step", "rate"))
-                bar.total(record.steps)
-                bar.at(record.step, f"{losses}  rate {point['rate']:.1e}  {speed_text(rates)}")
+                tracker.event("step", stage=title, **speed.since_last(record), **point)
+                bar.total = record.steps
+                bar.at(record.step, headline.text(point))
             else:
                 bar.at(record.step)
     if record is None:  # no step was asked for: the last one is always done again after an interruption
         curve.write()
-        return {"steps": 0, "tokens": 0, "flops": 0.0, "seconds": 0.0, "steps_planned": asked}
+        return {"steps": 0, "tokens": 0, "flops": 0.0, "seconds": 0.0, "steps_planned": planned}
     return {
         "steps": record.step,
         "tokens": record.tokens,
         "flops": record.flops,
         "seconds": round(record.seconds, 3),
-        "steps_planned": asked,
+        "steps_planned": planned,
         "skipped_steps": loop.at.skipped,
         "micro_batches": loop.accumulate,
     }

@@ -10,7 +10,7 @@ const HINTS = {
   ended: "The run did what it was asked for, and has not come to its report.",
 };
 const MARKS = { done: "done", now: "now", stopped: "stopped here", next: "to come" };
-const NAMES = { rate: "learning rate", tokens_per_second: "tokens/s", tflops: "TFLOP/s", of_ceiling: "of a matrix product", memory_gb: "GB of memory", dev: "dev score" };
+const NAMES = { rate: "learning rate", tokens_per_second: "tokens/s", tflops: "TFLOP/s", of_ceiling: "of what this machine can compute", memory_gb: "GB of memory", dev: "dev score" };
 const at = (id) => document.getElementById(id);
 const drawn = new Map(); // key of a chart → its figure and what it shows
 let spoken = "", wait = EVERY, timer = 0, shown = {};
@@ -28,13 +28,6 @@ function put(id, key, build) { // rebuilds a part of the page only when what it 
   if (shown[id] === text) return;
   shown[id] = text;
   build(at(id));
-}
-
-function duration(seconds) {
-  const whole = Math.round(seconds), two = (number) => String(number).padStart(2, "0");
-  if (whole < 60) return whole + " s";
-  if (whole < 3600) return Math.floor(whole / 60) + " min " + two(whole % 60) + " s";
-  return Math.floor(whole / 3600) + " h " + two(Math.floor((whole % 3600) / 60)) + " min";
 }
 
 function short(value, digits = 4) { // a number for an axis or a legend
@@ -63,9 +56,8 @@ function showHead(state) {
     place.textContent = WORDS[state.status];
   });
   const budget = state.minutes ? ` of ${state.minutes} min` : "";
-  const quiet = state.now - state.news;
-  const news = state.status === "running" && quiet > 20 ? `, last news ${duration(quiet)} ago` : "";
-  at("clock").textContent = state.status === "waiting" ? "" : duration(state.seconds) + budget + news;
+  const news = state.quiet ? `, last news ${state.quiet} ago` : "";
+  at("clock").textContent = state.status === "waiting" ? "" : state.spent + budget + news;
   hint(HINTS[state.status] || "", false);
 }
 
@@ -98,7 +90,7 @@ function showFlow(state) {
   put("flow", state.flow, (place) => place.replaceChildren(...state.flow.map((step) => {
     const item = make("li", { class: step.state }, step.name);
     if (step.state === "now") item.setAttribute("aria-current", "step");
-    item.append(make("small", {}, step.state === "done" && step.seconds ? duration(step.seconds) : MARKS[step.state]));
+    item.append(make("small", {}, step.state === "done" && step.took ? step.took : MARKS[step.state]));
     return item;
   })));
 }
@@ -111,14 +103,13 @@ function showWork(state) {
   state.bars.forEach((bar, number) => {
     const [words, track] = at("work").children[number].children;
     const share = bar.total ? Math.min(1, bar.done / bar.total) : null;
-    const left = bar.left === null ? "" : `about ${duration(bar.left)} left`;
     const amount = share === null ? (bar.done ? counted(bar.done) : "") : `${Math.floor(100 * share)} %, ${counted(bar.done)} of ${counted(bar.total)}`;
-    words.lastElementChild.textContent = [amount, left].filter(Boolean).join(", ");
+    words.lastElementChild.textContent = [amount, bar.about].filter(Boolean).join(", ");
     track.classList.toggle("unknown", share === null);
     if (share === null) track.removeAttribute("aria-valuenow");
     else {
       track.setAttribute("aria-valuenow", Math.floor(100 * share));
-      track.setAttribute("aria-valuetext", [Math.floor(100 * share) + " %", left].filter(Boolean).join(", "));
+      track.setAttribute("aria-valuetext", [Math.floor(100 * share) + " %", bar.about].filter(Boolean).join(", "));
       track.firstElementChild.style.width = 100 * share + "%";
     }
   });

@@ -19,7 +19,7 @@ MARKS = {"done": "done", "now": "now", "stopped": "stopped here", "next": "to co
 
 def plain_page(state: dict[str, Any]) -> dict[str, str]:
     """Returns what stands in the page without scripts: its title and its text."""
-    parts: list[Html] = [el("h1", state["name"]), el("p", el("b", STATUS[state["status"]]), f" {duration(state['seconds'])} so far.")]
+    parts: list[Html] = [el("h1", state["name"]), el("p", el("b", STATUS[state["status"]]), f" {state['spent']} so far.")]
     if state["scores"]:
         parts += [el("p", state["scores"]["verdict"], class_="verdict"), _table(state["scores"])]
     if state["report"]:
@@ -38,18 +38,8 @@ def plain_page(state: dict[str, Any]) -> dict[str, str]:
 def bar_text(bar: dict[str, Any]) -> str:
     """Returns how far a piece of work is, in words."""
     share = f": {min(1.0, bar['done'] / bar['total']):.0%}" if bar["total"] else ""
-    left = f", about {duration(bar['left'])} left" if bar["left"] is not None else ""
+    left = f", {bar['about']}" if bar["about"] else ""
     return f"{bar['title']}{share}{left}" + (f" ({bar['note']})" if bar["note"] else "")
-
-
-def duration(seconds: float) -> str:
-    """Returns a time in the two largest units that it has."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 def _table(scores: dict[str, Any]) -> Html:

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tasklm.durations import duration
 from tasklm.watch.curves import MESSAGE_LENGTH, MESSAGES, History, charts_of
 
 ROWS = 50  # of the score table
+QUIET = 20  # seconds without news after which the page says so
 STEPS = ("check", "select", "tokenize", "stage 1", "stage 2", "evaluate", "compare", "report")
 STEP_OF = {
     "decontaminated": "check", "plan": "check",
@@ -103,13 +105,17 @@ class Watched:
         flow = _flow(status, current, records, recipe, comparisons)
         since = started or 0.0
         where, progress = self._progress(histories, since) if status in ("running", "stopped") else ("", None)
+        seconds = round(self._seconds(now, since, running, histories), 1)
+        news = round(max([since, *(history.time for history in histories.values()), progress["time"] if progress else 0.0]), 3)
         return {
             "name": self.folder.resolve().name,
             "status": status,
             "now": round(now, 3),
-            "seconds": round(self._seconds(now, since, running, histories), 1),
+            "seconds": seconds,
+            "spent": duration(seconds),
             "minutes": recipe.get("budget", {}).get("minutes"),
-            "news": round(max([since, *(history.time for history in histories.values()), progress["time"] if progress else 0.0]), 3),
+            "news": news,
+            "quiet": duration(now - news) if status == "running" and now - news > QUIET else "",
             "flow": flow,
             "doing": where,
             "bars": [_bar(bar, now - progress["time"], status) for bar in progress["bars"]] if progress else [],
@@ -186,7 +192,8 @@ def _bar(bar: dict[str, Any], age: float, status: str) -> dict[str, Any]:
     left = None
     if total and rate and rate > 0 and status == "running":
         left = round(max(0.0, (total - done) / rate - age), 1)
-    return {"title": bar["title"], "done": done, "total": total, "left": left, "note": bar["note"][:MESSAGE_LENGTH]}
+    about = "" if left is None else f"about {duration(left, rough=True)} left"
+    return {"title": bar["title"], "done": done, "total": total, "left": left, "about": about, "note": bar["note"][:MESSAGE_LENGTH]}
 
 
 def _flow(status: str, current: str, records: list[Record], recipe: dict[str, Any], comparisons: list[str]) -> list[dict[str, Any]]:
@@ -202,7 +209,8 @@ def _flow(status: str, current: str, records: list[Record], recipe: dict[str, An
             continue
         state = "done" if number < place else "next" if number > place else states.get(status, "done")
         seconds = sum(record.seconds for record in records if record.step == step) if state == "done" else 0.0
-        flow.append({"name": step, "state": state, "seconds": round(seconds, 1)})
+        took = duration(seconds) if seconds else ""
+        flow.append({"name": step, "state": state, "seconds": round(seconds, 1), "took": took})
     return flow
 
 
