@@ -9,8 +9,9 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "tasklm"
 ORDER = [
-    {"errors"}, {"registry", "tracking"}, {"recipe", "recipe_files", "budget", "costs", "runs"}, {"corpus"}, {"tasks"}, {"select"},
-    {"tokens"}, {"encoders"}, {"objectives"}, {"train"}, {"evaluate"}, {"analyse"}, {"export"}, {"serve", "watch"}, {"demo"},
+    {"errors"}, {"registry", "tracking"}, {"recipe", "recipe_files", "budget", "costs", "runs", "run_folder"},
+    {"corpus"}, {"tasks"}, {"select"}, {"tokens"}, {"encoders"}, {"objectives"}, {"train"}, {"evaluate"}, {"analyse"}, {"export"},
+    {"serve", "watch"}, {"demo"},
     {"workspace"}, {"planning", "insights", "results", "reporting", "starting"}, {"steps", "selecting", "looking"}, {"pipeline"},
     {"api", "notebook", "cli_explaining", "cli_exporting", "cli_reporting", "cli_scoring", "cli_serving", "cli_watching"}, {"cli"},
     {"__main__"},

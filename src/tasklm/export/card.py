@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tasklm.evaluate.scores import Row, Scores, metric_name, spread_text
+from tasklm.evaluate.scores import Row, Scores, interval_text, metric_name, over_seeds, spread_text
 from tasklm.export.record import Exported
 from tasklm.export.sizes import STEPS
 from tasklm.export.source import Source
@@ -173,14 +173,12 @@ def _scores(source: Source, scores: Scores | None) -> str:
         return (
             f"{metric_name(about['metric'])} on dev, which chose the model: {100 * about['dev']:.1f}. Test scores stand in the run folder."
         )
-    title = f"{metric_name(scores.metric)} × 100, {_over(scores.seeds)}[{scores.confidence:.0%} interval on test]:"
+    title = (
+        f"{metric_name(scores.metric)} × 100, {over_seeds(scores)}, [{scores.confidence:.0%} interval on test; {interval_text(scores)}]:"
+    )
     rows = ["| model | dev | test |", "|---|---|---|", *(_row(row) for row in scores.rows)]
     best = f"The exported weights are those of the seed that was best on dev ({100 * source.config['about']['dev']:.1f})."
     return "\n\n".join([title, "\n".join(rows), scores.verdict, best])
-
-
-def _over(seeds: int) -> str:
-    return f"mean ± sd over {seeds} seeds, " if seeds > 1 else ""
 
 
 def _row(row: Row) -> str:

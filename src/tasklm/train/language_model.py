@@ -16,6 +16,7 @@ from tasklm.encoders.base import Shape
 from tasklm.errors import DataError, RunError
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe import Train
+from tasklm.run_folder import shipped_stage1
 from tasklm.runs import read_json, write_json
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.checkpoints import load_weights
@@ -67,7 +68,10 @@ class Description:
 
 
 def read_description(where: Path) -> Description:
-    """Returns what describes the language model of a run folder, or of the folder `stage1` in it."""
+    """Returns what describes the language model of a run folder, or of a folder of stage 1 in it.
+
+    Of several trainings of stage 1 it is the one that the model of the run was made of.
+    """
     folder = _stage1_of(where)
     config = read_json(folder / "config.json")
     found = config.get("format") if isinstance(config, dict) else None
@@ -82,7 +86,7 @@ def read_description(where: Path) -> Description:
 
 
 def load_language_model(where: Path, device: torch.device) -> LanguageModel:
-    """Returns the language model of a run folder, or of the folder `stage1` in it, ready to score text."""
+    """Returns the language model that `read_description` describes, ready to score text."""
     about = read_description(where)
     with about.damage_is_clear():
         encoder = new_encoder(about.encoder, about.shape)
@@ -107,7 +111,7 @@ def _stage1_of(where: Path) -> Path:
         raise RunError(f"{where} is a file. Give the folder of a run, such as runs/first, or the folder stage1 in it.")
     if not where.is_dir():
         raise RunError(f"there is no folder {where}. Give the folder of a run, such as runs/first.")
-    folder = where / "stage1" if (where / "stage1").is_dir() else where
+    folder = shipped_stage1(where) if (where / "stage1").is_dir() else where
     if (folder / "config.json").exists() and not (folder / "model.safetensors").exists():
         raise RunError(f"{folder} is damaged (model.safetensors is missing). Copy it again from where it was trained.")
     if not (folder / "model.safetensors").exists():
