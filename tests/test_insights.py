@@ -74,7 +74,7 @@ def test_all_parts_of_a_classifier(ready: Ready) -> None:
     made, task, _ = ready
     found = found_of(ready)
     assert list(found) == ["calibration", "class_vectors", "attention", "label_words"]
-    best = int(np.argmax([read_json(seed / "summary.json")["dev"] for seed in made.seeds]))
+    best = int(np.argmax([read_json(seed.folder / "summary.json")["dev"] for seed in made.seeds]))
     gold = {split: [example.label for example in task.splits.named()[split]] for split in ("dev", "test")}
     answers = {split: made.predictions[split][best] for split in ("dev", "test")}
     assert found["calibration"] == calibration(["no", "yes"], gold, answers)
@@ -90,9 +90,9 @@ def test_the_points_are_of_the_encoders_of_each_stage(ready: Ready) -> None:
     found = found_of(ready)["class_vectors"]
     assert [stage["name"] for stage in found["stages"]] == ["before training", "after stage 1", "after stage 2"]
     assert found["texts"] == [example.text for example in task.splits.dev]
-    best = int(np.argmax([read_json(seed / "summary.json")["dev"] for seed in made.seeds]))
+    best = int(np.argmax([read_json(seed.folder / "summary.json")["dev"] for seed in made.seeds]))
     encoder = drawn_encoder(made.parts, made.run.recipe.train)
-    for number, path in ((1, made.run.folder / "stage1" / "model.safetensors"), (2, made.seeds[best] / "best.safetensors")):
+    for number, path in ((1, made.run.folder / "stage1" / "model.safetensors"), (2, made.seeds[best].folder / "best.safetensors")):
         weights = {name.removeprefix("encoder."): value for name, value in load_weights(path).items() if name.startswith("encoder.")}
         encoder.load_state_dict(weights)
         points = in_the_plane(vectors_of(encoder, made.parts.dev, made.run.machine))

@@ -10,8 +10,9 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "tasklm"
 ORDER = [
     {"errors", "durations", "safe_reading", "json_lines", "markdown"}, {"registry", "progress", "terminal", "tracking"},
-    {"recipe", "recipe_files", "budget", "costs", "runs"}, {"manifests"}, {"artefacts"}, {"corpus"}, {"tasks"}, {"select"}, {"tokens"},
-    {"encoders"}, {"objectives"}, {"train"}, {"evaluate"}, {"analyse"}, {"export"}, {"serve", "watch"}, {"demo"}, {"workspace"},
+    {"recipe", "recipe_files", "budget", "costs", "runs", "run_folder"}, {"manifests"}, {"artefacts"}, {"corpus"}, {"tasks"},
+    {"select"}, {"tokens"}, {"encoders"}, {"objectives"}, {"train"}, {"evaluate"}, {"analyse"}, {"export"}, {"serve", "watch"},
+    {"demo"}, {"workspace"},
     {"summaries", "planning", "insights", "results", "reporting", "starting"},
     {"steps", "selecting", "looking", "scrubbing"}, {"pipeline"},
     {"api", "notebook", "last_resort", "cli_checking", "cli_explaining", "cli_exporting", "cli_reporting", "cli_results", "cli_scoring",

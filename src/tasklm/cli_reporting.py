@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import typer
@@ -14,15 +15,18 @@ from tasklm.terminal import say, say_command
 
 def compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
     """Writes the page that compares finished runs, and shows them as a table or as JSON."""
-    from tasklm.analyse.comparison import differences, read_runs, recipe_differences, render_comparison, terminal_table
+    from tasklm.analyse.comparison import differences, leader, pairs_of, read_runs, recipe_differences, render_comparison, terminal_table
     from tasklm.evaluate.scores import to_dict
     from tasklm.runs import write_text
 
     runs = read_runs(folders)
-    write_text(out, render_comparison(runs))
+    pairs = pairs_of(runs)
+    write_text(out, render_comparison(runs, pairs))
     if as_json:
         found = {
             "runs": {run.name: to_dict(run.scores) for run in runs},
+            "verdict": leader(runs, pairs),
+            "differences": {pair.other.name: asdict(pair.difference) for pair in pairs if pair.difference is not None},
             "warnings": differences(runs),
             "recipes": {key: dict(zip((run.name for run in runs), values, strict=True)) for key, values in recipe_differences(runs)},
         }
@@ -31,6 +35,7 @@ def compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
     console = Console()
     console.print(terminal_table(runs))
     console.print()
+    say(console, leader(runs, pairs))
     for sentence in differences(runs):
         say(console, sentence, "note", "yellow")
     say_command(console, str(out), "report")

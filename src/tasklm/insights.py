@@ -24,7 +24,8 @@ from tasklm.analyse.matching import matching_words
 from tasklm.evaluate.calibration import calibration
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe import Train
-from tasklm.runs import ARTEFACT, digest, read_json, write_text
+from tasklm.run_folder import Seed, best_seed
+from tasklm.runs import digest, read_json, write_text
 from tasklm.select.base import asking_split, selection_is_clear
 from tasklm.tasks.base import Answer
 from tasklm.train.checkpoints import load_weights
@@ -32,7 +33,7 @@ from tasklm.train.language_model import under
 from tasklm.train.loop import step_seed
 from tasklm.train.model import new_encoder
 from tasklm.train.stages import Ingredients, begin
-from tasklm.workspace import CorpusData, Run, TaskData
+from tasklm.workspace import CorpusData, Run, TaskData, training_settings
 
 FORMAT = 2  # part of the key: raise it when an analysis changes
 NAME = "insights"
@@ -48,18 +49,19 @@ def insights(
     corpus: CorpusData | None,
     selected: Path | None,
     parts: Ingredients,
-    seeds: list[Path],
+    seeds: list[Seed],
     predictions: Mapping[str, list[list[Answer]]],
 ) -> dict[str, Any]:
     """Returns what is known of the model of the seed that is best on dev: "calibration", "class_vectors", "attention", "label_words".
 
     A part that does not apply to the kind of task, the encoder or the run is left out. All processes of a run must call this.
     """
-    best = int(np.argmax([read_json(seed / "summary.json")["dev"] for seed in seeds]))
+    best = best_seed(seeds)
+    own = {split: answers[seeds.index(best)] for split, answers in predictions.items()}
     parts_of: dict[str, Callable[[], Any]] = {
-        "calibration": lambda: _calibration(task, {split: answers[best] for split, answers in predictions.items()}),
-        "class_vectors": lambda: _class_vectors(run, task, parts, seeds[best]),
-        "attention": lambda: _attention(parts, seeds[best]),
+        "calibration": lambda: _calibration(task, own),
+        "class_vectors": lambda: _class_vectors(run, task, parts, best),
+        "attention": lambda: _attention(parts, best),
         "label_words": lambda: _label_words(task, corpus, selected),
     }
 
@@ -68,8 +70,8 @@ def insights(
         write_text(folder / "insights.json", json.dumps(found, ensure_ascii=False) + "\n")
 
     # the keys of the seeds hash all that came before them: task, selection, vocabulary, both stages
-    key = digest([NAME, FORMAT, [read_json(seed / ARTEFACT)["key"] for seed in seeds]])
-    read = [run.artefacts.path("stage1"), run.artefacts.path("predictions"), seeds[best], *([] if selected is None else [selected.parent])]
+    key = digest([NAME, FORMAT, [seed.key for seed in seeds]])
+    read = [best.training, run.artefacts.path("predictions"), best.folder, *([] if selected is None else [selected.parent])]
     values: dict[str, Any] = read_json(run.artefacts.build(NAME, key, build, uses=read) / "insights.json")
     return values
 
@@ -106,20 +108,22 @@ def _calibration(task: TaskData, answers: Mapping[str, list[Answer]]) -> dict[st
     return calibration(task.task.labels, gold, answers)
 
 
-def _class_vectors(run: Run, task: TaskData, parts: Ingredients, seed: Path) -> dict[str, Any] | None:
+def _class_vectors(run: Run, task: TaskData, parts: Ingredients, seed: Seed) -> dict[str, Any] | None:
     if not task.task.classifies:
         return None
 
+    settings = training_settings(run.recipe.train, seed.stage1)
+
     def stages() -> Iterator[tuple[str, nn.Module]]:
-        yield STAGES[0], drawn_encoder(parts, run.recipe.train)
-        yield STAGES[1], _encoder_of(parts, run.artefacts.path("stage1") / "model.safetensors")
-        yield STAGES[2], _encoder_of(parts, seed / "best.safetensors")
+        yield STAGES[0], drawn_encoder(parts, settings)
+        yield STAGES[1], _encoder_of(parts, seed.training / "model.safetensors")
+        yield STAGES[2], _encoder_of(parts, seed.weights)
 
     return class_vectors(stages(), task.task, task.splits.dev, parts.vocabulary, parts.length, parts.machine)
 
 
-def _attention(parts: Ingredients, seed: Path) -> dict[str, Any] | None:
-    encoder = _encoder_of(parts, seed / "best.safetensors")
+def _attention(parts: Ingredients, seed: Seed) -> dict[str, Any] | None:
+    encoder = _encoder_of(parts, seed.weights)
     if not has_visible_heads(encoder):
         return None
     return attention_heads(encoder, parts.dev, parts.vocabulary, parts.machine.device)

@@ -11,7 +11,7 @@ from typing import Any
 from tasklm.analyse.page import Html, el, escaped
 from tasklm.analyse.words import spans
 from tasklm.evaluate.explaining import Explanation, Push
-from tasklm.evaluate.scores import Scores, flops_text, metric_name, spread_text, time_text
+from tasklm.evaluate.scores import Scores, flops_text, interval_text, metric_name, over_seeds, spread_text, time_text
 from tasklm.recipe_files import without_login
 
 MOST_LABELS = 30  # named; the others are counted
@@ -96,7 +96,8 @@ def model_html(name: str, kind: str, labels: Sequence[str], scores: Scores | Non
         ]  # fmt: skip
         strong = {at for at, row in enumerate(scores.rows) if row.kind == "ours"}
         head = ("model", "dev", *(["test"] if on_test else []), "FLOPs", "time")
-        parts += [el("p", scores.verdict), el("p", f"{metric_name(scores.metric)} × 100, mean ± sd over seeds"), _table(head, rows, strong)]
+        parts += [el("p", scores.verdict), el("p", f"{metric_name(scores.metric)} × 100, {over_seeds(scores)}"), _table(head, rows, strong)]
+        parts += [el("p", f"[{scores.confidence:.0%} interval]; {interval_text(scores)}")] if on_test else []
     if labels:
         more = f" and {len(labels) - MOST_LABELS:,} more" if len(labels) > MOST_LABELS else ""
         parts.append(el("p", f"{len(labels):,} labels: ", ", ".join(map(str, labels[:MOST_LABELS])), more))

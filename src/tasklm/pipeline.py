@@ -22,18 +22,21 @@ from tasklm.artefacts import Artefacts, rebuilding
 from tasklm.budget import Plan
 from tasklm.encoders.base import ENCODERS
 from tasklm.errors import RecipeError
-from tasklm.evaluate.scores import Kind, Row, Scores, to_dict, with_verdict
+from tasklm.evaluate.intervals import Predicted
+from tasklm.evaluate.scores import Kind, Row, Scores, to_dict
+from tasklm.evaluate.verdict import with_verdict
 from tasklm.insights import insights
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.planning import make_plan
 from tasklm.recipe import FEWEST_TYPES, Recipe
 from tasklm.recipe_files import absolute, cache_folder, dump, recipe_key
 from tasklm.registry import Registry, nearest
+from tasklm.run_folder import Seed
 from tasklm.runs import full_disk_is_clear, locked, read_json, sweep, write_json, write_record, write_text
 from tasklm.selecting import check_settings, methods, select
 from tasklm.summaries import corpus_text, data_text, plan_text
 from tasklm.tasks.audit import refuse
-from tasklm.tasks.base import TASKS, Label
+from tasklm.tasks.base import TASKS
 from tasklm.tasks.examples import Finding
 from tasklm.tasks.reading import resolved
 from tasklm.tracking import EventFile, LogFile, TensorBoard, Tracker
@@ -143,7 +146,7 @@ class Trained:
     plan: Plan
     selected: Path | None
     parts: Ingredients
-    seeds: list[Path]
+    seeds: list[Seed]
     predictions: results.Predictions
 
 
@@ -189,11 +192,11 @@ def _train(run: Run, task: TaskData, corpus: CorpusData | None, until: str) -> T
     if until == "tokenize":
         return None
     parts = steps.ingredients(run, task, tokens, plan)
-    stage1, key = steps.train(run, parts, tokens, plan)
+    trainings = steps.train(run, parts, tokens, plan)
     run.keep_clock()
     if until == "train":
         return None
-    seeds = steps.finetune(run, task, parts, stage1, key)
+    seeds = steps.finetune(run, task, parts, trainings)
     run.keep_clock()
     if until == "finetune":
         return None
@@ -225,7 +228,9 @@ def _scores(ours: Trained, task: TaskData, corpus: CorpusData | None) -> Scores:
     run, evaluate = ours.run, ours.run.recipe.evaluate
     name = _selection_name(run.recipe) if ours.parts.external is not None else COMPARISONS["task-only"]
     own_row = _row(ours, name, "ours", task, None)
-    ours_test = results.labels_of(task, ours.predictions, "test")[1] if "test" in ours.predictions else None
+    trainings, ours_test = run.recipe.train.seeds, None
+    if "test" in ours.predictions:
+        ours_test = results.labels_of(task, ours.predictions, "test", trainings)
     rows = results.baseline_rows(run, task, ours_test) if evaluate.baselines else []
     for comparison in evaluate.compare:
         run.tracker.say(f"now the same with {COMPARISONS[comparison]}", "compare")
@@ -236,17 +241,17 @@ def _scores(ours: Trained, task: TaskData, corpus: CorpusData | None) -> Scores:
     if corpus is not None:
         data |= {"corpus": corpus.store.counts, "contaminated": int(corpus.contamination.banned.sum())}
     rows += [own_row, *_ensemble_rows(ours, task, ours_test)]
-    found = Scores(task.metric, task.task.labels, rows, data, run.recipe.finetune.seeds, "", evaluate.confidence)
-    return with_verdict(dataclasses.replace(found, recipe=recipe_key(run.folder / "recipe.toml")))
+    seeds, recipe = run.recipe.finetune.seeds, recipe_key(run.folder / "recipe.toml")
+    return with_verdict(Scores(task.metric, task.task.labels, rows, data, seeds, "", evaluate.confidence, recipe, trainings))
 
 
-def _ensemble_rows(ours: Trained, task: TaskData, ours_test: list[list[Label]] | None) -> list[Row]:
+def _ensemble_rows(ours: Trained, task: TaskData, ours_test: Predicted | None) -> list[Row]:
     """Returns the row of all seeds together where it is asked for and there are several."""
     run, seeds = ours.run, ours.seeds
     if not run.recipe.evaluate.ensemble:
         return []
     if len(seeds) == 1:
-        run.tracker.say("evaluate.ensemble: one seed makes no ensemble; set finetune.seeds to 2 or more")
+        run.tracker.say("evaluate.ensemble: one seed makes no ensemble; set finetune.seeds or train.seeds to 2 or more")
         return []
     together = results.predict_together(run, task, ours.parts, seeds)
     return [results.model_row(run, f"ensemble of {len(seeds)} seeds", "ensemble", task, ours.parts, seeds, together, ours_test)]
@@ -257,7 +262,7 @@ def _selection_name(recipe: Recipe) -> str:
     return f"{method.upper()} + influence selection (ISS)" if influence else f"{method.upper()} selection (TLM)"
 
 
-def _row(trained: Trained, name: str, kind: Kind, task: TaskData, ours_test: list[list[Label]] | None) -> Row:
+def _row(trained: Trained, name: str, kind: Kind, task: TaskData, ours_test: Predicted | None) -> Row:
     start = trained.run.recipe.train.start
     name = f"{name}, from {title_of(Path(start))}" if start else name
     return results.model_row(trained.run, name, kind, task, trained.parts, trained.seeds, trained.predictions, ours_test)

@@ -59,7 +59,7 @@ def _plan(run: Run, task: TaskData, corpus: CorpusData | None) -> budget.Plan:
     if steps is None and minutes is None and recipe.budget.flops is None:
         minutes = budget.DEFAULT_MINUTES
     seconds = None if minutes is None or steps is not None else minutes * 60
-    for_stage1 = None if seconds is None else 0.6 * max(0.0, seconds - run.seconds())
+    for_stage1 = None if seconds is None else 0.6 * max(0.0, seconds - run.seconds()) / recipe.train.seeds
 
     def shaped(size: str) -> tuple[str, Shape]:
         return encoder_of(recipe.model, size), shape_of(recipe.model, size, 8000, length)
@@ -164,7 +164,10 @@ def _rule(of_stage: Train | Finetune) -> Rule:
 
 
 def stage_plan(run: Run, parts: Ingredients, plan: budget.Plan) -> dict[str, Any]:
-    """Returns the steps of stage 1 and the epochs of stage 2 that fit the budget, from the measured speed."""
+    """Returns the steps of stage 1 and the epochs of stage 2 that fit the budget, from the measured speed.
+
+    Minutes are shared by all trainings of stage 1 and all their fine-tunings; FLOPs are those of one training.
+    """
     recipe, examples = run.recipe, len(parts.train)
     together = parts.task.together  # rows of an example
     epochs = recipe.finetune.epochs or budget.epochs_for(examples, max(1, batch_of(recipe.finetune, parts) // together))
@@ -176,10 +179,11 @@ def stage_plan(run: Run, parts: Ingredients, plan: budget.Plan) -> dict[str, Any
         if beginning_of(recipe.train, parts.encoder, parts.shape).counts:
             _ = parts.counted  # its seconds are those of the budget too: counted now, kept for stage 1
         left = max(1.0, plan.seconds - run.seconds())
-        epoch = recipe.finetune.seeds * _seconds_per_epoch(run, parts)
+        trainings = recipe.train.seeds
+        epoch = trainings * recipe.finetune.seeds * _seconds_per_epoch(run, parts)
         if recipe.finetune.epochs is None:
             epochs = max(1, min(epochs, int(budget.STAGE2_SHARE * left / epoch)))
-        allowed = max(1.0, 0.93 * left - epochs * epoch)
+        allowed = max(1.0, 0.93 * left - epochs * epoch) / trainings
         steps = max(1, int(allowed * run.machine.ranks.total / pace))
     elif steps is None:
         assert plan.flops is not None

@@ -205,7 +205,13 @@ class Train(Moments):
     )
     checkpoint_seconds: float = key(60.0, "time between checkpoints", low=0.0)
     keep: int = key(2, "checkpoints kept while training; two at least, in case the last is damaged", low=1)
-    seed: int = key(1, "seed of initial weights, order, masks and dropout", low=0)
+    seed: int = key(1, "seed of initial weights, order, masks and dropout; of several trainings that of the first", low=0)
+    seeds: int = key(
+        1,
+        "independent trainings of stage 1, each fine-tuned finetune.seeds times; 3 or more tell a better method from luck",
+        low=1,
+        high=MOST_SEEDS,
+    )
 
 
 @dataclass(frozen=True)
@@ -223,13 +229,18 @@ class Finetune(Moments):
     weight_decay: float = key(0.0, "weight decay of matrices", low=0.0)
     clip: float = key(1.0, "largest gradient norm; 0: no clipping", low=0.0)
     dropout: float = key(0.1, "dropout rate of stage 2", low=0.0, high=0.9)
-    seeds: int = key(3, "independent fine-tuning runs; scores are their mean ± sd, the model is the best on dev", low=1, high=MOST_SEEDS)
+    seeds: int = key(
+        3,
+        "fine-tuning runs of each training of stage 1; scores are their mean ± sd, the model is the best on dev",
+        low=1,
+        high=MOST_SEEDS,
+    )
 
 
 @dataclass(frozen=True)
 class Evaluate:
     metric: str = key("auto", "score that chooses the model and is reported first; auto: that of the kind, macro_f1 for classes")
-    bootstrap: int = key(1000, "resamples for the interval on test", low=100)
+    bootstrap: int = key(1000, "resamples of test examples and seeds for intervals and differences on test", low=100)
     confidence: float = key(0.95, "coverage of the interval", low=0.5, high=0.999)
     compare: tuple[str, ...] = key((), "ablations trained beside the model: task-only, random")
     baselines: bool = key(True, "score the majority and TF-IDF + logistic regression baselines")
@@ -239,7 +250,7 @@ class Evaluate:
 @dataclass(frozen=True)
 class Budget:
     minutes: float | None = key(None, "wall time for the whole run, comparisons not counted", low=0.05)
-    flops: float | None = key(None, "training FLOPs of stage 1, in place of minutes", low=1e6)
+    flops: float | None = key(None, "training FLOPs of stage 1 (of each, with train.seeds), in place of minutes", low=1e6)
 
 
 @dataclass(frozen=True)

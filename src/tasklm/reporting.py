@@ -26,6 +26,7 @@ from tasklm.planning import few_steps_warning
 from tasklm.recipe import FEWEST_TYPES, Recipe
 from tasklm.recipe_files import absolute, dump, without_password
 from tasklm.results import Predictions
+from tasklm.run_folder import Seed, best_seed, seed_title
 from tasklm.runs import read_json
 from tasklm.select.base import asking_split, read_selection, selection_is_clear
 from tasklm.tasks.base import Answer, Label, Task
@@ -49,24 +50,24 @@ def report_parts(
     plan: Plan,
     parts: Ingredients,
     selected: Path | None,
-    seeds: list[Path],
+    seeds: list[Seed],
     predictions: Predictions,
     scores: Scores,
     found: dict[str, Any],
 ) -> ReportParts:
     """Returns what the report shows, collected from the run folder; `found` is what the analyses found (`insights.insights`)."""
     split = "test" if "test" in predictions else "dev"
-    best = int(np.argmax([read_json(seed / "summary.json")["dev"] for seed in seeds]))
-    examples, answers = task.splits.named()[split], predictions[split][best]
+    best = best_seed(seeds)
+    examples, answers = task.splits.named()[split], predictions[split][seeds.index(best)]
     confusion, class_scores = _classes(task.task, examples, [task.task.label_of(answer) for answer in answers])
     start = run.recipe.train.start
     shown = ReportParts(
         title=f"tasklm: {run.folder.name}",
         scores=scores,
         findings=[dataclasses.asdict(f) for f in [*task.findings, *(corpus.findings if corpus else [])]],
-        curves=curves_of(run.artefacts.path("stage1"), seeds),
+        curves=curves_of(seeds),
         split=split,
-        seed=f"seed {best + 1} of {len(seeds)}, the best on dev" if len(seeds) > 1 else "the one seed",
+        seed=f"{seed_title(best, seeds)} of {len(seeds)}, the best on dev" if len(seeds) > 1 else "the one seed",
         confusion=confusion,
         class_scores=class_scores,
         mistakes=_mistakes(run, task, examples, answers),
@@ -84,10 +85,10 @@ def report_parts(
     return shown
 
 
-def decided(run: Run, plan: Plan, parts: Ingredients, seeds: Sequence[Path]) -> Recipe:
+def decided(run: Run, plan: Plan, parts: Ingredients, seeds: Sequence[Seed]) -> Recipe:
     """Returns the recipe of a trained run with all that it decided by itself filled in, and no budget that would decide again."""
     recipe, shape = run.recipe, parts.shape
-    stage1, stage2 = read_json(run.artefacts.path("stage1") / "summary.json"), read_json(seeds[0] / "summary.json")
+    stage1, stage2 = read_json(seeds[0].training / "summary.json"), seeds[0].summary()
     select = {"k": plan.k, "passages": plan.passages}
     if "," in recipe.select.method and parts.external is not None:
         select["influence_steps"] = read_json(run.artefacts.path("scoring-model") / "summary.json")["steps"]

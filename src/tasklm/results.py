@@ -7,12 +7,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tasklm.artefacts import Artefacts
+from tasklm.evaluate.intervals import Predicted, Resampling
 from tasklm.evaluate.scores import Kind, Row, Scores, make_row
-from tasklm.runs import ARTEFACT, digest, read_json, write_json
-from tasklm.tasks.base import TASKS, Answer, Label
+from tasklm.run_folder import Seed, best_seed, trainings_of
+from tasklm.runs import digest, read_json, write_json
+from tasklm.tasks.base import TASKS, Answer
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.checkpoints import load_weights
 from tasklm.train.model import TaskModel, cost_of, kept_of, new_encoder, save_models
@@ -23,17 +23,17 @@ Predictions = dict[str, list[list[Answer]]]  # split → answers of every seed
 TOGETHER = "ensemble-predictions"  # artefact of the answers of all seeds together
 
 
-def predict_splits(run: Run, task: TaskData, parts: Ingredients, seeds: list[Path]) -> Predictions:
+def predict_splits(run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed]) -> Predictions:
     """Returns the answers of every seed's best model on dev and test; this is the one time that test is read."""
     return _predicted(run, task, parts, "predictions", [[seed] for seed in seeds])
 
 
-def predict_together(run: Run, task: TaskData, parts: Ingredients, seeds: list[Path]) -> Predictions:
+def predict_together(run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed]) -> Predictions:
     """Returns the answers of all seeds together, as if of one seed: from their averaged outputs, with thresholds that dev gives these."""
     return _predicted(run, task, parts, TOGETHER, [seeds])
 
 
-def _predicted(run: Run, task: TaskData, parts: Ingredients, name: str, groups: list[list[Path]]) -> Predictions:
+def _predicted(run: Run, task: TaskData, parts: Ingredients, name: str, groups: list[list[Seed]]) -> Predictions:
     """Returns the answers of each group of seeds on dev and test, kept as the artefact `name`; those of a group answer together."""
     splits = [split for split in ("dev", "test") if task.splits.named().get(split)]
 
@@ -52,25 +52,26 @@ def _predicted(run: Run, task: TaskData, parts: Ingredients, name: str, groups: 
                 write_json(folder / f"{split}-{number}.json", tuned.answers(examples.examples, examples.units, kept[split]))
 
     seeds = list(chain.from_iterable(groups))
-    folder = run.artefacts.build(name, _seeds_key(seeds), build, uses=seeds)
+    folder = run.artefacts.build(name, _seeds_key(seeds), build, uses=[seed.folder for seed in seeds])
     return {split: [read_json(folder / f"{split}-{number}.json") for number in range(1, len(groups) + 1)] for split in splits}
 
 
-def _seeds_key(seeds: list[Path]) -> str:
-    return digest([read_json(seed / ARTEFACT)["key"] for seed in seeds])
+def _seeds_key(seeds: list[Seed]) -> str:
+    return digest([seed.key for seed in seeds])
 
 
-def _model_of(parts: Ingredients, seed: Path) -> TaskModel:
+def _model_of(parts: Ingredients, seed: Seed) -> TaskModel:
     encoder = new_encoder(parts.encoder, parts.shape)
     model = TaskModel(encoder, parts.task.head(parts.shape.width, 0.0, encoder.normed_heads))
-    model.load_state_dict(load_weights(seed / "best.safetensors"))
+    model.load_state_dict(load_weights(seed.weights))
     return model.to(parts.machine.device)
 
 
-def labels_of(task: TaskData, predictions: Predictions, split: str) -> tuple[list[Label], list[list[Label]]]:
+def labels_of(task: TaskData, predictions: Predictions, split: str, trainings: int = 1) -> Predicted:
     """Returns the gold labels of a split, and those that every seed predicts."""
     gold = [example.label for example in task.splits.named()[split]]
-    return gold, [[task.task.label_of(answer) for answer in answers] for answers in predictions[split]]
+    seeds = [[task.task.label_of(answer) for answer in answers] for answers in predictions[split]]
+    return Predicted(gold, seeds, trainings)
 
 
 def model_row(
@@ -79,37 +80,45 @@ def model_row(
     kind: Kind,
     task: TaskData,
     parts: Ingredients,
-    seeds: list[Path],
+    seeds: list[Seed],
     predictions: Predictions,
-    ours_test: list[list[Label]] | None = None,
+    ours_test: Predicted | None = None,
 ) -> Row:
-    """Returns the score row of a trained model; an ensemble cost stage 2 of all seeds, a single model that of one, on average."""
-    stage1 = read_json(run.artefacts.path("stage1") / "summary.json")
-    stage2 = [read_json(seed / "summary.json") for seed in seeds]
-    models = len(seeds) if kind == "ensemble" else 1
-    share = models / len(stage2)  # of the costs of stage 2
-    cost = cost_of(parts.encoder, parts.shape)
-    evaluate = run.recipe.evaluate
+    """Returns the score row of a trained model; an ensemble cost all trainings, a single model one of either stage, on average."""
+    together = kind == "ensemble"
+    spent, cost = _spent(run, seeds, together), cost_of(parts.encoder, parts.shape)
+    each = 1 if together else trainings_of(seeds)
     return make_row(
         name,
         kind,
         task.task,
         task.metric,
-        dev=labels_of(task, predictions, "dev"),
-        test=labels_of(task, predictions, "test") if "test" in predictions else None,
+        dev=labels_of(task, predictions, "dev", each),
+        test=labels_of(task, predictions, "test", each) if "test" in predictions else None,
         ours_test=ours_test,
-        resamples=evaluate.bootstrap,
-        confidence=evaluate.confidence,
-        flops_6nd=cost.six_nd(int(stage1["tokens"] + share * sum(one["tokens"] for one in stage2))),
-        flops_exact=stage1["flops"] + share * sum(one["flops"] for one in stage2) + _influence_flops(run, parts),
-        seconds=round(
-            sum(seconds_of(run.artefacts, part) for part in _before_stage2(run)) + share * sum(float(one["seconds"]) for one in stage2),
-            1,
-        ),
-        parameters=models * cost.parameters,
+        resampling=_resampling(run),
+        flops_6nd=cost.six_nd(int(spent["tokens"])),
+        flops_exact=spent["flops"] + _influence_flops(run, parts),
+        seconds=round(sum(seconds_of(run.artefacts, part) for part in _before_stage1(run)) + spent["seconds"], 1),
+        parameters=(len(seeds) if together else 1) * cost.parameters,
         selected_passages=len(parts.external) if parts.external is not None else 0,
         selected_tokens=int(parts.external.offsets[-1]) if parts.external is not None else 0,
     )
+
+
+def _spent(run: Run, seeds: list[Seed], together: bool) -> dict[str, float]:
+    """Returns tokens, FLOPs and seconds of both stages: of all trainings together, or of one of either stage, on average."""
+    trainings = sorted({seed.training for seed in seeds})
+    stage1 = [{**read_json(folder / "summary.json"), "seconds": seconds_of(run.artefacts, folder.name)} for folder in trainings]
+    stage2 = [seed.summary() for seed in seeds]
+    whole = {what: [sum(float(one[what]) for one in stage) for stage in (stage1, stage2)] for what in ("tokens", "flops", "seconds")}
+    if together:
+        return {what: sum(both) for what, both in whole.items()}
+    return {what: first / len(stage1) + second / len(stage2) for what, (first, second) in whole.items()}
+
+
+def _resampling(run: Run) -> Resampling:
+    return Resampling(run.recipe.evaluate.bootstrap, run.recipe.evaluate.confidence)
 
 
 def seconds_of(artefacts: Artefacts, part: str) -> float:
@@ -119,7 +128,7 @@ def seconds_of(artefacts: Artefacts, part: str) -> float:
     return max(artefacts.seconds(part), trained)
 
 
-def baseline_rows(run: Run, task: TaskData, ours_test: list[list[Label]] | None) -> list[Row]:
+def baseline_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list[Row]:
     """Returns the rows of the cheap predictions that the kind of task has, such as the majority class."""
     held = {name: part for name, part in task.splits.named().items() if name != "train"}
 
@@ -128,9 +137,9 @@ def baseline_rows(run: Run, task: TaskData, ours_test: list[list[Label]] | None)
             write_json(folder / "baselines.json", task.task.baselines(task.splits.train, held, task.metric))
 
     found = read_json(run.artefacts.build("baselines", digest(["baselines", task.key, task.metric]), build) / "baselines.json")
-    evaluate, rows = run.recipe.evaluate, []
+    rows = []
     for number, (name, labels) in enumerate(found.items()):
-        scored = {split: ([example.label for example in held[split]], [labels[split]]) for split in held}
+        scored = {split: Predicted([example.label for example in held[split]], [labels[split]]) for split in held}
         rows.append(
             make_row(
                 name,
@@ -140,23 +149,23 @@ def baseline_rows(run: Run, task: TaskData, ours_test: list[list[Label]] | None)
                 dev=scored.get("dev"),
                 test=scored.get("test"),
                 ours_test=ours_test,
-                resamples=evaluate.bootstrap,
-                confidence=evaluate.confidence,
+                resampling=_resampling(run),
                 seconds=run.artefacts.seconds("baselines") if number == len(found) - 1 else 0.0,  # nearly all of it is the last one's
             )
         )
     return rows
 
 
-def keep_best(run: Run, task: TaskData, parts: Ingredients, seeds: list[Path], scores: Scores) -> Path:
+def keep_best(run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed], scores: Scores) -> Path:
     """Returns the folder model/: the seed that is best on dev, ready to predict."""
-    dev = [read_json(seed / "summary.json")["dev"] for seed in seeds]
-    best = int(np.argmax(dev))
-    about = {"metric": scores.metric, "dev": dev[best], "seed": best + 1, "test": _on_test(scores.ours)}
-    return _keep(run, "model", task, parts, [seeds[best]], run.artefacts.path("predictions") / f"task-{best + 1}.json", about, seeds)
+    best = best_seed(seeds)
+    of = {"stage1": best.stage1, "seed": best.stage2}
+    about = {"metric": scores.metric, "dev": best.summary()["dev"], **of, "test": _on_test(scores.ours)}
+    tuned = run.artefacts.path("predictions") / f"task-{seeds.index(best) + 1}.json"
+    return _keep(run, "model", task, parts, [best], tuned, about, seeds)
 
 
-def keep_ensemble(run: Run, task: TaskData, parts: Ingredients, seeds: list[Path], row: Row) -> Path:
+def keep_ensemble(run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed], row: Row) -> Path:
     """Returns the folder ensemble/: the models of all seeds, whose averaged outputs gave the row, ready to predict."""
     assert row.dev is not None
     about = {"metric": task.metric, "dev": row.dev.mean, "seeds": len(seeds), "test": _on_test(row)}
@@ -168,7 +177,7 @@ def _on_test(row: Row | None) -> dict[str, Any] | None:
 
 
 def _keep(
-    run: Run, name: str, task: TaskData, parts: Ingredients, kept: list[Path], tuned: Path, about: dict[str, Any], seeds: list[Path]
+    run: Run, name: str, task: TaskData, parts: Ingredients, kept: list[Seed], tuned: Path, about: dict[str, Any], seeds: list[Seed]
 ) -> Path:
     """Returns the artefact `name`: the models of the seeds that are kept, with the task as dev has tuned it for them."""
 
@@ -177,13 +186,13 @@ def _keep(
         own = TASKS.get(task.task.kind).from_dict(read_json(tuned))
         save_models(folder, parts.encoder, parts.shape, models, own, parts.vocabulary, parts.length, about)
 
-    return run.artefacts.build(name, digest([_seeds_key(seeds), about]), build, uses=[*kept, tuned.parent])
+    return run.artefacts.build(name, digest([_seeds_key(seeds), about]), build, uses=[*(seed.folder for seed in kept), tuned.parent])
 
 
-def _before_stage2(run: Run) -> list[str]:
-    """Returns the artefacts that a model is made of, those of influence selection among them where it was asked for."""
+def _before_stage1(run: Run) -> list[str]:
+    """Returns the artefacts that a model's trainings are made of, those of influence selection among them where it was asked for."""
     chained = ["candidates", "candidate-tokens", "scoring-model", "influence"] if "," in run.recipe.select.method else []
-    return [*chained, "selected", "tokens", "stage1"]
+    return [*chained, "selected", "tokens"]
 
 
 def _influence_flops(run: Run, parts: Ingredients) -> float:

@@ -153,7 +153,8 @@ def is_artefact(folder: Path) -> bool:
 def _way_out(file: Path, artefact: Path | None) -> str:
     run = run_above(file)
     if run is not None:
-        name = file.absolute().relative_to(run).parts[0].removesuffix(".partial")
+        folder_name = file.absolute().relative_to(run).parts[0].removesuffix(".partial")
+        name = re.sub(r"-\d+$", "", folder_name)  # stage1-2 is made as stage1 is
         return f"Make it again: tasklm {MADE_BY.get(name, 'report')} {run}"
     folder = artefact or (file if file.is_dir() else file.parent)
     if (folder / "export.json").exists():

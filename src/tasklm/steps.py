@@ -20,7 +20,9 @@ from tasklm.errors import DataError, RecipeError
 from tasklm.manifests import damage_is_clear, load_array
 from tasklm.planning import MEASURING, few_steps_warning, stage_plan
 from tasklm.progress import Bar
+from tasklm.recipe import Train
 from tasklm.registry import nearest
+from tasklm.run_folder import Seed, seeds_of, stage1_name
 from tasklm.runs import damaged, digest, file_digest, read_json, write_json, write_record
 from tasklm.select.base import read_selection_texts, selection_size
 from tasklm.summaries import stage1_text, stage2_text
@@ -32,7 +34,7 @@ from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary, vocabulary_size
 from tasklm.train.stages import Ingredients, Stage1Plan, run_stage1, run_stage2
 from tasklm.train.start import starting_weights
-from tasklm.workspace import CorpusData, Run, TaskData, Tokenised, sections
+from tasklm.workspace import CorpusData, Run, TaskData, Tokenised, Training, sections, training_settings, without_seeds
 
 SCORING_PASSES, SCORING_STEPS = 30, (200, 2000)  # passes over the task that train a scoring model; steps, at least and at most
 SCORING_SHARE = 0.1  # of a budget in minutes
@@ -162,26 +164,49 @@ def ingredients(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> Ingr
     )
 
 
-def train(run: Run, parts: Ingredients, tokens: Tokenised, plan: Plan) -> tuple[Path, str]:
-    """Returns the folder of stage 1 and its key; the number of steps is decided once, when it first starts."""
+def train(run: Run, parts: Ingredients, tokens: Tokenised, plan: Plan) -> list[Training]:
+    """Returns the trainings of stage 1; the number of steps is decided once, when the first one starts.
+
+    The others take as many steps as the first took, whatever time they need, so that they differ by their seeds alone.
+    """
     start = run.recipe.train.start
     started_from = starting_weights(Path(start)).digest() if start else ""
-    key = digest([tokens.key, plan.size, plan.batch, started_from, *sections(run.recipe, "model", "train", "budget")])
+    trainings: list[Training] = []
+    for number in range(1, run.recipe.train.seeds + 1):
+        settings = training_settings(run.recipe.train, number)
+        done = None if number == 1 else _as_trained(trainings[0].folder)
+        made_of = [*sections(run.recipe, "model"), without_seeds(settings), *sections(run.recipe, "budget")]
+        key = digest([tokens.key, plan.size, plan.batch, started_from, *made_of, *([] if done is None else [dataclasses.asdict(done)])])
+        title = "stage 1" if number == 1 else f"stage 1, training {number}"
 
-    def build(folder: Path) -> None:
-        if run.machine.ranks.first and not (folder / "plan.json").exists():
-            with run.machine.ranks.by_itself(), run.tracker.progress(MEASURING):
-                write_record(folder / "plan.json", stage_plan(run, parts, plan))
-        run.machine.ranks.wait()
-        with damage_is_clear(folder / "plan.json"):
-            decided = Stage1Plan(**read_json(folder / "plan.json")["stage1"])
-        if warning := few_steps_warning(run.recipe, decided.steps, decided.batch):
-            run.tracker.warn(warning)
-        run_stage1(folder, parts, run.recipe.train, decided, run.tracker)
-        if run.machine.ranks.first:
-            run.tracker.say(stage1_text(read_json(folder / "summary.json")), "stage 1")
+        def build(folder: Path, settings: Train = settings, done: Stage1Plan | None = done, title: str = title) -> None:
+            run_stage1(folder, parts, settings, done or _stage1_plan(run, parts, plan, folder), run.tracker, title)
+            if run.machine.ranks.first:
+                run.tracker.say(stage1_text(read_json(folder / "summary.json")), title)
 
-    return run.artefacts.build("stage1", key, build, uses=[tokens.folder], together=True), key
+        folder = run.artefacts.build(stage1_name(number), key, build, uses=[tokens.folder], together=True)
+        trainings.append(Training(number, folder, key))
+    return trainings
+
+
+def _stage1_plan(run: Run, parts: Ingredients, plan: Plan, folder: Path) -> Stage1Plan:
+    """Returns what the first training of stage 1 decides when it starts, and keeps in its folder."""
+    if run.machine.ranks.first and not (folder / "plan.json").exists():
+        with run.machine.ranks.by_itself(), run.tracker.progress(MEASURING):
+            write_record(folder / "plan.json", stage_plan(run, parts, plan))
+    run.machine.ranks.wait()
+    with damage_is_clear(folder / "plan.json"):
+        decided = Stage1Plan(**read_json(folder / "plan.json")["stage1"])
+    if warning := few_steps_warning(run.recipe, decided.steps, decided.batch):
+        run.tracker.warn(warning)
+    return decided
+
+
+def _as_trained(stage1: Path) -> Stage1Plan:
+    """Returns the numbers that a finished training of stage 1 came to."""
+    with damage_is_clear(stage1 / "summary.json"):
+        summary = read_json(stage1 / "summary.json")
+        return Stage1Plan(summary["steps"], summary["rho1"], summary["batch"], seconds_allowed=None)
 
 
 def scoring_run(run: Run, plan: Plan) -> tuple[Run, Plan]:
@@ -209,8 +234,8 @@ def train_scoring_model(run: Run, parts: Ingredients, tokens: Tokenised, plan: P
     steps = asked or max(SCORING_STEPS[0], min(SCORING_STEPS[1], passes))
     seconds = None if asked or plan.seconds is None else SCORING_SHARE * plan.seconds
     started_from = starting_weights(Path(start)).digest() if start else ""
-    settings = dataclasses.replace(run.recipe.train, steps=None)  # those of stage 1 do not matter here
-    made_of = [dataclasses.asdict(settings), *sections(run.recipe, "model")]
+    settings = dataclasses.replace(run.recipe.train, steps=None, seeds=1)  # those of stage 1 do not matter here
+    made_of = [without_seeds(settings), *sections(run.recipe, "model")]
     key = digest([tokens.key, plan.size, plan.batch, steps, seconds, started_from, *made_of])
 
     def build(folder: Path) -> None:
@@ -219,25 +244,26 @@ def train_scoring_model(run: Run, parts: Ingredients, tokens: Tokenised, plan: P
     return run.artefacts.build("scoring-model", key, build, uses=[tokens.folder], together=True), key
 
 
-def finetune(run: Run, task: TaskData, parts: Ingredients, stage1: Path, stage1_key: str) -> list[Path]:
-    """Returns the folders of the fine-tuning runs, one per seed."""
+def finetune(run: Run, task: TaskData, parts: Ingredients, trainings: Sequence[Training]) -> list[Seed]:
+    """Returns the fine-tuned models: finetune.seeds of each training of stage 1."""
     recipe = run.recipe
-    with damage_is_clear(stage1 / "plan.json"):
+    plan = trainings[0].folder / "plan.json"
+    with damage_is_clear(plan):
         # the plan may be of a run with another number
-        epochs = recipe.finetune.epochs or int(read_json(stage1 / "plan.json")["epochs"])
+        epochs = recipe.finetune.epochs or int(read_json(plan)["epochs"])
     settings = dataclasses.replace(recipe.finetune, seeds=1)  # another number of seeds redoes none of them
-    group = Artefacts(run.artefacts.path("stage2"), run.machine.ranks, tell=run.tracker.say)
-    folders: list[Path] = []
-    trained: list[int] = []  # seeds that were not there yet
-    for seed in range(1, recipe.finetune.seeds + 1):
-        key = digest([stage1_key, epochs, task.metric, seed, dataclasses.asdict(settings)])
+    seeds = seeds_of(run.folder, len(trainings), recipe.finetune.seeds)
+    trained: list[Seed] = []  # seeds that were not there yet
+    for seed in seeds:
+        training = trainings[seed.stage1 - 1]
+        key = digest([training.key, epochs, task.metric, seed.stage2, dataclasses.asdict(settings)])
 
-        def build(folder: Path, seed: int = seed) -> None:
-            how = (task.metric, recipe.train.checkpoint_seconds, run.tracker)
-            run_stage2(folder, parts, settings, epochs, seed, stage1, *how)
+        def build(folder: Path, seed: Seed = seed) -> None:
+            run_stage2(folder, parts, settings, epochs, seed, task.metric, recipe.train.checkpoint_seconds, run.tracker)
             trained.append(seed)
 
-        folders.append(group.build(f"seed-{seed}", key, build, uses=[stage1], together=True))
+        group = Artefacts(seed.folder.parent, run.machine.ranks, tell=run.tracker.say)
+        group.build(seed.folder.name, key, build, uses=[training.folder], together=True)
     if trained and run.machine.ranks.first:
-        run.tracker.say(stage2_text([read_json(folder / "summary.json") for folder in folders], task.metric), "stage 2")
-    return folders
+        run.tracker.say(stage2_text([seed.summary() for seed in seeds], task.metric), "stage 2")
+    return seeds

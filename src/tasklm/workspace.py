@@ -13,7 +13,7 @@ from tasklm.corpus.decontaminate import Contamination
 from tasklm.corpus.spark_store import SparkStore
 from tasklm.corpus.store import PassageStore
 from tasklm.errors import DamagedError
-from tasklm.recipe import Recipe
+from tasklm.recipe import Recipe, Train
 from tasklm.runs import read_json, write_record
 from tasklm.tasks.base import Task
 from tasklm.tasks.examples import Finding, Splits
@@ -98,6 +98,25 @@ class Tokenised:
     folder: Path
 
 
+@dataclass(frozen=True)
+class Training:
+    """A finished training of stage 1, counted from 1."""
+
+    number: int
+    folder: Path
+    key: str
+
+
+def training_settings(train: Train, number: int) -> Train:
+    """The settings of one training of stage 1, counted from 1: each has a seed of its own."""
+    return dataclasses.replace(train, seed=train.seed + number - 1, seeds=1)
+
+
 def sections(recipe: Recipe, *names: str) -> list[Any]:
-    """Returns some sections as plain values, for a key."""
-    return [dataclasses.asdict(getattr(recipe, name)) for name in names]
+    """Returns some sections as plain values, for a key; another number of seeds is no other training."""
+    return [without_seeds(getattr(recipe, name)) for name in names]
+
+
+def without_seeds(section: Any) -> dict[str, Any]:
+    """The values of a section but for how often it is trained."""
+    return {name: value for name, value in dataclasses.asdict(section).items() if name != "seeds"}

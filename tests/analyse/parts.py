@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from tasklm.analyse.report import ReportParts
-from tasklm.evaluate.scores import Scores, make_row, with_verdict
+from tasklm.evaluate.intervals import Predicted
+from tasklm.evaluate.scores import Scores, make_row
+from tasklm.evaluate.verdict import with_verdict
 from tasklm.tasks.classify import Classify
 
 
@@ -19,13 +21,13 @@ def scores(text: str) -> Scores:
     gold = random.integers(0, 2, 80)
     ours, near = (np.where(random.random((3, 80)) < right, gold, 1 - gold) for right in (0.9, 0.8))
     names = [str(number) for number in gold]
-    mine, theirs = ([[str(number) for number in row] for row in predicted] for predicted in (ours, near))
-    task, part, other = Classify(["0", "1"]), (names, mine), (names, [["0"] * 80])
+    mine, theirs = (Predicted(names, [[str(number) for number in row] for row in predicted]) for predicted in (ours, near))
+    task, other = Classify(["0", "1"]), Predicted(names, [["0"] * 80])
     rows = [
         make_row(text, "baseline", task, "macro_f1", dev=other, test=other, ours_test=mine),
-        make_row("random selection", "ablation", task, "macro_f1", dev=(names, theirs), test=(names, theirs), ours_test=mine),
+        make_row("random selection", "ablation", task, "macro_f1", dev=theirs, test=theirs, ours_test=mine),
         make_row(
-            "TLM", "ours", task, "macro_f1", dev=part, test=part, flops_6nd=2.79e15, flops_exact=2e15, seconds=95, parameters=4_300_000,
+            "TLM", "ours", task, "macro_f1", dev=mine, test=mine, flops_6nd=2.79e15, flops_exact=2e15, seconds=95, parameters=4_300_000,
             selected_passages=4000, selected_tokens=512_000,
         ),
     ]  # fmt: skip

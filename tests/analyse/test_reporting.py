@@ -16,7 +16,7 @@ import pytest
 from sklearn.metrics import precision_recall_fscore_support
 from sklearn.preprocessing import MultiLabelBinarizer
 
-from tasklm import __version__, pipeline, reporting, results
+from tasklm import __version__, pipeline, reporting, results, run_folder
 from tasklm.analyse.report import ReportParts
 from tasklm.analyse.words import overrepresented
 from tasklm.pipeline import Trained
@@ -107,7 +107,7 @@ def test_command_versions_and_whose_answers(ready: Ready) -> None:
     manifest = read_json(ready.made.run.folder / "manifest.json")
     assert ready.shown.command == "tasklm run recipe.toml --out 'a run-again'"
     assert ready.shown.made_with == f"tasklm {__version__}, torch {manifest['torch']}, Python {manifest['python']}, on cpu"
-    dev = [read_json(seed / "summary.json")["dev"] for seed in ready.made.seeds]
+    dev = [read_json(seed.folder / "summary.json")["dev"] for seed in ready.made.seeds]
     assert (ready.shown.split, ready.shown.seed) == ("test", f"seed {int(np.argmax(dev)) + 1} of 2, the best on dev")
     assert list(ready.shown.reading) == ready.task.splits.notes
     *reasons, warning = ready.shown.notes
@@ -128,12 +128,12 @@ def test_the_selection_is_described_in_arrays_and_against_the_random_one(ready: 
 
 def test_time_is_counted_as_flops_are(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model took one seed of stage 2, on average, and an ensemble all of them."""
-    plain, spent = results.read_json, {"seed-1": 100.0, "seed-2": 300.0}
+    plain, spent = run_folder.read_json, {"seed-1": 100.0, "seed-2": 300.0}
 
     def read(path: Path) -> Any:
         return plain(path) | {"seconds": spent[path.parent.name]} if path.parent.name in spent else plain(path)
 
-    monkeypatch.setattr(results, "read_json", read)
+    monkeypatch.setattr(run_folder, "read_json", read)
     made = ready.made
     alone, together = (
         results.model_row(made.run, "x", kind, ready.task, made.parts, made.seeds, made.predictions) for kind in ("ours", "ensemble")

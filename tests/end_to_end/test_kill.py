@@ -14,13 +14,13 @@ from tests.end_to_end.forking import Commands
 
 POINTS = [
     "decontaminated.partial", "selected.partial", "tokens.partial", "stage1.partial/plan.json", "stage1.partial/checkpoint-00000000[5-9]",
-    "stage1.partial/checkpoint-00000002*", "stage2/seed-1.partial/curve.json", "stage2/seed-2.partial/checkpoint-*", "predictions.partial",
-    "model.partial",
+    "stage1.partial/checkpoint-00000002*", "stage1-2.partial/checkpoint-00000001*", "stage2/seed-1.partial/curve.json",
+    "stage2-2/seed-1.partial/checkpoint-*", "predictions.partial", "model.partial",
 ]  # fmt: skip
 
 
 def command(files: Path, out: Path) -> list[str]:
-    given = options(files, train__checkpoint_seconds="0")
+    given = options(files, train__checkpoint_seconds="0", train__seeds="2", finetune__seeds="1")
     words = ["fit", given.pop("data.train"), "--corpus", given.pop("data.corpus"), "--out", str(out)]
     for key, value in given.items():
         words += [f"--{key}", value]
@@ -45,7 +45,8 @@ def test_killed_in_every_stage_ends_in_identical_weights(files: Path, tmp_path: 
     killed = [kill_at(commands, command(files, cut), cut, pattern, draw.uniform(0, 0.05)) for pattern in POINTS]
     assert sum(killed) >= 6, "the kills came too late to test anything"
     commands.run(command(files, cut))
-    for name in ("stage1/model.safetensors", "stage2/seed-1/best.safetensors", "stage2/seed-2/best.safetensors", "model/model.safetensors"):
+    weights = [f"{stage}/model.safetensors" for stage in ("stage1", "stage1-2", "model")]
+    for name in (*weights, *(f"{stage}/seed-1/best.safetensors" for stage in ("stage2", "stage2-2"))):
         first, second = load_weights(straight / name), load_weights(cut / name)
         assert first.keys() == second.keys()
         for key in first:

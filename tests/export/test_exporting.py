@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from tasklm.cli import app
 from tasklm.errors import RecipeError, RunError
-from tasklm.evaluate.scores import Row, Scores, Spread, to_dict, with_verdict
+from tasklm.evaluate.scores import Row, Scores, Spread, to_dict
+from tasklm.evaluate.verdict import with_verdict
 from tasklm.export.card import without_paths
 from tasklm.export.exporting import default_folder, export
 from tasklm.export.source import new_folder, open_source

@@ -73,10 +73,11 @@ def test_every_artefact_of_the_flow_is_a_step_under_way_while_it_is_built(tmp_pa
 
     with locked(run.folder):
         assert at_step(watched.state()) == "check"
-        for name in ("decontaminated", "plan", "selected", "tokens", "stage1"):
+        for name in ("decontaminated", "plan", "selected", "tokens", "stage1", "stage1-2"):
             built(run.artefacts, name)
         for name in ("seed-1", "seed-2"):
             built(Artefacts(run.folder / "stage2"), name)
+        built(Artefacts(run.folder / "stage2-2"), "seed-1")
         built(run.artefacts, "predictions")
         for name in ("tokens", "stage1", "predictions"):
             built(Artefacts(run.folder / "compare" / "random"), name)
@@ -84,7 +85,7 @@ def test_every_artefact_of_the_flow_is_a_step_under_way_while_it_is_built(tmp_pa
         run.finish()
     assert seen == [
         ("decontaminated", "check"), ("plan", "check"), ("selected", "select"), ("tokens", "tokenize"), ("stage1", "stage 1"),
-        ("seed-1", "stage 2"), ("seed-2", "stage 2"), ("predictions", "evaluate"),
+        ("stage1-2", "stage 1"), ("seed-1", "stage 2"), ("seed-2", "stage 2"), ("seed-1", "stage 2"), ("predictions", "evaluate"),
         ("tokens", "compare"), ("stage1", "compare"), ("predictions", "compare"), ("model", "report"),
     ]  # fmt: skip
     state = watched.state()
@@ -186,6 +187,25 @@ def test_curves_follow_and_what_is_trained_again_is_forgotten(run: GrowingRun) -
     assert [group["title"] for group in state["curves"]] == ["stage 1"]
     assert curve(state, "stage 1", "loss") == {"lm": [[10, 8], [20, 5]], "task": [[10, 0.7]]}
     json.dumps(state, allow_nan=False)
+
+
+def test_several_trainings_share_the_charts_of_their_stage(run: GrowingRun) -> None:
+    for stage in ("stage 1", "stage 1, training 2"):
+        run.point(stage, 10, task=0.9)
+    for stage in ("stage 2, seed 1", "stage 2, training 2, seed 1"):
+        run.point(stage, 10, task=0.5, dev=0.75)
+    state = Watched(run.folder).state()
+    assert [group["title"] for group in state["curves"]] == ["stage 2", "stage 1"]
+    assert curve(state, "stage 1", "loss") == {"task": [[10, 0.9]], "training 2": [[10, 0.9]]}
+    assert curve(state, "stage 2", "dev score") == {"seed 1": [[10, 0.75]], "training 2, seed 1": [[10, 0.75]]}
+    run.point("stage 1, training 2", 5, task=0.8)  # done again: what was made of it goes, the first training stays
+    state = Watched(run.folder).state()
+    assert curve(state, "stage 1", "loss") == {"task": [[10, 0.9]], "training 2": [[5, 0.8]]}
+    assert curve(state, "stage 2", "dev score") == {"seed 1": [[10, 0.75]]}
+    run.point("stage 1", 5, task=0.7)  # all take its number of steps
+    state = Watched(run.folder).state()
+    assert [group["title"] for group in state["curves"]] == ["stage 1"]
+    assert curve(state, "stage 1", "loss") == {"task": [[5, 0.7]]}
 
 
 def test_a_stage_of_an_unknown_name_takes_no_curve_away(run: GrowingRun) -> None:

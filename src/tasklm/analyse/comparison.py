@@ -16,10 +16,14 @@ from rich.text import Text
 from tasklm.analyse.charts import Point, line_chart, ranges
 from tasklm.analyse.page import Html, clipped, document, el, items, joined, soft, table
 from tasklm.analyse.run_files import curves_of
-from tasklm.analyse.sections import KINDS, cost_bars, is_number
+from tasklm.analyse.run_pairs import difference_of
+from tasklm.analyse.sections import KINDS, cost_bars, difference_text, is_number
 from tasklm.errors import RunError
+from tasklm.evaluate.intervals import Difference
 from tasklm.evaluate.scores import Row, Scores, flops_text, from_dict, metric_name, of_this_recipe, spread_text, time_text
+from tasklm.evaluate.verdict import sureness
 from tasklm.recipe_files import without_login
+from tasklm.run_folder import seeds_of
 from tasklm.runs import digest, file_digest, read_json
 
 MODEL = "the model of the run"
@@ -31,6 +35,7 @@ class FinishedRun:
     """What a comparison reads of a run folder."""
 
     name: str
+    folder: Path
     scores: Scores
     recipe: dict[str, str]  # dotted key → value
     curves: list[dict[str, Any]]
@@ -55,13 +60,14 @@ def _read(folder: Path, name: str) -> FinishedRun:
     scores = from_dict(read_json(folder / "scores.json"))
     if not of_this_recipe(scores, folder):
         raise RunError(f"the scores in {folder} are of an earlier recipe. Finish the run: tasklm report {folder}")
-    seeds = [folder / "stage2" / f"seed-{number}" for number in range(1, scores.seeds + 1)]
+    seeds = [seed for seed in seeds_of(folder, scores.trainings, scores.seeds) if (seed.folder / "curve.json").exists()]
     test = str(recipe.get("data", {}).get("test", ""))
     return FinishedRun(
         name,
+        folder,
         scores,
         {f"{section}.{key}": _shown(value) for section, keys in recipe.items() for key, value in keys.items()},
-        curves_of(folder / "stage1", [seed for seed in seeds if (seed / "curve.json").exists()]),
+        curves_of(seeds),
         test,
         _content(Path(test)) if test else "",
     )
@@ -72,6 +78,29 @@ def _content(path: Path) -> str:
     if path.is_file():
         return file_digest(path)
     return digest([file_digest(file) for file in sorted(path.rglob("*")) if file.is_file()]) if path.is_dir() else ""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The leading run less another one on the same test examples; or why they cannot be paired."""
+
+    other: FinishedRun
+    difference: Difference | None
+    problem: str = ""
+
+
+def pairs_of(runs: Sequence[FinishedRun]) -> list[Pair]:
+    """Returns the leading run beside each of the others, best first; nothing where they cannot be ranked or dev is all there is."""
+    ordered = _ranked(runs)
+    if _obstacles(runs) or not ordered or not _on_test(ordered[0]):
+        return []
+    pairs = []
+    for other in ordered[1:]:
+        try:
+            pairs.append(Pair(other, difference_of(ordered[0].folder, other.folder, (ordered[0].scores, other.scores))))
+        except RunError as error:
+            pairs.append(Pair(other, None, str(error)))
+    return pairs
 
 
 def differences(runs: Sequence[FinishedRun]) -> list[str]:
@@ -120,16 +149,16 @@ def recipe_differences(runs: Sequence[FinishedRun]) -> list[tuple[str, list[str]
     return [(key, found) for key, found in values if len(set(found)) > 1]
 
 
-def render_comparison(runs: Sequence[FinishedRun]) -> str:
-    """Returns the whole page."""
+def render_comparison(runs: Sequence[FinishedRun], pairs: Sequence[Pair] = ()) -> str:
+    """Returns the whole page; `pairs` are those of `pairs_of`."""
     title = "tasklm: " + " · ".join(run.name for run in runs)
     same = f"All runs are scored by {metric_name(runs[0].scores.metric)} on the same test set."
     said = _doubts(runs)
     verdicts = items(joined([el("b", run.name), ": ", clipped(run.scores.verdict or "not scored yet.", 2000)]) for run in runs)
     notice = el("div", items(said), class_="card warning") if said else Html("") if _obstacles(runs) else soft(same)
-    heading = el("header", el("h1", clipped(title, 200)), el("p", _best(runs), class_="verdict"), notice, verdicts)
+    heading = el("header", el("h1", clipped(title, 200)), el("p", leader(runs, pairs), class_="verdict"), notice, verdicts)
     sections = [
-        ("scores", "Scores", joined([_drawn(runs), _side_by_side(runs), el("h3", "All rows"), _all_rows(runs)])),
+        ("scores", "Scores", joined([_drawn(runs), _pair_table(runs, pairs), _side_by_side(runs), el("h3", "All rows"), _all_rows(runs)])),
         ("learning", "Learning curves", _curves(runs)),
         ("cost", "Cost", cost_bars([(run.name, run.scores.ours.flops_6nd) for run in runs if _costs(run) and run.scores.ours])),
         ("recipes", "What the recipes do differently", _recipes(runs)),
@@ -158,29 +187,53 @@ def terminal_table(runs: Sequence[FinishedRun]) -> Table:
     return shown
 
 
-def _best(runs: Sequence[FinishedRun]) -> str:
-    """Returns which run is ahead, in one sentence; whether by more than chance only their intervals can hint at."""
-    scored = [(run, row) for run in runs if _scored(run) and (row := run.scores.ours) is not None]
-    if not scored:
+def _ranked(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
+    """Returns the runs that have scores, best first."""
+    return sorted((run for run in runs if _scored(run)), key=lambda run: -_score_of(run))
+
+
+def leader(runs: Sequence[FinishedRun], pairs: Sequence[Pair] = ()) -> str:
+    """Returns which run is ahead, and whether by more than chance, as far as that is known."""
+    ordered = _ranked(runs)
+    if not ordered:
         return "None of the runs has been scored yet."
     if _obstacles(runs):
         return _not_ranked(runs)
-    ordered = sorted(scored, key=lambda pair: -_score(pair[1]))
-    best, row = ordered[0]
+    best = ordered[0]
     where = f"{'test' if _on_test(best) else 'dev'} {metric_name(best.scores.metric)}"
-    if len(ordered) > 1 and f"{100 * _score(row):.1f}" == f"{100 * _score(ordered[1][1]):.1f}":
-        return f"{best.name} and {ordered[1][0].name} tie: {spread_text(row.test or row.dev)} {where}."
-    rest = "".join(f"; {run.name}: {spread_text(other.test or other.dev)}" for run, other in ordered[1:])
-    return f"{best.name} is ahead: {spread_text(row.test or row.dev)} {where}{rest}.{_overlap(row, ordered[1:])}"
+    texts = [_score_text(run) for run in ordered]
+    if len(ordered) > 1 and f"{100 * _score_of(best):.1f}" == f"{100 * _score_of(ordered[1]):.1f}":
+        return f"{best.name} and {ordered[1].name} tie: {texts[0]} {where}."
+    rest = "".join(f"; {run.name}: {text}" for run, text in zip(ordered[1:], texts[1:], strict=True))
+    return f"{best.name} is ahead: {texts[0]} {where}{rest}.{_lead(best, pairs)}"
 
 
-def _overlap(best: Row, others: Sequence[tuple[FinishedRun, Row]]) -> str:
-    second = others[0][1] if others else None
-    if second is None or best.test is None or second.test is None or best.test.low is None or second.test.high is None:
+def _lead(best: FinishedRun, pairs: Sequence[Pair]) -> str:
+    """Returns how sure the lead over the second is, in a sentence."""
+    if not pairs:
         return ""
-    if best.test.low > second.test.high:
-        return " The intervals of the first two do not overlap."
-    return " The intervals of the first two overlap: the difference may be chance."
+    second = pairs[0]
+    if second.difference is None:
+        return f" How sure that is was not computed: {second.problem.rstrip('.')}."
+    ours, other = best.scores.ours, second.other.scores.ours
+    assert ours is not None and other is not None
+    sure = sureness(ours, other, second.difference, 1 - best.scores.confidence)
+    return f" Less {second.other.name}: {sure}. Resampled: {second.difference.resampled}."
+
+
+def _pair_table(runs: Sequence[FinishedRun], pairs: Sequence[Pair]) -> Html:
+    """Returns a table of the leading run less each of the others."""
+    known = [(pair.other.name, pair.difference) for pair in pairs if pair.difference is not None]
+    if not known:
+        return Html("")
+    best = _ranked(runs)[0]
+    rows = [[name, difference_text(one), one.p_text(), one.resampled] for name, one in known]
+    drawn = table([f"{best.name} less", "difference", "p", "resampled"], rows, left=1, label="Differences on the same test examples")
+    about = (
+        f"Paired over test examples, [{best.scores.confidence:.0%} interval]; the seeds of either run are drawn apart from the other's. "
+        "p ≤ is the least that so many resamples can show."
+    )
+    return joined([drawn, soft(about)])
 
 
 def _drawn(runs: Sequence[FinishedRun]) -> Html:
@@ -206,7 +259,11 @@ def _side_by_side(runs: Sequence[FinishedRun]) -> Html:
         rows.append([name, *("–" if row is None else spread_text(row.test or row.dev) for row in cells)])
         keys.append([name, *("" if row is None else _score(row) for row in cells)])
     made = table(["model", *(run.name for run in runs)], rows, strong=[0] if MODEL in found else [], keys=keys, label="Scores side by side")
-    return joined([made, soft("Score × 100 on test, or on dev where no test set was scored; mean ± sd over seeds, [interval].")])
+    about = (
+        "Score × 100 on test, or on dev where no test set was scored; mean ± sd over seeds, "
+        "[interval: test examples resampled, and seeds where there are several]."
+    )
+    return joined([made, soft(about)])
 
 
 def _all_rows(runs: Sequence[FinishedRun]) -> Html:
@@ -262,6 +319,15 @@ def _on_test(run: FinishedRun) -> bool:
 
 def _costs(run: FinishedRun) -> bool:
     return run.scores.ours is not None and run.scores.ours.flops_6nd > 0
+
+
+def _score_text(run: FinishedRun) -> str:
+    assert run.scores.ours is not None
+    return spread_text(run.scores.ours.test or run.scores.ours.dev)
+
+
+def _score_of(run: FinishedRun) -> float:
+    return float("-inf") if run.scores.ours is None else _score(run.scores.ours)
 
 
 def _score(row: Row) -> float:

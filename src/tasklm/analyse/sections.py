@@ -9,7 +9,19 @@ from typing import Any
 
 from tasklm.analyse.charts import Point, bars, line_chart, number_text, ranges
 from tasklm.analyse.page import Html, clipped, el, escaped, folded, items, joined, passage, soft, table
-from tasklm.evaluate.scores import Row, Scores, Spread, flops_text, metric_name, score_text, spread_text, time_text
+from tasklm.evaluate.intervals import Difference
+from tasklm.evaluate.scores import (
+    Row,
+    Scores,
+    Spread,
+    flops_text,
+    interval_text,
+    metric_name,
+    over_seeds,
+    score_text,
+    spread_text,
+    time_text,
+)
 
 TLM, ISS = "TLM, table 2", "ISS, table 3"
 SOURCES = (
@@ -57,7 +69,7 @@ def _cheapest(scores: Scores) -> Html:
     spread = _of(cheap, on_test)
     assert spread is not None
     side = "behind" if _mean(cheap, on_test) < _mean(ours, on_test) else "ahead"
-    p = f", {_p_text(cheap.against['p'])}" if on_test and cheap.against is not None else ""
+    p = f", {cheap.against.sureness()}, resampled: {cheap.against.resampled}" if on_test and cheap.against is not None else ""
     size = f"{100 * abs(_mean(cheap, on_test) - _mean(ours, on_test)):.1f}"
     return soft(f"The best cheap baseline, {cheap.name}, scores {score_text(spread)}: {size} {side}{p}.")
 
@@ -71,8 +83,9 @@ def _tiles(scores: Scores, start: str) -> Html:
     shown = []
     if score is not None:
         interval = "" if score.low is None or score.high is None else f"{scores.confidence:.0%} interval {_range(score)}"
-        seeds = "1 seed" if scores.seeds == 1 else f"± {100 * score.sd:.1f} over {scores.seeds} seeds"
-        shown.append((f"{where} {metric_name(scores.metric)}", f"{100 * score.mean:.1f}", " · ".join(filter(None, [interval, seeds]))))
+        shown.append(
+            (f"{where} {metric_name(scores.metric)}", f"{100 * score.mean:.1f}", " · ".join(filter(None, [interval, _spreads(score)])))
+        )
     if ours.parameters:
         shown.append(("parameters", _big(ours.parameters), f"{ours.parameters:,}"))
     if ours.flops_6nd > 0:
@@ -87,6 +100,14 @@ def _tiles(scores: Scores, start: str) -> Html:
     return el("dl", *made, class_="tiles") if made else Html("")
 
 
+def _spreads(score: Spread) -> str:
+    """Returns the spread of a score over all seeds, and over the trainings of stage 1 where there are several."""
+    if len(score.values) == 1:
+        return "1 seed"
+    stage1 = "" if score.stage1_sd is None else f", ± {100 * score.stage1_sd:.1f} over {len(score.stage1)} trainings of stage 1"
+    return f"± {100 * score.sd:.1f} over {len(score.values)} seeds{stage1}"
+
+
 def score_table(scores: Scores | None) -> Html:
     """Returns all rows drawn on one scale, and tables of their scores, of other metrics and of costs.
 
@@ -96,8 +117,9 @@ def score_table(scores: Scores | None) -> Html:
         return Html("")
     others = [name for name in dict.fromkeys(name for row in scores.rows for name in row.metrics) if name != scores.metric][:MOST_METRICS]
     costs = ["FLOPs", "6·N·tokens", "time", "parameters", "passages"]
-    header = ["model", "what", "dev", "test", "each seed", *map(metric_name, others), "ours − this", "p", *costs]
-    cells, keys = [_cells(row, others) for row in scores.rows], [_keys(row, others) for row in scores.rows]
+    stage1 = ["stage 1"] if scores.trainings > 1 else []
+    header = ["model", "what", "dev", "test", *stage1, "each seed", *map(metric_name, others), "ours − this", "p", *costs]
+    cells, keys = [_cells(row, others, bool(stage1)) for row in scores.rows], [_keys(row, others, bool(stage1)) for row in scores.rows]
     ours = [number for number, row in enumerate(scores.rows) if row.kind == "ours"]
 
     def part(first: int, last: int, label: str, left: int = 1, also: Sequence[int] = ()) -> Html:
@@ -106,18 +128,21 @@ def score_table(scores: Scores | None) -> Html:
         names = [header[at] for at in columns]
         return table(names, body, left=left, strong=ours, keys=sort, label=label)
 
-    after = 5 + len(others)  # the column of the difference
+    each = 4 + len(stage1)  # the column of each seed
+    after = each + 1 + len(others)  # the column of the difference
     seeded = any(len(spread.values) > 1 for row in scores.rows if (spread := row.test or row.dev) is not None)
-    tables = [part(1, 4, "Scores", left=2, also=(after, after + 1))]
+    tables = [part(1, each, "Scores", left=2, also=(after, after + 1))]
     if others or seeded:
-        tables.append(part(4 if seeded else 5, after, "Other metrics"))
+        tables.append(part(each if seeded else each + 1, after, "Other metrics"))
     tables.append(part(after + 2, len(header), "Costs"))
-    seeds = "1 seed" if scores.seeds == 1 else f"{scores.seeds} seeds, mean ± sample standard deviation"
+    means = "; in the column stage 1, over the means of its trainings" if stage1 else ""
     about = (
-        f"{metric_name(scores.metric)} × 100; {seeds}. In brackets the {scores.confidence:.0%} bootstrap interval over test "
-        "examples; the difference is a paired bootstrap over the same examples. FLOPs are counted exactly, forward and backward; "
-        "6·N·tokens is the estimate that papers report. These and time are of selection, stage 1 and one seed of stage 2, on average "
-        "(an ensemble: all seeds)."
+        f"{metric_name(scores.metric)} × 100; {over_seeds(scores)}{means} (sample standard deviations). "
+        f"In brackets {scores.confidence:.0%} bootstrap intervals; {interval_text(scores)}. "
+        "Differences are paired over test examples, the seeds of either side drawn apart from the other's; "
+        "p ≤ is the least that so many resamples can show. FLOPs are counted exactly, forward and backward; "
+        "6·N·tokens is the estimate that papers report. These and time are of selection, and of one seed "
+        "of stages 1 and 2, on average (an ensemble: all seeds)."
     )
     return joined([_ranges(scores), *tables, soft(about)])
 
@@ -131,14 +156,16 @@ def _ranges(scores: Scores) -> Html:
     return joined([name, ranges(rows, strong)]) if len(rows) > 1 else Html("")
 
 
-def _cells(row: Row, others: Sequence[str]) -> list[Any]:
-    seeds = row.test or row.dev
+def _cells(row: Row, others: Sequence[str], several: bool) -> list[Any]:
+    sd = _stage1_sd(row)
+    stage1 = ["–" if sd is None else f"± {100 * sd:.1f}"] if several else []
     return [
         row.name,
         KINDS[row.kind],
         spread_text(row.dev),
         spread_text(row.test),
-        " ".join(f"{100 * value:.1f}" for value in seeds.values) if seeds is not None and len(seeds.values) > 1 else "–",
+        *stage1,
+        _each_seed(row),
         *(f"{100 * row.metrics[name]:.1f}" if name in row.metrics else "–" for name in others),
         *_against(row),
         flops_text(row.flops_exact),
@@ -149,12 +176,39 @@ def _cells(row: Row, others: Sequence[str]) -> list[Any]:
     ]
 
 
-def _keys(row: Row, others: Sequence[str]) -> list[Any]:
+def _stage1_sd(row: Row) -> float | None:
+    score = row.test or row.dev
+    return None if score is None else score.stage1_sd
+
+
+def _each_seed(row: Row) -> str:
+    """Returns the scores of single seeds; those of one training of stage 1 stand together."""
+    score = row.test or row.dev
+    if score is None or len(score.values) == 1:
+        return "–"
+    tunings = len(score.values) // max(1, len(score.stage1))
+    values = [f"{100 * value:.1f}" for value in score.values]
+    return " | ".join(" ".join(values[start : start + tunings]) for start in range(0, len(values), tunings))
+
+
+def _keys(row: Row, others: Sequence[str], several: bool) -> list[Any]:
     """Returns what the cells of a row are sorted by."""
     dev, test = (spread.mean if spread is not None else "" for spread in (row.dev, row.test))
-    difference, p = (row.against["difference"], row.against["p"]) if row.against is not None else ("", "")
+    difference, p = (row.against.difference, row.against.p) if row.against is not None else ("", "")
+    stage1 = [_stage1_sd(row) or ""] if several else []
     costs = [row.flops_exact, row.flops_6nd, row.seconds, row.parameters, row.selected_passages]
-    return [row.name, KINDS[row.kind], dev, test, test or dev, *(row.metrics.get(name, "") for name in others), difference, p, *costs]
+    return [
+        row.name,
+        KINDS[row.kind],
+        dev,
+        test,
+        *stage1,
+        test or dev,
+        *(row.metrics.get(name, "") for name in others),
+        difference,
+        p,
+        *costs,
+    ]
 
 
 def learning_curves(curves: Sequence[Mapping[str, Any]]) -> Html:
@@ -277,16 +331,15 @@ def _big(number: int) -> str:
     return f"{number / 1e6:.1f}M" if number >= 1_000_000 else f"{number / 1e3:.0f}K" if number >= 1000 else str(number)
 
 
-def _p_text(p: float) -> str:
-    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
-
-
 def _against(row: Row) -> list[str]:
     if row.against is None:
         return ["–", "–"]
-    low, high = 100 * row.against["low"], 100 * row.against["high"]
-    difference = f"{100 * row.against['difference']:+.1f} [{low:+.1f}, {high:+.1f}]"
-    return [difference, _p_text(row.against["p"]).removeprefix("p ").removeprefix("= ")]
+    return [difference_text(row.against), row.against.p_text()]
+
+
+def difference_text(against: Difference) -> str:
+    """Returns '+4.6 [+1.2, +7.9]'."""
+    return f"{100 * against.difference:+.1f} [{100 * against.low:+.1f}, {100 * against.high:+.1f}]"
 
 
 def _finding(finding: Mapping[str, Any]) -> Html:

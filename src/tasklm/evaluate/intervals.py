@@ -1,13 +1,19 @@
-"""How sure a score is: bootstrap intervals and paired differences over the test examples.
+"""How sure a score is: bootstrap intervals and paired differences over test examples and seeds.
 
-Test examples are resampled, the metric is averaged over the seeds. A metric is a function of sums of what each example adds, so that a
-resample costs a matrix product. Examples that add the same under every model and seed are interchangeable, so what is drawn is how often
-each such pattern occurs (a multinomial): the same distribution as drawing examples one by one, at the cost of the patterns.
+Each resample draws test examples and, apart from them, seeds, all with replacement: trainings of
+stage 1 first, then fine-tunings within each. Two models are compared on the same drawn examples,
+each by seeds of its own. docs/methods/significance.md derives and measures what is done here.
+
+A metric is a function of sums of what each example adds, so that a resample costs a matrix product.
+Examples that add the same under every model and seed are interchangeable, so what is drawn is how
+often each such pattern occurs (a multinomial): the same distribution as drawing examples one by
+one, at the cost of the patterns. Drawn seeds are weights of the seeds' scores on those examples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,47 +24,143 @@ from tasklm.tasks.base import Floats, Label, Metric
 _CELLS = 2_000_000  # resamples × patterns held at a time: bounds memory to some tens of megabytes
 
 
-def statistics_of(metric: Metric, gold: Sequence[Label], predicted: Sequence[Sequence[Label]]) -> Floats:
-    """Returns (seeds, examples, numbers): what each example adds to the sums of the metric, for the predictions of every seed."""
-    if not len(gold):
+@dataclass(frozen=True)
+class Predicted:
+    """The gold labels of a split and those that every seed predicts, by training of stage 1."""
+
+    gold: Sequence[Label]
+    seeds: Sequence[Sequence[Label]]  # the fine-tunings of the first training, of the second …
+    trainings: int = 1  # of stage 1; each has as many fine-tunings
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Trainings of stage 1, and fine-tunings of each."""
+        return self.trainings, len(self.seeds) // self.trainings
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """How many resamples are drawn, how much of them an interval covers, and the draw's own seed."""
+
+    resamples: int = 1000
+    confidence: float = 0.95
+    seed: int = 0
+
+
+USUAL = Resampling()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Ours − other on the same test examples: the difference, its interval and its two-sided p."""
+
+    difference: float
+    low: float
+    high: float
+    p: float
+    resamples: int = 0  # 0: not known, in files of earlier versions
+    resampled: str = "test examples"  # what was drawn
+
+    @property
+    def at_floor(self) -> bool:
+        """Whether p is the least that so many resamples can show."""
+        return bool(self.resamples) and self.p <= 2 / (self.resamples + 1)
+
+    def p_text(self) -> str:
+        """p for a table: '≤ 0.002' where it may well be less, else '0.31'."""
+        return f"{'≤ ' if self.at_floor else ''}{self.p:.2g}"
+
+    def sureness(self) -> str:
+        """p for a sentence, with the number of resamples that it was counted in."""
+        counted = f" at {self.resamples:,} resamples" if self.resamples else ""
+        return f"p {'≤' if self.at_floor else '='} {self.p:.2g}{counted}"
+
+
+def resampled_text(*shapes: tuple[int, int]) -> str:
+    """What is drawn where models have so many trainings and fine-tunings: one alone cannot vary."""
+    stages = [str(stage) for stage in (1, 2) if any(shape[stage - 1] > 1 for shape in shapes)]
+    if not stages:
+        return "test examples"
+    return f"test examples and seeds of stage{'s' * (len(stages) - 1)} {' and '.join(stages)}"
+
+
+def statistics_of(metric: Metric, predicted: Predicted) -> Floats:
+    """What each example adds to the sums: (trainings, fine-tunings, examples, numbers)."""
+    if not len(predicted.gold):
         raise DataError("there are no examples to score", remedy="Give a dev or test file with at least one labelled example.")
-    for row in predicted:
-        if len(row) != len(gold):
-            raise ValueError(f"there are {len(gold)} examples and {len(row)} predictions")
-    return np.stack([np.asarray(metric.statistics(gold, row), np.float64) for row in predicted])
+    for row in predicted.seeds:
+        if len(row) != len(predicted.gold):
+            raise ValueError(f"there are {len(predicted.gold)} examples and {len(row)} predictions")
+    rows = np.stack([np.asarray(metric.statistics(predicted.gold, row), np.float64) for row in predicted.seeds])
+    return rows.reshape(*predicted.shape, *rows.shape[1:])
 
 
-def per_seed(metric: Metric, statistics: Floats) -> list[float]:
-    """Returns the metric of every seed."""
-    return [float(value) for value in metric.value(statistics.sum(1))]
+def per_seed(metric: Metric, statistics: Floats) -> Floats:
+    """The metric of every seed: (trainings, fine-tunings)."""
+    return np.asarray(metric.value(statistics.sum(2)), np.float64)
 
 
-def bootstrap_interval(
-    metric: Metric, statistics: Floats, resamples: int = 1000, confidence: float = 0.95, seed: int = 0
-) -> tuple[float, float]:
-    """Returns the percentile interval of the metric averaged over seeds; `statistics` is (seeds, examples, numbers)."""
-    drawn = [metric.value(sums).mean(0) for sums in _resampled(statistics, resamples, seed)]
-    return _percentiles(np.concatenate(drawn), confidence)
+def bootstrap_interval(metric: Metric, statistics: Floats, resampling: Resampling = USUAL) -> tuple[float, float]:
+    """The percentile interval of the mean over seeds; `statistics` are as `statistics_of` has them."""
+    weights = _weights_of(statistics, resampling, 1)
+    return _percentiles(_drawn_scores(metric, _rows(statistics), weights, resampling.seed), resampling.confidence)
 
 
-def paired_difference(
-    metric: Metric, ours: Floats, other: Floats, resamples: int = 1000, confidence: float = 0.95, seed: int = 0
-) -> dict[str, float]:
-    """Returns ours − other: `difference`, its interval `low`, `high`, and the two-sided `p` of a paired bootstrap.
+def paired_difference(metric: Metric, ours: Floats, other: Floats, resampling: Resampling = USUAL) -> Difference:
+    """Ours − other by a paired bootstrap; their numbers of seeds may differ.
 
-    Both are (seeds, examples, numbers); their numbers of seeds may differ. p is twice the smaller share of resamples on either side
-    of zero, with one added to counts so that a finite number of resamples never claims p = 0.
+    p is twice the smaller share of resamples on either side of zero, with one added to the count
+    and to the resamples (Davison & Hinkley 1997, §4.2): so many resamples can show no less than
+    2 / (resamples + 1).
     """
-    drawn = []
-    for sums in _resampled(np.concatenate([ours, other]), resamples, seed):
-        values = metric.value(sums)
-        drawn.append(values[: len(ours)].mean(0) - values[len(ours) :].mean(0))
+    rows = np.concatenate([_rows(ours), _rows(other)])
+    weights = np.concatenate([_weights_of(ours, resampling, 1), -_weights_of(other, resampling, 2)], axis=1)
     # rounded: equal scores must count as equal, whatever order they were summed in
-    differences = np.asarray(np.round(np.concatenate(drawn), 12), dtype=np.float64)
-    low, high = _percentiles(differences, confidence)
+    differences = np.round(_drawn_scores(metric, rows, weights, resampling.seed), 12)
+    low, high = _percentiles(differences, resampling.confidence)
     tail = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
-    difference = float(np.mean(per_seed(metric, ours)) - np.mean(per_seed(metric, other)))
-    return {"difference": difference, "low": low, "high": high, "p": min(1.0, 2 * (tail + 1) / (resamples + 1))}
+    difference = float(per_seed(metric, ours).mean() - per_seed(metric, other).mean())
+    p = min(1.0, 2 * (tail + 1) / (resampling.resamples + 1))
+    drawn = resampled_text((ours.shape[0], ours.shape[1]), (other.shape[0], other.shape[1]))
+    return Difference(difference, low, high, p, resampling.resamples, drawn)
+
+
+def seed_weights(trainings: int, tunings: int, resamples: int, generator: np.random.Generator) -> Floats:
+    """How much each seed counts in each resample: (resamples, trainings, fine-tunings), 1 in all.
+
+    Of the first level that has several, one fewer is drawn than there are: the variance of the
+    drawn mean is then right on average (Rao & Wu 1988). As many would make it (n − 1) / n of
+    that: a third too little with three seeds. A level of one does not vary.
+    """
+    drawn = max(1, trainings - 1)
+    within = tunings if trainings > 1 else max(1, tunings - 1)
+    which = generator.integers(trainings, size=(resamples, drawn))
+    counts = generator.multinomial(within, np.full(tunings, 1 / tunings), size=(resamples, drawn))
+    weights = np.zeros((resamples, trainings, tunings))
+    np.add.at(weights, (np.arange(resamples)[:, None], which), counts)
+    return weights / (drawn * within)
+
+
+def _weights_of(statistics: Floats, resampling: Resampling, stream: int) -> Floats:
+    """The weights of all seeds in each resample, (resamples, seeds); each model has its own stream of draws."""
+    generator = np.random.default_rng((resampling.seed, stream))
+    weights = seed_weights(statistics.shape[0], statistics.shape[1], resampling.resamples, generator)
+    return weights.reshape(resampling.resamples, -1)
+
+
+def _rows(statistics: Floats) -> Floats:
+    """The statistics of all seeds beneath one another: (seeds, examples, numbers)."""
+    return statistics.reshape(-1, *statistics.shape[2:])
+
+
+def _drawn_scores(metric: Metric, statistics: Floats, weights: Floats, seed: int) -> Floats:
+    """For each resample the scores of all rows on its examples, summed by its weights: (resamples,)."""
+    scores, start = [], 0
+    for sums in _resampled(statistics, len(weights), seed):
+        values = metric.value(sums)
+        scores.append((weights[start : start + values.shape[1]] * values.T).sum(1))
+        start += values.shape[1]
+    return np.concatenate(scores)
 
 
 def _resampled(statistics: Floats, resamples: int, seed: int) -> Iterator[Floats]:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from tasklm.errors import RunError
 from tasklm.evaluate.likelihood import windows_of
 from tasklm.objectives.base import TwoHalves
+from tasklm.run_folder import shipped_stage1
 from tasklm.tasks.base import Task
 from tasklm.tokens.batches import TokenBatch, padded_rows
 from tasklm.tokens.examples import EncodedExamples
@@ -99,7 +100,7 @@ class PassagePushes:
         self.length, self.device, self.task = language.length, device, task
         if isinstance(self.objective, TwoHalves):
             self.objective.second_half = True  # what the weights on disk were trained by at the end
-        trained = under("head.", load_weights(run / "stage1" / "model.safetensors"))
+        trained = under("head.", load_weights(shipped_stage1(run) / "model.safetensors"))
         self.head = task.head(self.encoder.shape.width, 0.0, "norm.weight" in trained).to(device).eval()
         self.head.load_state_dict(trained)
         for module in (self.encoder, self.objective, self.head):

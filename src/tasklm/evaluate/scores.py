@@ -16,12 +16,21 @@ from rich.text import Text
 
 from tasklm.durations import duration
 from tasklm.errors import RunError
-from tasklm.evaluate.intervals import bootstrap_interval, paired_difference, per_seed, statistics_of
+from tasklm.evaluate.intervals import (
+    USUAL,
+    Difference,
+    Predicted,
+    Resampling,
+    bootstrap_interval,
+    paired_difference,
+    per_seed,
+    resampled_text,
+    statistics_of,
+)
 from tasklm.recipe_files import recipe_key
-from tasklm.tasks.base import Label, Task
+from tasklm.tasks.base import Floats, Metric, Task
 
 Kind = Literal["ours", "ensemble", "ablation", "baseline"]  # ensemble: ours, all seeds together
-Predicted = tuple[Sequence[Label], Sequence[Sequence[Label]]]  # gold labels, and the predicted ones of every seed
 METRIC_NAMES = {
     "macro_f1": "macro-F1", "micro_f1": "micro-F1", "weighted_f1": "weighted F1", "f1": "F1", "matthews": "Matthews correlation",
     "entity_f1": "entity F1", "answer_f1": "F1", "exact_match": "exact match", "uas": "UAS", "las": "LAS",
@@ -30,13 +39,32 @@ METRIC_NAMES = {
 
 @dataclass(frozen=True)
 class Spread:
-    """A score over seeds: mean, sample sd, each seed's value, and the bootstrap interval where there is one."""
+    """A score over seeds: mean, sample sd, each seed's value, and the bootstrap interval where there is one.
+
+    `stage1` has the mean of each training of stage 1 over its fine-tunings, where there are several.
+    """
 
     mean: float
     sd: float
     values: list[float]
     low: float | None = None
     high: float | None = None
+    stage1: list[float] = field(default_factory=list)
+
+    @property
+    def stage1_sd(self) -> float | None:
+        """The sample sd over the trainings of stage 1; None where there is one."""
+        return float(np.std(self.stage1, ddof=1)) if len(self.stage1) > 1 else None
+
+
+@dataclass(frozen=True)
+class SeedScore:
+    """The scores of one model: fine-tuning `stage2` of the training `stage1`, both counted from 1."""
+
+    stage1: int
+    stage2: int
+    dev: float | None
+    test: float | None
 
 
 @dataclass(frozen=True)
@@ -54,7 +82,14 @@ class Row:
     parameters: int = 0
     selected_passages: int = 0
     selected_tokens: int = 0
-    against: dict[str, float] | None = None
+    against: Difference | None = None
+    seeds: list[SeedScore] = field(default_factory=list)  # none of a baseline, and of an ensemble
+    resampled: str = "test examples"  # what the interval on test is drawn from
+
+    @property
+    def trainings(self) -> int:
+        """How many times stage 1 was trained, each time with another seed."""
+        return max((seed.stage1 for seed in self.seeds), default=1)
 
 
 @dataclass(frozen=True)
@@ -65,10 +100,11 @@ class Scores:
     labels: list[str]
     rows: list[Row]
     data: dict[str, Any] = field(default_factory=dict)
-    seeds: int = 1
+    seeds: int = 1  # fine-tunings of each training of stage 1
     verdict: str = ""
     confidence: float = 0.95
     recipe: str = ""  # hash of the recipe that they are of
+    trainings: int = 1  # of stage 1
 
     @property
     def ours(self) -> Row | None:
@@ -76,12 +112,13 @@ class Scores:
         return next((row for row in self.rows if row.kind == "ours"), None)
 
 
-def spread(values: Sequence[float], interval: tuple[float, float] | None = None) -> Spread:
-    """Returns mean and sample sd (0 for one seed) of the seeds' scores."""
-    listed = [float(value) for value in values]
-    sd = float(np.std(listed, ddof=1)) if len(listed) > 1 else 0.0
+def spread(values: Sequence[float] | Floats, interval: tuple[float, float] | None = None) -> Spread:
+    """Mean and sample sd (0 for one) of the scores of seeds; (trainings, fine-tunings) also has means of trainings."""
+    scores = np.asarray(values, np.float64)
+    sd = float(np.std(scores, ddof=1)) if scores.size > 1 else 0.0
     low, high = interval if interval is not None else (None, None)
-    return Spread(float(np.mean(listed)), sd, listed, low, high)
+    stage1 = scores.mean(1).tolist() if scores.ndim == 2 and len(scores) > 1 else []
+    return Spread(float(scores.mean()), sd, scores.ravel().tolist(), low, high, stage1)
 
 
 def make_row(
@@ -92,10 +129,8 @@ def make_row(
     *,
     dev: Predicted | None = None,
     test: Predicted | None = None,
-    ours_test: Sequence[Sequence[Label]] | None = None,
-    resamples: int = 1000,
-    confidence: float = 0.95,
-    seed: int = 0,
+    ours_test: Predicted | None = None,
+    resampling: Resampling = USUAL,
     flops_6nd: float = 0.0,
     flops_exact: float = 0.0,
     seconds: float = 0.0,
@@ -105,26 +140,22 @@ def make_row(
 ) -> Row:
     """Returns the row of the predictions on dev and test; `ours_test`, those of our model, are paired with them."""
     chosen = task.metric(metric)
+    dev, test = (part if part is not None and len(part.gold) else None for part in (dev, test))
     on_dev, on_test, against = None, None, None
-    if dev is not None and len(dev[0]):
-        on_dev = spread(per_seed(chosen, statistics_of(chosen, *dev)))
-    if test is not None and len(test[0]):
-        statistics = statistics_of(chosen, *test)
-        on_test = spread(per_seed(chosen, statistics), bootstrap_interval(chosen, statistics, resamples, confidence, seed))
+    if dev is not None:
+        on_dev = spread(per_seed(chosen, statistics_of(chosen, dev)))
+    if test is not None:
+        statistics = statistics_of(chosen, test)
+        on_test = spread(per_seed(chosen, statistics), bootstrap_interval(chosen, statistics, resampling))
         if ours_test is not None and kind != "ours":
-            against = paired_difference(chosen, statistics_of(chosen, test[0], ours_test), statistics, resamples, confidence, seed)
-    shown = test if on_test is not None else dev if on_dev is not None else None
-    metrics = {}
-    for other in task.metrics if shown is not None else ():
-        assert shown is not None
-        also = task.metric(other)
-        metrics[other] = float(np.mean(per_seed(also, statistics_of(also, *shown))))
+            against = paired_difference(chosen, statistics_of(chosen, ours_test), statistics, resampling)
+    scored = test or dev
     return Row(
         name,
         kind,
         on_dev,
         on_test,
-        metrics,
+        {} if scored is None else {other: _mean(task.metric(other), scored) for other in task.metrics},
         flops_6nd=flops_6nd,
         flops_exact=flops_exact,
         seconds=seconds,
@@ -132,52 +163,33 @@ def make_row(
         selected_passages=selected_passages,
         selected_tokens=selected_tokens,
         against=against,
+        seeds=_seed_scores(scored, on_dev, on_test) if kind in ("ours", "ablation") else [],
+        resampled=resampled_text(test.shape) if test is not None else "test examples",
     )
 
 
-def with_verdict(scores: Scores) -> Scores:
-    """Returns the scores with their verdict filled in."""
-    return dataclasses.replace(scores, verdict=verdict(scores))
+def _mean(metric: Metric, predicted: Predicted) -> float:
+    return float(per_seed(metric, statistics_of(metric, predicted)).mean())
 
 
-def verdict(scores: Scores) -> str:
-    """Returns one sentence: our score, the best other row, and whether the difference is more than chance.
-
-    It is about one model: an ensemble of ours is neither judged nor compared with.
-    """
-    ours = scores.ours
-    others = [row for row in scores.rows if row.kind not in ("ours", "ensemble")]
-    judged = others if ours is None else [ours]
-    on_test = any(row.test is not None for row in judged)
-
-    def of(row: Row) -> Spread | None:
-        return row.test if on_test else row.dev
-
-    name = f"{'test' if on_test else 'dev'} {metric_name(scores.metric)}"
-    scored = [(row, value) for row in others if (value := of(row)) is not None]
-    best, theirs = max(scored, key=lambda pair: pair[1].mean, default=(None, None))
-    mine = None if ours is None else of(ours)
-    if ours is None or mine is None:
-        rest = "." if best is None or theirs is None else f"; the best other row is {best.name} with {score_text(theirs)} {name}."
-        return "The model has not been scored yet" + rest
-    our_score = score_text(mine, scores.confidence)
-    caveat = "" if on_test else "; there is no test set, and dev chose the model, so this flatters it"
-    if best is None or theirs is None:
-        return f"{ours.name} scores {our_score} {name}; there is nothing to compare it with{caveat}."
-    sure = _sureness(best.against, 1 - scores.confidence) if on_test else ""
-    if mine.mean == theirs.mean:
-        return f"{ours.name} and {best.name} tie: both score {our_score} {name}{caveat}."
-    if mine.mean < theirs.mean:
-        return f"{best.name} wins: {score_text(theirs)} {name} against {our_score} of {ours.name}{sure}{caveat}."
-    ahead = f"ahead of the best other row, {best.name}, with {score_text(theirs)}"
-    return f"{ours.name} scores {our_score} {name}, {ahead}{sure}{caveat}."
+def _seed_scores(scored: Predicted | None, dev: Spread | None, test: Spread | None) -> list[SeedScore]:
+    """The scores of each seed beside one another, those of the first training of stage 1 first."""
+    if scored is None:
+        return []
+    tunings = scored.shape[1]
+    on_dev, on_test = ([None] * len(scored.seeds) if part is None else part.values for part in (dev, test))
+    both = zip(on_dev, on_test, strict=True)
+    return [SeedScore(number // tunings + 1, number % tunings + 1, *values) for number, values in enumerate(both)]
 
 
 def table(scores: Scores, costs: bool = False) -> Table:
     """Returns the score table for the terminal; with `costs`, FLOPs and time too."""
     on_test = any(row.test is not None for row in scores.rows)
-    title = f"{metric_name(scores.metric)} × 100, mean ± sd over seeds" + (f", [{scores.confidence:.0%} interval]" if on_test else "")
+    interval = f", [{scores.confidence:.0%} interval]" if on_test else ""
+    title = f"{metric_name(scores.metric)} × 100, {over_seeds(scores)}{interval}"
     shown = Table(title=Text(title), title_style="bold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    if on_test:
+        shown.caption, shown.caption_justify = Text(interval_text(scores)), "left"
     shown.add_column("model", overflow="fold")
     shown.add_column("dev", justify="right", no_wrap=True)
     if on_test:
@@ -193,6 +205,24 @@ def table(scores: Scores, costs: bool = False) -> Table:
         ]
         shown.add_row(*[Text(cell) for cell in cells], style="bold" if row.kind == "ours" else None)  # Text: [ ] is no markup
     return shown
+
+
+def over_seeds(scores: Scores) -> str:
+    """What the numbers of the table are of: 'mean ± sd over 9 seeds (3 of stage 1 × 3 of stage 2)'."""
+    seeds = scores.trainings * scores.seeds
+    if seeds == 1:
+        return "one seed"
+    stages = f" ({scores.trainings} of stage 1 × {scores.seeds} of stage 2)" if scores.trainings > 1 else " of stage 2"
+    return f"mean ± sd over {seeds} seeds{stages}"
+
+
+def interval_text(scores: Scores) -> str:
+    """What the intervals of the table are drawn from, for a line beneath it."""
+    scored = [row for row in scores.rows if row.test is not None]
+    drawn = list(dict.fromkeys(row.resampled for row in scored if row.kind in ("ours", "ablation")))
+    others = list(dict.fromkeys(row.resampled for row in scored if row.resampled not in drawn))
+    rest = f"; other rows: {' or '.join(others)}" if drawn and others else ""
+    return f"resampled for the intervals: {' or '.join(drawn or others)}{rest}"
 
 
 def metric_name(metric: str) -> str:
@@ -234,8 +264,7 @@ def to_dict(scores: Scores) -> dict[str, Any]:
 def from_dict(values: Mapping[str, Any]) -> Scores:
     """Returns the scores that `to_dict` wrote."""
     try:
-        rows = [Row(**{**row, "dev": _read_spread(row["dev"]), "test": _read_spread(row["test"])}) for row in values["rows"]]
-        return Scores(**{**values, "rows": rows})
+        return Scores(**{**values, "rows": [_read_row(row) for row in values["rows"]]})
     except (KeyError, TypeError) as error:
         raise RunError(f"scores.json is of another version or damaged ({error}). Run `tasklm evaluate` again.") from None
 
@@ -245,14 +274,12 @@ def of_this_recipe(scores: Scores, run: Path) -> bool:
     return scores.recipe in ("", recipe_key(run / "recipe.toml"))  # "": they were written before this was noted
 
 
+def _read_row(values: Mapping[str, Any]) -> Row:
+    against = None if values.get("against") is None else Difference(**values["against"])
+    seeds = [SeedScore(**seed) for seed in values.get("seeds", ())]
+    both = {split: _read_spread(values[split]) for split in ("dev", "test")}
+    return Row(**{**values, **both, "against": against, "seeds": seeds})
+
+
 def _read_spread(values: Mapping[str, Any] | None) -> Spread | None:
     return None if values is None else Spread(**values)
-
-
-def _sureness(against: Mapping[str, float] | None, level: float) -> str:
-    if against is None:
-        return ""
-    size = f"{100 * abs(against['difference']):.1f}"
-    p = "p < 0.001" if against["p"] < 0.001 else f"p = {against['p']:.2g}"
-    found = "significant" if against["p"] < level else "not significant: it may be chance"
-    return f" (difference {size}, {p}, {found})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tasklm.evaluate.scores import Row, Scores, metric_name, spread_text
+from tasklm.evaluate.scores import Row, Scores, interval_text, metric_name, over_seeds, spread_text
 from tasklm.export.onnx_runtime import SWITCH
 from tasklm.export.record import Exported
 from tasklm.export.sizes import STEPS
@@ -166,14 +166,12 @@ def _scores(source: Source, scores: Scores | None) -> str:
     if scores is None:
         chosen_by = f"{plain(metric_name(source.metric))} on dev, which chose the model: {100 * source.dev_score:.1f}"
         return f"{chosen_by}. Test scores stand in the run folder."
-    title = f"{metric_name(scores.metric)} × 100, {_over(scores.seeds)}[{scores.confidence:.0%} interval on test]:"
+    title = (
+        f"{metric_name(scores.metric)} × 100, {over_seeds(scores)}, [{scores.confidence:.0%} interval on test; {interval_text(scores)}]:"
+    )
     rows = ["| model | dev | test |", "|---|---|---|", *(_row(row) for row in scores.rows)]
     best = f"The exported weights are those of the seed that was best on dev ({100 * source.dev_score:.1f})."
     return "\n\n".join([title, "\n".join(rows), plain(scores.verdict), best])
-
-
-def _over(seeds: int) -> str:
-    return f"mean ± sd over {seeds} seeds, " if seeds > 1 else ""
 
 
 def _row(row: Row) -> str:

@@ -15,8 +15,8 @@ import torch
 from tasklm.encoders.base import Shape
 from tasklm.errors import RunError
 from tasklm.evaluate.scores import Scores, from_dict, of_this_recipe
+from tasklm.evaluate.training_data import splits_of
 from tasklm.export.onnx_model import COLUMNS, RECORD
-from tasklm.export.training_data import splits_of
 from tasklm.manifests import files_in, sync_all
 from tasklm.recipe import Recipe
 from tasklm.recipe_files import load

@@ -10,7 +10,7 @@ from typing import Any
 
 from tasklm.errors import RunError
 from tasklm.evaluate.explaining import ExampleSide, Explanation, PassageSide
-from tasklm.export.training_data import splits_of
+from tasklm.evaluate.training_data import splits_of
 from tasklm.recipe import Hardware
 from tasklm.recipe_files import load
 from tasklm.serve.inputs import example_of

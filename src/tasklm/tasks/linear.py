@@ -1,38 +1,78 @@
-"""What needs no language model: the majority class, and TF-IDF with logistic regression, chosen on dev only.
+"""Linear models over `featuriser.Featuriser`: the baselines that need no language model, chosen on dev only.
 
-Words and word pairs carry topics; character runs inside words carry morphology and spelling, and work for any
-language. The linear baseline sees the same training examples as the model and the same dev examples choose its
-strength, so that a model that does not beat it has not earned its cost.
+They see the same training examples as the model, and the same dev examples choose their features, strength and class weights, so
+that a model that does not beat them has not earned its cost. Their time is bounded: MOST_WORDS of train are read, settings are
+compared by fits to at most CHOOSING entries of the matrix for all classes together, and the best is fitted to at most FITTING.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import math
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasklm.corpus.processes import processes_for
 from tasklm.errors import DataError
-from tasklm.tasks.base import Metric, score
+from tasklm.tasks.base import Floats, Label, Metric, score
 from tasklm.tasks.examples import Example
-from tasklm.tasks.tfidf import features
+from tasklm.tasks.featuriser import MOST, Featuriser
+from tasklm.tasks.marks import usual_marks
 
-STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # C: the larger, the less the weights are held down
-_WORTH_A_PROCESS = 1 << 23  # entries of the matrix times fits: fewer are done before a process has started
+STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # C: the larger, the less the weights are held down
+USUAL = 0.3  # by which views and class weights are compared, and where no dev set chooses
+VIEWS = {  # blocks of features that are tried together, by the block that tells what there is to see
+    "alike": (("alike",), ("alike", "shared"), ("alike", "shared", "words")),
+    "marks": (("marks",), ("marks", "words"), ("marks", "words", "letters")),
+    "letters": (("words",), ("letters",), ("words", "letters")),
+    "words": (("words",),),
+}
+MOST_WORDS = 3_000_000
+CHOOSING, FITTING = 15_000_000, 200_000_000
+MOST_WEIGHTS = 20_000_000  # features of a block times outputs
+AT_ONCE = 5000  # examples that are predicted together: a test set may be far larger than train
+_WORTH_A_PROCESS = 1 << 25  # entries of the matrix times fits: fewer are done before a process has started
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a linear model is fitted: which blocks it sees, its strength, and what rare classes weigh.
+
+    Classes weigh as they occur (None), as if all were as frequent ("balanced", LinearSVC's own), or each as much as all the others
+    together ("half"), which helps where most examples are of none that matters.
+    """
+
+    view: tuple[str, ...]
+    strength: float
+    class_weight: str | None = None
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A fitted model: weights (features, outputs) and an offset for each output, of the blocks in its view."""
+
+    view: tuple[str, ...]
+    weights: Floats
+    offsets: Floats
+
+    def decisions(self, parts: Mapping[str, Any]) -> Floats:
+        """By how much each example is rather of each class than of the rest, (examples, outputs)."""
+        return np.asarray(seen(parts, self.view) @ self.weights + self.offsets, np.float64)
 
 
 @dataclass(frozen=True)
 class LinearBaseline:
-    """What TF-IDF + logistic regression predicts, and how it was chosen; `c` is None where majority stood in."""
+    """What TF-IDF + a linear model predicts, and how it was chosen; `setting` is None where majority stood in."""
 
-    dev: list[Any]
-    test: list[Any]
-    c: float | None
-    class_weight: str | None
+    labels: dict[str, list[Label]]  # of each split
+    setting: Setting | None
     dev_score: float | None
 
 
@@ -45,102 +85,193 @@ def majority(train: Sequence[Example], texts: Sequence[Any]) -> list[Any]:
     return [label] * len(texts)
 
 
-def tfidf_linear(train: Sequence[Example], dev: Sequence[Example], test: Sequence[Example], metric: Metric) -> LinearBaseline:
-    """Returns the predictions for dev and test of the C and class weight that score best on dev, and which they are.
+def tfidf_linear(
+    train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: Metric, marks: Sequence[str] = ()
+) -> LinearBaseline:
+    """Returns the classes that the setting which scores best on dev predicts for each split.
 
-    Where there is nothing to learn from (one class, or no text with a word or two letters) it is the majority
-    baseline. Without dev examples C is 1 and classes weigh as they occur.
+    Where there is nothing to learn from (one class, or texts without a letter) it is the majority baseline.
     """
-    from scipy.sparse import vstack  # here and below: these packages cost a second, which reading and training need not spend
-
-    usual = LinearBaseline(majority(train, dev), majority(train, test), None, None, None)
-    labels = sorted({example.label for example in (*train, *dev)}, key=str)
+    labels = sorted({example.label for example in train}, key=str)
+    data = Fitted.of(train, marks, len(labels))
+    if not data.parts or len(labels) < 2:
+        return LinearBaseline({name: majority(train, part) for name, part in held.items()}, None, None)
     number = {label: position for position, label in enumerate(labels)}
-    train_classes = np.array([number[example.label] for example in train])
-    found = features(train, dev, test)
-    if found is None or len(set(train_classes.tolist())) < 2:
-        return usual
-    of_train, of_dev, of_test = _without_multiples(*found)
-    grid = _grid(train_classes) if len(dev) else [(None, 1.0)]
-    present = np.unique(train_classes)
-    predicted = [
-        [labels[position] for position in numbers]
-        for numbers in _predictions(of_train, train_classes, present, vstack([of_dev, of_test], format="csr"), grid)
-    ]
+    classes = np.array([number[example.label] for example in data.train])
+    targets = np.stack([classes == one for one in (range(1, 2) if len(labels) == 2 else range(len(labels)))], axis=1)
+    weights: list[str | None] = [None]
+    if len(set(np.bincount(classes).tolist())) > 1:  # else balanced weights are all 1: the same fits again
+        weights += ["balanced"] if len(labels) == 2 else ["balanced", "half"]
+
+    def named(decisions: Floats) -> list[Label]:
+        best = (decisions[:, 0] > 0).astype(np.int64) if len(labels) == 2 else decisions.argmax(axis=1)
+        return [labels[position] for position in best]
+
+    dev = list(held.get("dev", ()))
     gold = [example.label for example in dev]
-    scores = [score(metric, gold, names[: len(dev)]) for names in predicted] if len(dev) else []
-    best = scores.index(max(scores)) if scores else 0
-    class_weight, c = grid[best]
-    reached = scores[best] if scores else None
-    return LinearBaseline(predicted[best][: len(dev)], predicted[best][len(dev) :], c, class_weight, reached)
+    chosen, reached = data.choose(targets, weights, dev, lambda decisions: score(metric, gold, named(decisions)))
+    model = data.fit(targets, chosen)
+    return LinearBaseline({name: named(data.decisions(model, part)) for name, part in held.items()}, chosen, reached)
 
 
-def _grid(train_classes: Any) -> list[tuple[str | None, float]]:
-    counts = np.bincount(train_classes)
-    counts = counts[counts > 0]
-    even = counts.max() == counts.min()  # then balanced weights are all 1: the same fits again
-    return [(weight, c) for weight in ((None,) if even else (None, "balanced")) for c in STRENGTHS]
+@dataclass(frozen=True)
+class Fitted:
+    """Training examples, as many as are read, with their features."""
+
+    train: list[Example]
+    featuriser: Featuriser
+    parts: dict[str, Any]
+
+    @classmethod
+    def of(cls, train: Sequence[Example], marks: Sequence[str] = (), outputs: int = 1) -> Fitted:
+        """The examples, thinned where they are very many, and their features; marks that texts usually have are seen too."""
+        read = sum(len(text.split()) for example in train for text in example.texts)
+        some = evenly(train, len(train) * MOST_WORDS // max(read, MOST_WORDS))
+        featuriser = Featuriser.fit(some, marks or usual_marks(some), min(MOST, MOST_WEIGHTS // outputs))
+        return cls(some, featuriser, featuriser.parts(some))
+
+    @property
+    def views(self) -> tuple[tuple[str, ...], ...]:
+        """The sets of blocks to choose from."""
+        sort = next(name for name in VIEWS if name in self.parts)
+        views = [tuple(name for name in view if name in self.parts) for view in VIEWS[sort]]
+        return tuple(dict.fromkeys(view for view in views if view))
+
+    def choose(
+        self,
+        targets: NDArray[np.bool_],
+        class_weights: Sequence[str | None],
+        dev: Sequence[Example],
+        judge: Callable[[Floats], float],
+    ) -> tuple[Setting, float | None]:
+        """The setting whose decisions on dev are judged best, and how good they are; without dev the usual one."""
+        if not dev:
+            return Setting(self.views[-1], USUAL), None
+        parts = self.featuriser.parts(dev)
+
+        def judged(settings: Sequence[Setting]) -> list[float]:
+            columns = solved(fits_of(self.parts, targets, settings, CHOOSING, parts))
+            outputs = targets.shape[1]
+            return [judge(np.stack(columns[at : at + outputs], axis=1)) for at in range(0, len(columns), outputs)]
+
+        first = [Setting(view, USUAL, weight) for view in self.views for weight in class_weights]
+        return best_of(first, STRENGTHS, judged)
+
+    def fit(self, targets: NDArray[np.bool_], setting: Setting) -> Linear:
+        """The model of a setting, fitted to all examples that are read."""
+        weights, offsets = zip(*solved(fits_of(self.parts, targets, [setting], FITTING)), strict=True)
+        return Linear(setting.view, np.stack(weights, axis=1), np.array(offsets))
+
+    def decisions(self, model: Linear, examples: Sequence[Example]) -> Floats:
+        """What a model decides of other examples, a bounded number of them at a time."""
+        starts = range(0, len(examples), AT_ONCE)
+        rows = [model.decisions(self.featuriser.parts(examples[start : start + AT_ONCE])) for start in starts]
+        return np.concatenate(rows) if rows else np.zeros((0, len(model.offsets)))
 
 
-def _predictions(matrix: Any, classes: Any, present: Any, others: Any, grid: Sequence[tuple[str | None, float]]) -> list[Any]:
-    """Returns what each point of the grid predicts for the other examples; all its fits are shared among processes.
+def best_of(
+    first: Sequence[Setting], strengths: Sequence[float], judged: Callable[[Sequence[Setting]], list[float]]
+) -> tuple[Setting, float]:
+    """The best of some settings, all of one strength, with the strength that is best for it; of equal ones the earliest judged.
+
+    From the strength that they have, others are tried in both directions for as long as they are better.
+    """
+    scores = dict(zip(first, judged(first), strict=True))
+    best = max(scores, key=lambda setting: scores[setting])
+    start = strengths.index(best.strength)
+    below, above = (
+        [dataclasses.replace(best, strength=strength) for strength in side] for side in (strengths[:start][::-1], strengths[start + 1 :])
+    )
+    nearest = [*below[:1], *above[:1]]
+    scores |= zip(nearest, judged(nearest), strict=True)
+    for side in (below, above):
+        for last, following in itertools.pairwise([best, *side]):
+            if following not in scores:
+                (scores[following],) = judged([following])
+            if scores[following] <= scores[last]:
+                break
+    best = max(scores, key=lambda setting: scores[setting])
+    return best, scores[best]
+
+
+def seen(parts: Mapping[str, Any], view: Sequence[str]) -> Any:
+    """The blocks of a view beside one another."""
+    from scipy.sparse import hstack  # here and below: these packages cost a second, which reading and training need not spend
+
+    return hstack([parts[name] for name in view], format="csr")
+
+
+def evenly(items: Sequence[Any], most: int) -> list[Any]:
+    """At most so many of some things, spread evenly over them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[place] for place in np.linspace(0, len(items) - 1, max(1, most)).round().astype(int).tolist()]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One fit: an output of a setting against the rest, on some rows of its matrix; `others`, if given, are decided at once."""
+
+    setting: Setting
+    matrix: Any
+    positive: NDArray[np.bool_]
+    outputs: int
+    others: Any = None
+
+    @property
+    def class_weight(self) -> dict[bool, float] | str | None:
+        """What examples of the class and of the rest weigh, for a LinearSVC of these two."""
+        if self.setting.class_weight == "balanced" and self.outputs > 1:  # the rest is several classes, and keeps its weight
+            return {True: len(self.positive) / (self.outputs * int(self.positive.sum())), False: 1.0}
+        return None if self.setting.class_weight is None else "balanced"
+
+
+def fits_of(
+    parts: Mapping[str, Any], targets: NDArray[np.bool_], settings: Sequence[Setting], most: int, others: Mapping[str, Any] | None = None
+) -> list[Fit]:
+    """The fits of some settings, output by output; rows are thinned where entries times outputs are more than `most`."""
+    rows, outputs = targets.shape
+    views: dict[tuple[str, ...], tuple[Any, NDArray[np.bool_], Any]] = {}
+    for view in {setting.view for setting in settings}:
+        whole = seen(parts, view)
+        some = np.array(evenly(range(rows), int(rows * most / max(1.0, whole.nnz * outputs))))
+        views[view] = whole[some], targets[some], None if others is None else seen(others, view)
+    fits = []
+    for setting in settings:
+        matrix, wanted, others_seen = views[setting.view]
+        fits += [Fit(setting, matrix, wanted[:, output], outputs, others_seen) for output in range(outputs)]
+    return fits
+
+
+def solved(fits: Sequence[Fit]) -> list[Any]:
+    """What `solve` gives for each of some fits, which are shared among processes.
 
     Processes, not threads: liblinear draws its order of examples from a state that all threads of a process share.
     """
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
-    told_apart = present[1:] if len(present) == 2 else present
-    fits = [(c, weight, one) for weight, c in grid for one in told_apart]
-    slow_first = sorted(range(len(fits)), key=lambda place: -fits[place][0])
-    processes = processes_for(matrix.nnz * len(fits), _WORTH_A_PROCESS)
-    jobs = (delayed(decide)(matrix, classes == fits[place][2], *fits[place][:2], others) for place in slow_first)
-    found = dict(zip(slow_first, Parallel(processes, mmap_mode="c")(jobs), strict=True))
-    decisions = np.stack([found[place] for place in range(len(fits))], axis=1).reshape(others.shape[0], len(grid), len(told_apart))
-    if len(present) == 2:
-        return [present[(decided[:, 0] > 0).astype(np.int64)] for decided in decisions.swapaxes(0, 1)]
-    return [present[decided.argmax(axis=1)] for decided in decisions.swapaxes(0, 1)]
+    slow_first = sorted(range(len(fits)), key=lambda place: (-fits[place].matrix.nnz, -fits[place].setting.strength))
+    processes = processes_for(sum(fit.matrix.nnz for fit in fits), _WORTH_A_PROCESS)
+    results = Parallel(processes, mmap_mode="c")(delayed(solve)(fits[place]) for place in slow_first)
+    by_place = dict(zip(slow_first, results, strict=True))
+    return [by_place[place] for place in range(len(fits))]
 
 
-def decide(matrix: Any, positive: Any, c: float, class_weight: str | None, others: Any) -> Any:
-    """Returns by how much the other examples are rather of the class than of the rest."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
+def solve(fit: Fit) -> tuple[Floats, float] | Floats:
+    """Fits a linear support vector machine: its weights and offset, or what it decides of the others.
 
-    # One against the rest with the dual solver: with far more features than examples it is several times faster than
-    # the joint softmax fit, and on ACL-ARC it scores the same on dev (0.735 both) and on test (0.68 against 0.67).
-    # A tolerance of 0.01 (liblinear's own is 0.1) predicts the same there as 0.0001 and nearly halves the time of C = 100.
-    one = LogisticRegression(
-        C=c,
-        class_weight=class_weight,
-        solver="liblinear",
-        dual=True,
-        tol=0.01,
-        max_iter=1000,
-        random_state=0,
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        one.fit(matrix, positive)
-    return one.decision_function(others) if others.shape[0] else np.empty(0)
-
-
-def _without_multiples(of_train: Any, *others: Any) -> list[Any]:
-    """Returns the matrices with one feature in place of all whose training columns are multiples of one another.
-
-    The character runs of a rare word occur together, so they are many. A rotation turns such columns into one that is as long
-    as they are together: no product of two examples changes, so the fits and what they predict stay as they are.
+    Where all examples are on one side the answer is sure.
     """
-    from scipy.sparse import csr_matrix
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import LinearSVC
 
-    lengths = np.sqrt(np.asarray(of_train.multiply(of_train).sum(axis=0)).ravel())
-    drawn = np.random.default_rng(0).standard_normal((of_train.shape[0], 2))
-    seen = np.where(lengths > 0, lengths, 1.0)  # a pair's word may stand in one of the two texts of train and in the other of dev
-    directions = (of_train.T @ (drawn[:, 0] + 1j * drawn[:, 1])) / seen  # the same for multiples, but for rounding
-    _, group = np.unique(np.round(directions, 11), return_inverse=True)
-    together = np.sqrt(np.bincount(group, lengths**2))
-    together[together == 0] = 1.0  # columns that train does not have weigh nothing in any fit, and are left out
-    rotation = csr_matrix((lengths / together[group], (np.arange(len(group)), group)), shape=(len(group), len(together)))
-    merged = [(matrix @ rotation).tocsr() for matrix in (of_train, *others)]
-    for matrix in merged:
-        matrix.sort_indices()
-    return merged
+    weights, offset = np.zeros(fit.matrix.shape[1]), math.inf if fit.positive.all() else -math.inf
+    if fit.positive.any() and not fit.positive.all():
+        # Not logistic regression: on ACL-ARC, NICTA-PIBOSO, Yoruba news and SciERC it scores no better on dev and takes three times
+        # as long. A tolerance of 0.05 (liblinear's own is 0.1) predicts the same as 0.01.
+        machine = LinearSVC(C=fit.setting.strength, class_weight=fit.class_weight, tol=0.05, max_iter=1000, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            machine.fit(fit.matrix, fit.positive)
+        weights, offset = machine.coef_[0], float(machine.intercept_[0])
+    return (weights, offset) if fit.others is None else np.asarray(fit.others @ weights + offset, np.float64)

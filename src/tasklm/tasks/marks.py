@@ -1,13 +1,18 @@
 """Marks around the things that an example is about, such as << and [[: where they stand, for heads that read there.
 
-A head that reads the states at the opening marks beside the first token's is the better one for relations (*Matching the Blanks:
-Distributional Similarity for Relation Learning*, arXiv 1906.03158, figure 3 f).
+A head that reads the states at the opening marks beside the first token's is the better one for
+relations (*Matching the Blanks: Distributional Similarity for Relation Learning*, arXiv 1906.03158,
+figure 3 f). Linear models get the words in and around the marks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from tasklm.corpus.words import folded, words
 from tasklm.errors import DataError
 from tasklm.tasks.base import Tokeniser, Unit
 from tasklm.tasks.examples import Example, Finding, Splits
@@ -15,6 +20,10 @@ from tasklm.tasks.examples import Example, Finding, Splits
 USUAL = (("<<", "[["), ("<e1>", "<e2>"), ("[E1]", "[E2]"), ("[E1-start]", "[E2-start]"), ("[unused1]", "[unused2]"))  # opening marks
 MOST = 7  # marks of a task
 MOSTLY = 0.9  # share of train that has marks which are worth a word
+NEAR = 4  # words on either side of what is marked; also those taken to be marked where nothing closes a mark
+FEW_BETWEEN = 6  # words between two marks that count as a whole too
+_MIRRORED = str.maketrans("<>[](){}", "><][)(}{")
+_RUNS = re.compile(r"\w+|[^\w\s]")
 
 
 def marked_places(example: Example, unit: Unit, marks: Sequence[str], tokeniser: Tokeniser) -> list[int]:
@@ -75,3 +84,84 @@ def mark_findings(splits: Splits, marks: Sequence[str]) -> list[Finding]:
             message = f"{missing}; the head reads the first token there. Mark them, or go on."
             findings.append(Finding("warning", "marks", message, shown, brief))
     return findings
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A marked thing in a text: the number of its mark, where the mark begins, the thing itself, and where its closing mark ends."""
+
+    number: int
+    begin: int
+    words: list[str]
+    end: int
+
+
+def mark_words(text: str, marks: Sequence[str]) -> list[str]:
+    """Tokens for the words in, around and between the marked things of a text, with what stands where, their order and distance.
+
+    The lexical features of relation extraction before neural networks (Zhou et al., 2005, *Exploring Various Knowledge in Relation
+    Extraction*). A text without any of the marks has none.
+    """
+    things = sorted((thing for number, mark in enumerate(marks) if (thing := _marked(text, number, marks))), key=lambda one: one.begin)
+    if not things:
+        return []
+    order = "-".join(str(thing.number) for thing in things)
+    tokens = [f"order={order}"]
+    for thing in things:
+        tokens += _named(f"in {thing.number}", thing.words, 2)
+        tokens += [f"last {thing.number}={word}" for word in thing.words[-1:]]
+    before, after = _words(text[: things[0].begin]), _words(text[things[-1].end :])
+    for where, near, rest in (("before", before[-NEAR:], before), ("after", after[:NEAR], after)):
+        tokens += _named(where, near, 3) + _named(f"{order} {where}", near[-2:] if where == "before" else near[:2], 2)
+        tokens += [f"anywhere {where}={word}" for word in sorted(set(rest))]
+    for left, right in itertools.pairwise(things):
+        between = _words(text[left.end : right.begin])
+        pair = f"{left.number}-{right.number}"
+        tokens += _named("between", between, 3) + _named(f"{pair} between", between, 3)
+        tokens += [f"{pair} apart={min(len(between), 10) // 2}"]
+        tokens += [f"{pair} all between={' '.join(between)}"] if len(between) <= FEW_BETWEEN else []
+    return tokens
+
+
+def _marked(text: str, number: int, marks: Sequence[str]) -> Marked | None:
+    """The first thing that a mark opens: up to its closing mark, else the next few words before another mark."""
+    mark = marks[number]
+    begin = text.find(mark)
+    if begin < 0:
+        return None
+    start = begin + len(mark)
+    closings = [(end, closing) for closing in _closings(mark) if closing != mark and (end := text.find(closing, start)) >= 0]
+    if closings:
+        end, closing = min(closings)
+        return Marked(number, begin, _words(text[start:end]), end + len(closing))
+    others = [place for other in marks if other != mark and (place := text.find(other, start)) >= 0]
+    rest = text[start : min(others, default=len(text))]
+    runs = list(_RUNS.finditer(rest))[:NEAR]
+    length = runs[-1].end() if runs else 0
+    return Marked(number, begin, _words(rest[:length]), start + length)
+
+
+def _closings(mark: str) -> Iterator[str]:
+    """The closing marks that may belong to an opening one: >> for <<, </e1> for <e1>, [/E1] for [E1], [E1-end] for [E1-start]."""
+    if not any(character.isalnum() for character in mark):
+        yield mark[::-1].translate(_MIRRORED)
+        return
+    yield f"{mark[:1]}/{mark[1:]}"
+    if "start" in mark:
+        yield mark.replace("start", "end")
+
+
+def _words(text: str) -> list[str]:
+    """The folded words and signs of a text; a character of a script without spaces is one word."""
+    tokens: list[str] = []
+    for run in _RUNS.findall(folded(text)):
+        tokens += [run] if run.isascii() else words(run) or [run]
+    return tokens
+
+
+def _named(where: str, tokens: Sequence[str], longest: int) -> list[str]:
+    """The runs of up to so many tokens, with where they stand."""
+    runs = []
+    for size in range(1, longest + 1):
+        runs += [f"{where}={' '.join(tokens[start : start + size])}" for start in range(len(tokens) - size + 1)]
+    return runs

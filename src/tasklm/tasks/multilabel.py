@@ -18,17 +18,16 @@ from tasklm.errors import DataError
 from tasklm.markdown import code
 from tasklm.recipe import Data, Kind
 from tasklm.safe_reading import parse_json
-from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
+from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit, score
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads import TokenHead
+from tasklm.tasks.linear import Fitted
 from tasklm.tasks.saved import names_in, numbers_in
 from tasklm.tasks.scoring import label_set_metric
 from tasklm.tasks.texts import LABEL_NAMES, encode_examples, label_name, read_text_examples
-from tasklm.tasks.tfidf import features
 
 SET_NAMES = ("labels", "tags", "categories", "classes", "topics", *LABEL_NAMES)
 FEW = 5  # training examples of a label
-STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0)  # C of logistic regression: the larger, the less the weights are held down
 
 
 @TASKS.register("multilabel")
@@ -155,7 +154,7 @@ class Multilabel:
 
     def keep(self, outputs: Floats) -> Any:
         """Returns the probabilities of the labels."""
-        return 0.5 * (1 + np.tanh(0.5 * np.asarray(outputs[0], np.float64)))
+        return _odds(np.asarray(outputs[0], np.float64))
 
     def tuned(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> Multilabel:
         """Returns the task with the threshold for each label that has the best F1 on these examples."""
@@ -180,31 +179,37 @@ class Multilabel:
         return label_set_metric(name, self.labels)
 
     def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
-        """Returns the most frequent label set, and one logistic regression per label over TF-IDF, with thresholds chosen like ours."""
+        """Returns the most frequent label set, and a linear model per label over TF-IDF, with thresholds chosen like ours."""
         counts = Counter(tuple(example.label) for example in train)
         usual = min(counts, key=lambda names: (-counts[names], names))
         frequent = {name: [usual] * len(part) for name, part in held.items()}
-        return {"most frequent labels": frequent, "TF-IDF + linear": self._linear(train, held) or frequent}
+        return {"most frequent labels": frequent, "TF-IDF + linear": self._linear(train, held, self.metric(metric)) or frequent}
 
-    def _linear(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]]) -> dict[str, list[Label]] | None:
-        """Returns the answers of the strength that is best on dev; None where the texts hold nothing to count."""
-        found = features(train, *held.values())
-        if found is None:
+    def _linear(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: Metric) -> dict[str, list[Label]] | None:
+        """Returns the answers of the setting that is best on dev; None where the texts hold nothing to count."""
+        data = Fitted.of(train, outputs=len(self.labels))
+        if not data.parts:
             return None
-        matrices = dict(zip(held, found[1:], strict=True))
-        dev, metric = list(held.get("dev", ())), self.metric(self.metrics[0])
-        best: dict[str, list[Label]] | None = None
-        best_score = -1.0
-        for strength in STRENGTHS if dev else (1.0,):
-            kept = _fit(found[0], self._marked(train), strength, matrices)
-            untuned = Multilabel(self.labels)
-            task = untuned.tuned(dev, [], list(kept["dev"])) if dev else untuned
-            answers = {name: [task.label_of(answer) for answer in task.answers([], [], list(rows))] for name, rows in kept.items()}
-            gold = [example.label for example in dev]
-            score = float(metric.value(metric.statistics(gold, answers["dev"]).sum(0))) if dev else 0.0
-            if score > best_score:
-                best, best_score = answers, score
-        return best
+        dev = list(held.get("dev", ()))
+        gold = [example.label for example in dev]
+
+        def tuned(decisions: Floats) -> Multilabel:
+            return Multilabel(self.labels).tuned(dev, [], list(_odds(decisions)))
+
+        def answers(task: Multilabel, decisions: Floats) -> list[Label]:
+            return [task.label_of(answer) for answer in task.answers([], [], list(_odds(decisions)))]
+
+        targets = self._marked(data.train).astype(bool)
+        setting, _ = data.choose(targets, (None,), dev, lambda decisions: score(metric, gold, answers(tuned(decisions), decisions)))
+        model = data.fit(targets, setting)
+        decided = {name: data.decisions(model, part) for name, part in held.items()}
+        task = tuned(decided["dev"]) if dev else Multilabel(self.labels)
+        return {name: answers(task, decisions) for name, decisions in decided.items()}
+
+
+def _odds(outputs: Floats) -> Floats:
+    """Returns the probabilities of outputs."""
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * outputs)), np.float64)
 
 
 def best_threshold(gold: NDArray[np.bool_], probabilities: Floats) -> float:
@@ -223,21 +228,6 @@ def best_threshold(gold: NDArray[np.bool_], probabilities: Floats) -> float:
         return 0.5
     equal = middles[f1 == f1.max()]
     return float(equal[np.argmin(np.abs(equal - 0.5))])
-
-
-def _fit(matrix: Any, targets: NDArray[np.int64], strength: float, others: Mapping[str, Any]) -> dict[str, Floats]:
-    """Returns the probabilities of every label for the other matrices; those of a label that all or no rows have are 1 or 0."""
-    from sklearn.linear_model import LogisticRegression  # costs a second, which reading and training need not spend
-
-    found = {name: np.zeros((rows.shape[0], targets.shape[1])) for name, rows in others.items()}
-    for column in range(targets.shape[1]):
-        share = targets[:, column].mean()
-        one = LogisticRegression(C=strength, solver="liblinear", dual=True, tol=0.01, max_iter=1000, random_state=0)
-        fitted = one.fit(matrix, targets[:, column]) if 0 < share < 1 else None
-        for name, rows in others.items():
-            if rows.shape[0]:
-                found[name][:, column] = share if fitted is None else fitted.predict_proba(rows)[:, 1]
-    return found
 
 
 class _Joined(str):

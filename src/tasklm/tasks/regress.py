@@ -12,16 +12,16 @@ from torch import Tensor, nn
 
 from tasklm.errors import DataError
 from tasklm.recipe import Data, Kind
-from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
+from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit, score
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads import TokenHead
+from tasklm.tasks.linear import Fitted, Linear, Setting, best_of, seen
 from tasklm.tasks.saved import number_in
 from tasklm.tasks.scoring import number_metric
 from tasklm.tasks.texts import LABEL_NAMES, encode_examples, read_text_examples
-from tasklm.tasks.tfidf import features
 
 SCORE_NAMES = ("score", "similarity", "rating", "value", "relatedness_score", "similarity_score", *LABEL_NAMES)
-STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # of ridge: the larger, the more the weights are held down
+STRENGTHS, USUAL = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0), 3.0  # of ridge: the larger, the more the weights are held down
 
 
 @TASKS.register("regress")
@@ -143,27 +143,37 @@ class Regress:
         return number_metric(name)
 
     def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
-        """Returns the mean of train, and ridge regression over TF-IDF whose strength dev chooses."""
+        """Returns the mean of train, and ridge regression over TF-IDF whose features and strength dev chooses."""
         mean = math.fsum(example.label for example in train) / len(train)
-        return {"mean": {name: [mean] * len(part) for name, part in held.items()}, "TF-IDF + ridge": self._ridge(train, held, mean)}
+        usual = {name: [mean] * len(part) for name, part in held.items()}
+        return {"mean": usual, "TF-IDF + ridge": self._ridge(train, held, self.metric(metric)) or usual}
 
-    def _ridge(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], mean: float) -> dict[str, list[Label]]:
-        from sklearn.linear_model import Ridge  # costs a second, which reading and training need not spend
+    def _ridge(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: Metric) -> dict[str, list[Label]] | None:
+        """Returns the scores by the setting that is best on dev; None where the texts hold nothing to count."""
+        data = Fitted.of(train)
+        if not data.parts:
+            return None
+        dev = list(held.get("dev", ()))
+        gold, of_dev = [example.label for example in dev], data.featuriser.parts(dev)
+        wanted = np.array([example.label for example in data.train])
+        setting = Setting(data.views[-1], USUAL)
+        if dev:
 
-        found = features(train, *held.values())
-        if found is None:  # no text has a word or two letters
-            return {name: [mean] * len(part) for name, part in held.items()}
-        matrices = dict(zip(held, found[1:], strict=True))
-        dev, metric = held.get("dev", ()), self.metric(self.metrics[0])
-        gold = [example.label for example in dev]
-        best, best_score = None, -math.inf
-        for strength in STRENGTHS if len(dev) else (1.0,):
-            fitted = Ridge(alpha=strength, solver="sparse_cg", tol=1e-3).fit(found[0], [example.label for example in train])
-            score = float(metric.value(metric.statistics(gold, fitted.predict(matrices["dev"])).sum(0))) if len(dev) else 0.0
-            if score > best_score:
-                best, best_score = fitted, score
-        assert best is not None
-        return {name: best.predict(matrix).tolist() if matrix.shape[0] else [] for name, matrix in matrices.items()}
+            def judged(settings: Sequence[Setting]) -> list[float]:
+                given = (ridge(data.parts, wanted, one).decisions(of_dev) for one in settings)
+                return [score(metric, gold, scores.ravel().tolist()) for scores in given]
+
+            setting, _ = best_of([Setting(view, USUAL) for view in data.views], STRENGTHS, judged)
+        model = ridge(data.parts, wanted, setting)
+        return {name: data.decisions(model, part).ravel().tolist() for name, part in held.items()}
+
+
+def ridge(parts: Mapping[str, Any], wanted: Floats, setting: Setting) -> Linear:
+    """Fits ridge regression over the blocks of a setting."""
+    from sklearn.linear_model import Ridge  # costs a second, which reading and training need not spend
+
+    fitted = Ridge(alpha=setting.strength, solver="sparse_cg", tol=1e-3).fit(seen(parts, setting.view), wanted)
+    return Linear(setting.view, fitted.coef_.reshape(-1, 1), np.array([fitted.intercept_]))
 
 
 def number(value: Any, column: str, path: Path, line: int) -> float:

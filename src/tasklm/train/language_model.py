@@ -17,6 +17,7 @@ from tasklm.errors import RunError
 from tasklm.manifests import require_whole
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe import Train, from_dict
+from tasklm.run_folder import shipped_stage1
 from tasklm.runs import damaged, read_json, write_json
 from tasklm.safe_reading import MOST_JSON
 from tasklm.tokens.tokenizer import Vocabulary
@@ -68,7 +69,10 @@ class Description:
 
 
 def read_description(where: Path) -> Description:
-    """Returns what describes the language model of a run folder, or of the folder `stage1` in it."""
+    """Returns what describes the language model of a run folder, or of a folder of stage 1 in it.
+
+    Of several trainings of stage 1 it is the one that the model of the run was made of.
+    """
     folder = _stage1_of(where)
     with damage_is_clear(folder):
         config = read_json(folder / "config.json", MOST_JSON)
@@ -85,7 +89,7 @@ def read_description(where: Path) -> Description:
 
 
 def load_language_model(where: Path, device: torch.device) -> LanguageModel:
-    """Returns the language model of a run folder, or of the folder `stage1` in it, ready to score text."""
+    """Returns the language model that `read_description` describes, ready to score text."""
     about = read_description(where)
     with about.damage_is_clear():
         shapes = shapes_in(about.weights)
@@ -112,7 +116,7 @@ def _stage1_of(where: Path) -> Path:
         raise RunError(f"{where} is a file. Give the folder of a run, such as runs/first, or the folder stage1 in it.")
     if not where.is_dir():
         raise RunError(f"there is no folder {where}. Give the folder of a run, such as runs/first.")
-    folder = where / "stage1" if (where / "stage1").is_dir() else where
+    folder = shipped_stage1(where) if (where / "stage1").is_dir() else where
     if (folder / "config.json").exists() and not (folder / "model.safetensors").exists():
         raise damaged(folder, "model.safetensors is missing")
     if not (folder / "model.safetensors").exists():

@@ -16,6 +16,7 @@ from tasklm.encoders.base import Shape
 from tasklm.encoders.sizes import SHALLOW
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe import Finetune, Train
+from tasklm.run_folder import Seed
 from tasklm.runs import write_json
 from tasklm.tasks.base import Task, score
 from tasklm.tokens.batches import PackedStream
@@ -193,16 +194,16 @@ def run_stage2(
     parts: Ingredients,
     settings: Finetune,
     epochs: int,
-    seed: int,
-    stage1: Path,
+    seed: Seed,
     metric: str,
     checkpoint_seconds: float,
     tracker: Tracker,
 ) -> None:
     """Fine-tunes with one seed; leaves best.safetensors, curve.json and summary.json (with the dev score)."""
-    seed_of_draws = 1000 + seed  # apart from the seeds of stage 1
+    # apart from the seeds of stage 1, and from one another
+    seed_of_draws = 1000 + 100 * (seed.stage1 - 1) + seed.stage2
     stage = finetune_stage(parts, settings, seed_of_draws, metric, folder / BEST)
-    weights = load_weights(stage1 / "model.safetensors")
+    weights = load_weights(seed.training / "model.safetensors")
     prefix = "encoder."
     stage.module.encoder.load_state_dict({name[len(prefix) :]: value for name, value in weights.items() if name.startswith(prefix)})
     peak = settings.learning_rate or stage2_rate(parts.shape.width)
@@ -212,7 +213,8 @@ def run_stage2(
     average = WeightAverage(stage.module, settings.average) if settings.average else None
     checkpoints = Checkpoints(folder, beside=(BEST,))
     _drop_damaged(checkpoints, parts, tracker)
-    summary = _follow(f"stage 2, seed {seed}", stage, rule, schedule, how, average, checkpoints, parts, tracker)
+    title = f"stage 2, seed {seed.stage2}" if seed.stage1 == 1 else f"stage 2, training {seed.stage1}, seed {seed.stage2}"
+    summary = _follow(title, stage, rule, schedule, how, average, checkpoints, parts, tracker)
     if not parts.machine.ranks.first:
         return
     found = {"dev": stage.best_score, "best_epoch": stage.best_step // len(stage.stream), "metric": metric}

@@ -24,6 +24,7 @@ from tasklm.encoders.weight_files import finite_weights, misfits, shapes_in
 from tasklm.errors import RecipeError, RunError
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe import Model, Recipe, Tokens, Train
+from tasklm.run_folder import is_stage1
 from tasklm.runs import digest, file_digest
 from tasklm.safe_reading import is_there, read_json_file
 from tasklm.tokens.tokenizer import Vocabulary
@@ -223,7 +224,7 @@ def title_of(start: Path) -> str:
         return start.parent.parent.name.removeprefix("models--").replace("--", "/")
     if start.name == "model":
         return f"fine-tuned {start.parent.name}"
-    return start.parent.name if start.name == "stage1" else start.name
+    return start.parent.name if is_stage1(start) else start.name
 
 
 def _filled_up(weights: dict[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
@@ -241,7 +242,7 @@ def started(recipe: Recipe, folder: Path) -> Recipe:
     if not recipe.train.start:
         return recipe
     start = starting_weights(Path(recipe.train.start))
-    own = start.folder in ((folder / "stage1").resolve(), (folder / "model").resolve())
+    own = start.folder.parent == folder.resolve() and (start.folder.name == "model" or is_stage1(start.folder))
     problems = ["train.start is this run itself; choose another folder with --out"] if own else []
     problems += _other_vocabulary(recipe.tokens, start) + _other_encoder(recipe.model, start) + start.problems(recipe.train)
     if recipe.tokens.length > start.shape.positions and not start.rotary:

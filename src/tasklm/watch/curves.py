@@ -16,9 +16,11 @@ MESSAGES, MESSAGE_LENGTH = 40, 500  # that are kept, the latest; characters of o
 LINES = 12  # of one chart
 TITLES = {"dev": "dev score", "rate": "learning rate", "tokens_per_second": "tokens per second"}
 NOT_DRAWN = {"tflops", "of_ceiling", "memory_gb"}
-SEED = re.compile(r"stage 2, seed (\d+)")
+STAGE = re.compile(r"stage (1|2)(?:, training (\d+))?(?:, seed (\d+))?")
 
 Point = tuple[float, float]
+Place = tuple[int, int, int]  # in the flow: stage, training of stage 1, seed of stage 2
+FIRST: Place = (0, 0, 0)  # the scoring model
 
 
 class History:
@@ -98,7 +100,7 @@ def charts_of(histories: dict[str, History], doing: str = "") -> list[dict[str, 
     groups: list[dict[str, Any]] = []
     for name in sorted(histories, key=lambda name: (name != doing, name != "")):
         history = histories[name]
-        stages = dict(sorted(history.curves.items(), key=lambda one: _order(one[0]) or 0))
+        stages = dict(sorted(history.curves.items(), key=lambda one: _place(one[0]) or FIRST))
         for title in dict.fromkeys(_group(stage) for stage in reversed(stages)):
             inside = {stage: lines for stage, lines in stages.items() if _group(stage) == title}
             groups.append({"of": name, "title": title, "charts": _charts(inside)})
@@ -135,27 +137,38 @@ def _charts(stages: dict[str, dict[str, list[Point]]]) -> list[dict[str, Any]]:
 
 
 def _line_name(title: str, name: str, stage: str, names: int) -> str:
-    seed = SEED.fullmatch(stage)
-    if seed is None:
+    """Returns what a line is called: what it shows, and of which training and seed where that needs saying."""
+    number, training, seed = _place(stage) or FIRST
+    of = [f"training {training}"] if training > 1 else []
+    of += [f"seed {seed}"] if number == 2 else []
+    if not of:
         return name if title == "loss" else title
-    return f"seed {seed[1]}" if names == 1 else f"{name}, seed {seed[1]}"
+    return ", ".join([*([] if names == 1 else [name]), *of])
 
 
 def _group(stage: str) -> str:
-    return "stage 2" if SEED.fullmatch(stage) else stage
+    """Returns the stage whose chart a curve stands in: all trainings and all seeds of a stage share one."""
+    place = _place(stage)
+    return stage if place is None or place == FIRST else f"stage {place[0]}"
 
 
-def _order(stage: str) -> int | None:
+def _place(stage: str) -> Place | None:
     """Returns where in the flow a stage is trained; None for one that the flow does not know."""
-    if seed := SEED.fullmatch(stage):
-        return 1 + int(seed[1])
-    return {"scoring model": 0, "stage 1": 1}.get(stage)
+    if stage == "scoring model":
+        return FIRST
+    known = STAGE.fullmatch(stage)
+    return None if known is None else (int(known[1]), int(known[2] or 1), int(known[3] or 0))
 
 
 def _after(one: str, other: str) -> bool:
-    """Returns whether one stage is known to be trained after another."""
-    here, there = _order(one), _order(other)
-    return here is not None and there is not None and here > there
+    """Returns whether one stage is known to be trained from another, or after it with the next seed.
+
+    All trainings follow the first stage 1, whose number of steps they take; apart from that they do not depend on one another.
+    """
+    here, there = _place(one), _place(other)
+    if here is None or there is None or here <= there:
+        return False
+    return here[1] == there[1] or there <= (1, 1, 0)
 
 
 def _numbers(event: dict[str, Any]) -> dict[str, float]:

@@ -219,8 +219,11 @@ def _records(folder: Path, comparisons: list[str]) -> list[Record]:
     found = []
     for name, step in STEP_OF.items():
         found += _record(folder / name, step, name not in INSIDE_ANOTHER)
-    for seed in _folders(folder / "stage2"):
-        found += _record(folder / "stage2" / seed, "stage 2")
+    for training in sorted({path.with_name(path.name.removesuffix(".partial")) for path in folder.glob("stage1-*")}):  # beside stage1
+        found += _record(training, "stage 1")
+    for tuned in sorted(folder.glob("stage2*")):
+        for seed in _folders(tuned):
+            found += _record(tuned / seed, "stage 2")
     for comparison in comparisons:
         inside = _records(folder / "compare" / comparison, [])
         found += [Record("compare", record.when, record.partial, record.seconds) for record in inside]

@@ -1,0 +1,104 @@
+"""The trained models of a run by their folders: which seeds there are, and which is the best on dev.
+
+The first training of stage 1 is the folder stage1 and its fine-tunings are stage2/seed-N; the
+second is stage1-2 with stage2-2/seed-N, and so on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasklm.errors import RunError
+from tasklm.runs import read_json
+
+_STAGE1 = re.compile(r"stage1(-[2-9]|-[1-9]\d+)?")
+
+
+def stage1_name(training: int) -> str:
+    """The folder of a training of stage 1 in its run, counted from 1."""
+    return _numbered("stage1", training)
+
+
+def stage2_name(training: int) -> str:
+    """The folder, in its run, of the fine-tunings of a training of stage 1."""
+    return _numbered("stage2", training)
+
+
+def is_stage1(folder: Path) -> bool:
+    """Whether a folder has the name of a training of stage 1."""
+    return _STAGE1.fullmatch(folder.name) is not None
+
+
+def _numbered(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}-{number}"
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A fine-tuned model of a run: fine-tuning `stage2` of the training `stage1`, both from 1 on."""
+
+    run: Path
+    stage1: int
+    stage2: int
+
+    @property
+    def training(self) -> Path:
+        """The folder of its stage 1."""
+        return self.run / stage1_name(self.stage1)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its stage 2."""
+        return self.run / stage2_name(self.stage1) / f"seed-{self.stage2}"
+
+    @property
+    def weights(self) -> Path:
+        """The weights of its best epoch on dev."""
+        return self.folder / "best.safetensors"
+
+    @property
+    def key(self) -> str:
+        """The key of its stage 2, which hashes all that came before it."""
+        return str(read_json(self.folder / "artefact.json")["key"])
+
+    def summary(self) -> dict[str, Any]:
+        """What its stage 2 cost, and its score on dev."""
+        values: dict[str, Any] = read_json(self.folder / "summary.json")
+        return values
+
+
+def seeds_of(run: Path, trainings: int, tunings: int) -> list[Seed]:
+    """All seeds of a run: those of the first training of stage 1 first."""
+    return [Seed(run, number // tunings + 1, number % tunings + 1) for number in range(trainings * tunings)]
+
+
+def trainings_of(seeds: Sequence[Seed]) -> int:
+    """How often stage 1 was trained for some seeds."""
+    return len({seed.stage1 for seed in seeds})
+
+
+def best_seed(seeds: Sequence[Seed]) -> Seed:
+    """The seed with the highest score on dev; of equal ones the first."""
+    return max(seeds, key=lambda seed: float(seed.summary()["dev"]))
+
+
+def seed_title(seed: Seed, seeds: Sequence[Seed]) -> str:
+    """A seed among the others of its run, for people: 'seed 2', or 'seed 3.2' where stage 1 has several."""
+    return f"seed {seed.stage2}" if trainings_of(seeds) == 1 else f"seed {seed.stage1}.{seed.stage2}"
+
+
+def shipped_stage1(run: Path) -> Path:
+    """The stage 1 of the model that a run keeps in model/; before there is one, the first."""
+    config = run / "model" / "config.json"
+    about = (read_json(config) or {}).get("about") if config.is_file() else None
+    number = (about or {}).get("stage1", 1)  # models of earlier versions do not say: they had one
+    if not isinstance(number, int) or number < 1:
+        raise RunError(f"{config} is damaged: about.stage1 is {number!r}. Make it again: tasklm evaluate {run}")
+    folder = run / stage1_name(number)
+    if not folder.is_dir() and (run / stage1_name(1)).is_dir():
+        raise RunError(f"{run} lacks {folder.name}, of which its model was made. Train it again: tasklm train {run}")
+    return folder
