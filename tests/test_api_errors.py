@@ -29,7 +29,7 @@ ALLOWED = {
     ("evaluate/intervals.py", "ValueError"): _CALLER,
     ("manifests.py", "ValueError"): _CAUGHT,  # damage_is_clear
     ("export/onnx_model.py", "ValueError"): _CAUGHT,
-    ("recipe.py", "ValueError"): _CAUGHT,  # from_dict gathers all problems into one RecipeError
+    ("recipe_values.py", "ValueError"): _CAUGHT,  # from_dict gathers all problems into one RecipeError
     ("registry.py", "ValueError"): _CALLER,  # two plug-ins under one name
     ("safe_reading.py", "IsADirectoryError"): _CAUGHT,
     ("safe_reading.py", "OSError"): _CAUGHT,
@@ -59,6 +59,7 @@ ALLOWED = {
 OTHER_FAMILIES = {  # file and class of an exception that is not of the family → who catches it
     ("last_resort.py", "EndedTooEarly"): "the command line, which tells it in words",
     ("serve/batching.py", "QueueFull"): "the service, which answers with 503",
+    ("serve/explainer.py", "TooSlow"): "the service, which answers with 504",
     ("serve/limits.py", "Refused"): "the service, which answers with its status and reason",
 }
 

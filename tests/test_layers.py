@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "tasklm"
 ORDER = [
-    {"errors", "durations", "safe_reading", "json_lines", "markdown"}, {"registry", "progress", "terminal", "tracking"},
+    {"errors", "durations", "safe_reading", "json_lines", "markdown"}, {"registry", "progress", "terminal", "tracking"}, {"recipe_values"},
     {"recipe", "recipe_files", "budget", "costs", "runs", "run_folder"}, {"manifests"}, {"artefacts"}, {"corpus"}, {"tasks"},
     {"select"}, {"tokens"}, {"encoders"}, {"objectives"}, {"train"}, {"evaluate"}, {"analyse"}, {"export"}, {"serve", "watch"},
     {"demo"}, {"workspace"},

@@ -9,22 +9,14 @@ Sections that change results (data, select, tokens, model, train, finetune, eval
 from __future__ import annotations
 
 import dataclasses
-import sys
-import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tasklm.errors import RecipeError
+from tasklm.recipe_values import key, short, value_of
 from tasklm.registry import nearest
-from tasklm.safe_reading import is_whole
-
-
-def key(default: Any, help: str, *, choices: Sequence[str] = (), low: float | None = None, high: float | None = None) -> Any:
-    """Returns a dataclass field that carries its help text and limits, the source of --help and of `init`."""
-    return field(default=default, metadata={"help": help, "choices": tuple(choices), "low": low, "high": high})
-
 
 OPTIMISERS = ("adamw", "lamb", "muon")
 SCHEDULES = ("linear", "cosine", "constant")
@@ -34,7 +26,6 @@ MOST_LAYERS, MOST_WIDTH, MOST_HEADS, MOST_FEEDFORWARD = 256, 65_536, 1024, 262_1
 MOST_SEEDS = 100
 # many more than a machine can start end in a crash of the libraries that start them
 MOST_THREADS = 1024
-LARGEST = 10**15  # whole number of any key
 
 
 @dataclass(frozen=True)
@@ -307,7 +298,7 @@ def from_dict(values: Mapping[str, Any]) -> Recipe:
         if name not in known:
             problems.append(f"unknown section [{name}]{nearest(name, list(known))}")
         elif not isinstance(section, Mapping):
-            problems.append(f"[{name}] must be a section of keys, not {_shown(section)}")
+            problems.append(f"[{name}] must be a section of keys, not {short(section)}")
         else:
             sections[name] = _section(name, known[name], section, problems)
     if problems:
@@ -345,80 +336,7 @@ def _section(name: str, cls: type[Any], values: Mapping[str, Any], problems: lis
             problems.append(f"unknown key {name}.{entry}{nearest(entry, list(fields))}")
             continue
         try:
-            kept[entry] = _convert(value, hints[entry], fields[entry].metadata)
+            kept[entry] = value_of(value, hints[entry], fields[entry].metadata)
         except ValueError as error:
-            problems.append(f"{name}.{entry} = {_shown(value)}: {error}")
+            problems.append(f"{name}.{entry} = {short(value)}: {error}")
     return cls(**kept)
-
-
-def _convert(value: Any, hint: Any, limits: Mapping[str, Any]) -> Any:
-    """Returns `value` as the type of the key; text from the command line is read, other types are not guessed."""
-    if isinstance(hint, types.UnionType):  # int | None: absent, None or "auto"
-        if value is None or value == "auto":
-            return None
-        hint = next(arg for arg in typing.get_args(hint) if arg is not type(None))
-    if typing.get_origin(hint) is tuple:
-        items = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-        if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
-            raise ValueError('must be a list of texts, such as ["a", "b"]')
-        return tuple(_read_str(item) for item in items)
-    converted = _READERS[hint](value)
-    if limits["choices"] and converted not in limits["choices"]:
-        raise ValueError(f"choose from {', '.join(limits['choices'])}{nearest(str(converted), list(limits['choices']))}")
-    if limits["low"] is not None and converted < limits["low"]:
-        raise ValueError(f"must be at least {limits['low']}")
-    if limits["high"] is not None and converted > limits["high"]:
-        raise ValueError(f"must be at most {limits['high']}")
-    return converted
-
-
-def _read_int(value: Any) -> int:
-    if isinstance(value, str):
-        try:
-            value = int(value.replace("_", ""))
-        except ValueError:
-            raise ValueError("must be a whole number") from None
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError("must be a whole number")
-    if abs(value) > LARGEST:
-        raise ValueError(f"must be at most {LARGEST:,}")
-    return value
-
-
-def _read_float(value: Any) -> float:
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            raise ValueError("must be a number") from None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
-        raise ValueError("must be a number")
-    return float(value)
-
-
-def _read_bool(value: Any) -> bool:
-    if isinstance(value, str) and value.lower() in ("true", "yes", "1", "false", "no", "0"):
-        value = value.lower() in ("true", "yes", "1")
-    if not isinstance(value, bool):
-        raise ValueError("must be true or false")
-    return value
-
-
-def _read_str(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("must be a text in quotes")
-    if "\0" in value or not is_whole(value):
-        raise ValueError("must be UTF-8 text without NUL; where it is the name of a file, give the file another name")
-    return value
-
-
-def _shown(value: Any) -> str:
-    """Returns a value for an error, in one short line."""
-    try:
-        text = ascii(value) if isinstance(value, str) and not is_whole(value) else repr(value)
-    except ValueError:  # a whole number of more digits than Python writes
-        text = "a number of very many digits"
-    return text if len(text) <= 80 else f"{text[:77]}…"
-
-
-_READERS: dict[Any, Any] = {int: _read_int, float: _read_float, bool: _read_bool, str: _read_str}
