@@ -122,10 +122,11 @@ def _train(cell: Cell, folder: Path, device: str) -> tuple[list[str], dict[str, 
 def _records(cell: Cell, parts: Ingredients, steps: int, machine: Machine, schedule: int = STEPS) -> tuple[Any, list[Record], int]:
     """Trains the first `steps` steps on a machine, with the batches of the machine of `parts`."""
     stage: Any
+    batch = BATCH * parts.task.together  # rows
     if cell.objective == STAGE_2:
-        stage = finetune_stage(parts, Finetune(dropout=0.0, batch=BATCH), 1, parts.task.metrics[0], None)
+        stage = finetune_stage(parts, Finetune(dropout=0.0, batch=batch), 1, parts.task.metrics[0], None)
     else:
-        stage = joint_stage(parts, Train(objective=cell.objective, dropout=0.0, rho2=5.0), RHO1, BATCH * parts.task.together)
+        stage = joint_stage(parts, Train(objective=cell.objective, dropout=0.0, rho2=5.0), RHO1, batch)
     stage.machine = machine
     stage.module.to(machine.device)
     settings = Settings(clip=1.0, seed=1, checkpoint_seconds=1e9, accumulate=stage.accumulate)

@@ -45,11 +45,14 @@ def _regress(draw: random.Random, length: int) -> Row:
 
 
 def _choice(draw: random.Random, length: int) -> Row:
-    options = draw.sample(COLOURS, 3)
-    text = " ".join([options[0], *_words(draw, length)])
+    """The right option is a colour, the others are not: 30 steps suffice to learn that."""
+    right = draw.choice(COLOURS)
+    options = [right, "w1", "w2"]
     draw.shuffle(options)
     question = draw.choice(("it is _ today", "which colour ?"))
-    return {"article": text, "question": question, "options": options, "answer": "ABC"[options.index(text.split()[0])]}
+    text = " ".join([right, *_words(draw, length)])
+    answer = "ABC"[options.index(right)]
+    return {"article": text, "question": question, "options": options, "answer": answer}
 
 
 def _tag(draw: random.Random, length: int) -> Row:
