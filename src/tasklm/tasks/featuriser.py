@@ -198,7 +198,8 @@ def _count_letters(texts: Sequence[str], runs: list[str] | None = None) -> tuple
 
 
 def _between_spaces(text: str) -> list[str]:
-    return folded(text).split()
+    # halves of characters, which no JSON file can hold again, become question marks
+    return folded(text).encode("utf-8", "replace").decode().split()
 
 
 def _cosines(one: Any, other: Any) -> Floats:

@@ -165,7 +165,8 @@ def _words(text: str) -> list[str]:
     """The folded words and signs of a text; a character of a script without spaces is one word."""
     tokens: list[str] = []
     for run in _runs().findall(folded(text)):
-        tokens += [run] if run.isascii() else words(run) or [run]
+        # halves of characters, which no JSON file can hold again, become question marks
+        tokens += [run] if run.isascii() else words(run) or [run.encode("utf-8", "replace").decode()]
     return tokens
 
 
