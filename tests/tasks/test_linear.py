@@ -18,7 +18,8 @@ from sklearn.svm import LinearSVC
 from tasklm.errors import DataError
 from tasklm.tasks import linear
 from tasklm.tasks.examples import Example
-from tasklm.tasks.linear import STRENGTHS, USUAL, LinearBaseline, Setting, Trainer, best_of, evenly, majority, thinned
+from tasklm.tasks.featuriser import evenly
+from tasklm.tasks.linear import STRENGTHS, USUAL, LinearBaseline, Setting, Trainer, best_of, majority, thinned
 from tasklm.tasks.scoring import class_metric
 
 ENGLISH = {"ships": ["harbour", "anchor", "sail"], "food": ["butter", "bread", "salt"], "law": ["court", "judge", "statute"]}
@@ -238,7 +239,8 @@ def test_many_words_are_thinned_evenly_whatever_separates_them(monkeypatch: pyte
         some = [Example((text,), str(number)) for number in range(9)]
         assert gold(thinned(some)) == ["0", "2", "4", "6", "8"]
         assert thinned(some[:5]) == some[:5]
-    assert evenly(range(100), 3) == [0, 50, 99] and evenly([], 3) == []
+    assert evenly(range(100), 3) == [0, 50, 99]
+    assert evenly([], 3) == [] and evenly([1, 2], 0) == [1]
 
 
 def test_large_data_is_bounded_and_still_predicted_whole(monkeypatch: pytest.MonkeyPatch) -> None:

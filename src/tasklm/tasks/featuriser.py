@@ -38,6 +38,8 @@ MOST_FEATURES = 100_000  # of a block: those that most examples have
 SHORTEST, LONGEST = 3, 5  # runs of letters
 # examples that a run of letters or a pair of words of two texts must occur in: single ones are many
 RARE = 2
+# Characters of different long words, as scripts without spaces have them: their runs seldom repeat.
+MOST_LONG, LONG = 1_000_000, 20
 Tokens = Callable[[Any], list[str]]  # of what an example gives a block: a text, or two
 
 
@@ -87,7 +89,7 @@ class Featuriser:
         """
         pairs = len(train[0].texts) == 2
         texts = [text for example in train for text in example.texts]
-        blocks = {"words": _fit_block(word_grams, texts, 1, most), "letters": Block.of(*_count_letters(texts), RARE, most)}
+        blocks = {"words": _fit_block(word_grams, texts, 1, most), "letters": _fit_letters(texts, most)}
         if marks:
             whole = [example.text for example in train]
             blocks["marks"] = _fit_block(lambda text: mark_words(text, marks), whole, 1, most)
@@ -161,6 +163,14 @@ def word_grams(text: str) -> list[str]:
     return single + bigrams(single)
 
 
+def evenly(items: Sequence[Any], most: int) -> list[Any]:
+    """At most so many of some things, but at least one, spread evenly over them."""
+    if len(items) <= most:
+        return list(items)
+    places = np.linspace(0, len(items) - 1, max(1, most)).round().astype(int)
+    return [items[place] for place in places.tolist()]
+
+
 def joined(matrices: Sequence[Any]) -> Any:
     """Sparse matrices beside one another."""
     # here and above: these packages cost a second, which reading and training need not spend
@@ -177,6 +187,15 @@ def _fit_block(tokens: Tokens, given: Sequence[Any], rarest: int, most: int) -> 
     vectorizer = CountVectorizer(analyzer=tokens)
     counts = vectorizer.fit_transform(given)
     return Block.of(vectorizer.get_feature_names_out().tolist(), counts, rarest, most)
+
+
+def _fit_letters(texts: Sequence[str], most: int) -> Block:
+    different: set[str] = set()
+    for text in texts:
+        different.update(_between_spaces(text))
+    size = sum(len(word) for word in different if len(word) > LONG)
+    some = evenly(texts, len(texts) * MOST_LONG // max(size, MOST_LONG))
+    return Block.of(*_count_letters(some), RARE, most)
 
 
 def _count_letters(texts: Sequence[str], runs: list[str] | None = None) -> tuple[list[str], Any]:

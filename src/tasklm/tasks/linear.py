@@ -27,7 +27,7 @@ from tasklm.corpus.words import count_words
 from tasklm.errors import DataError
 from tasklm.tasks.base import Floats, Label, Metric, score
 from tasklm.tasks.examples import Example
-from tasklm.tasks.featuriser import MOST_FEATURES, Featuriser, joined
+from tasklm.tasks.featuriser import MOST_FEATURES, Featuriser, evenly, joined
 from tasklm.tasks.marks import usual_marks
 
 STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # C: the larger, the freer the weights
@@ -222,13 +222,6 @@ def thinned(examples: Sequence[Example]) -> list[Example]:
     """All examples, or evenly spread ones of them where they have more than MOST_WORDS."""
     size = sum(count_words(example.text) for example in examples)
     return evenly(examples, len(examples) * MOST_WORDS // max(size, MOST_WORDS))
-
-
-def evenly(items: Sequence[Any], most: int) -> list[Any]:
-    """At most so many of some things, but at least one, spread evenly over them."""
-    if len(items) <= most:
-        return list(items)
-    return [items[place] for place in np.linspace(0, len(items) - 1, max(1, most)).round().astype(int).tolist()]
 
 
 @dataclass(frozen=True)
