@@ -13,7 +13,6 @@ from tasklm.evaluate.scores import Kind, Row, Scores, make_row
 from tasklm.run_folder import Seed, best_seed, trainings_of
 from tasklm.runs import digest, read_json, write_json
 from tasklm.tasks.base import TASKS, Answer
-from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.checkpoints import load_weights
 from tasklm.train.model import TaskModel, cost_of, kept_of, new_encoder, save_models
 from tasklm.train.stages import Ingredients
@@ -42,7 +41,7 @@ def _predicted(run: Run, task: TaskData, parts: Ingredients, name: str, groups: 
             predict(folder)
 
     def predict(folder: Path) -> None:
-        encoded = {split: EncodedExamples.of(task.task, task.splits.named()[split], parts.vocabulary, parts.length) for split in splits}
+        encoded = {split: parts.encoded(task.splits.named()[split]) for split in splits}
         for number, group in enumerate(groups, 1):
             models = [_model_of(parts, seed) for seed in group]
             kept = {split: kept_of(models, task.task, encoded[split], run.machine) for split in splits}
@@ -62,7 +61,7 @@ def _seeds_key(seeds: list[Seed]) -> str:
 
 def _model_of(parts: Ingredients, seed: Seed) -> TaskModel:
     encoder = new_encoder(parts.encoder, parts.shape)
-    model = TaskModel(encoder, parts.task.head(parts.shape.width, 0.0, encoder.normed_heads))
+    model = TaskModel(encoder, parts.task.head(parts.shape.width, 0.0, encoder.normed_heads), parts.wide is not None)
     model.load_state_dict(load_weights(seed.weights))
     return model.to(parts.machine.device)
 
@@ -184,7 +183,7 @@ def _keep(
     def build(folder: Path) -> None:
         models = [_model_of(parts, seed) for seed in kept]
         own = TASKS.get(task.task.kind).from_dict(read_json(tuned))
-        save_models(folder, parts.encoder, parts.shape, models, own, parts.vocabulary, parts.length, about)
+        save_models(folder, parts.encoder, parts.shape, models, own, parts.vocabulary, parts.length, about, parts.wide)
 
     return run.artefacts.build(name, digest([_seeds_key(seeds), about]), build, uses=[*(seed.folder for seed in kept), tuned.parent])
 

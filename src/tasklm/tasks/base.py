@@ -54,6 +54,7 @@ class Unit:
     targets: NDArray[Any] | None  # (places,) or (places, numbers): whole numbers, or floats where the kind has such; None: not labelled
     second: int = 0  # column where the second text begins, for encoders that tell segments apart; 0: one text
     example: int = 0  # number of its example
+    wide: NDArray[np.float32] | None = None  # (outputs,): what the model's wide part adds to the head's outputs
 
 
 @dataclass(frozen=True)
@@ -175,6 +176,13 @@ class Task(Protocol):
         """Returns cheap predictions: name of the baseline → split → a label per example.
 
         `held` has dev, by whose metric a baseline may choose its strength, and, where given, test.
+        """
+        ...
+
+    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> Any:
+        """Fits the wide part of a model (`wide.Wide`) and its outputs for train, as a FittedWide.
+
+        None where the kind has none, or where the texts hold nothing to learn from.
         """
         ...
 

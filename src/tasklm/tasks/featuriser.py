@@ -99,12 +99,12 @@ class Featuriser:
 
     def parts(self, examples: Sequence[Example]) -> dict[str, Any]:
         """A sparse matrix of each block, with a row for each example; empty blocks are left out."""
-        sides = [[example.texts[side] for example in examples] for side in range(2 if self.pairs else 1)]
+        sides = [[_side(example, side) for example in examples] for side in range(2 if self.pairs else 1)]
         of_words = [self._tfidf("words", word_grams, side) for side in sides]
         of_letters = [self._letters(side) for side in sides]
         parts = {"words": joined(of_words)}
         if self.pairs:
-            parts["shared"] = self._tfidf("shared", shared_words, [example.texts for example in examples])
+            parts["shared"] = self._tfidf("shared", shared_words, list(zip(*sides, strict=True)))
             if self.blocks["words"].tokens or self.blocks["letters"].tokens:
                 cosines = [_cosines(*of_words), _cosines(*of_letters)]
                 parts["alike"] = similarities(sides[0], sides[1], self._idf, cosines)
@@ -161,6 +161,11 @@ def word_grams(text: str) -> list[str]:
     """The words of a text and the pairs of neighbouring ones."""
     single = words(text)
     return single + bigrams(single)
+
+
+def _side(example: Example, side: int) -> str:
+    """One text of an example; nothing where a model of pairs is asked about a text by itself."""
+    return example.texts[side] if side < len(example.texts) else ""
 
 
 def evenly(items: Sequence[Any], most: int) -> list[Any]:

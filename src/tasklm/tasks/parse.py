@@ -208,6 +208,10 @@ class Parse:
             "most frequent arc of the word": {name: [usual.arcs(example) for example in part] for name, part in held.items()},
         }
 
+    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> None:
+        """Fits nothing: this kind has no wide part."""
+        return
+
 
 class Neighbours:
     """The word before, or the word after, as head of every word, whichever is right more often in train, with its usual relation."""

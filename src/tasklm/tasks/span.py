@@ -152,7 +152,7 @@ class Span:
                 row = [tokeniser.cls, *question, tokeniser.sep, *window, tokeniser.sep]
                 places = [0, *range(second, second + len(window))]
                 characters = np.concatenate([np.zeros((1, 2), np.int32), spans[begin : begin + room]])
-                units.append(Window(row, places, targets, second, number, characters))
+                units.append(Window(row, places, targets, second, number, spans=characters))
         return units
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
@@ -224,6 +224,10 @@ class Span:
             },
             "best sentence": {name: [_best_sentence(example, weights) for example in part] for name, part in held.items()},
         }
+
+    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> None:
+        """Fits nothing: this kind has no wide part."""
+        return
 
     def _best(self, example: Example, windows: Sequence[tuple[Window, Kept]]) -> tuple[int, int, float, float]:
         """Returns (begin, end, score) of the best answer in characters, with a score of minus infinity where there is none, and the

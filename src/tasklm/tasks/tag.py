@@ -266,6 +266,10 @@ class Tag:
             },
         }
 
+    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> None:
+        """Fits nothing: this kind has no wide part."""
+        return
+
 
 class UsualTags:
     """The most frequent tag of each word in train; of its last three letters for words that train has not, else of all words."""
