@@ -234,7 +234,7 @@ class Evaluate:
     bootstrap: int = key(1000, "resamples of test examples and seeds for intervals and differences on test", low=100)
     confidence: float = key(0.95, "coverage of the interval", low=0.5, high=0.999)
     compare: tuple[str, ...] = key((), "ablations trained beside the model: task-only, random")
-    baselines: bool = key(True, "score the majority and TF-IDF + logistic regression baselines")
+    baselines: bool = key(True, "score the majority and TF-IDF + linear baselines")
     ensemble: bool = key(False, "also score all seeds together, their outputs averaged, and keep them as the folder ensemble")
 
 

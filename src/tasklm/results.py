@@ -136,7 +136,7 @@ def baseline_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list
         with run.tracker.progress("fitting the baselines"):
             write_json(folder / "baselines.json", task.task.baselines(task.splits.train, held, task.metric))
 
-    found = read_json(run.artefacts.build("baselines", digest(["baselines", task.key, task.metric]), build) / "baselines.json")
+    found = read_json(run.artefacts.build("baselines", digest(["baselines 2", task.key, task.metric]), build) / "baselines.json")
     rows = []
     for number, (name, labels) in enumerate(found.items()):
         scored = {split: Predicted([example.label for example in held[split]], [labels[split]]) for split in held}

@@ -21,7 +21,7 @@ from tasklm.safe_reading import parse_json
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit, score
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads import TokenHead
-from tasklm.tasks.linear import Fitted
+from tasklm.tasks.linear import Trainer
 from tasklm.tasks.saved import names_in, numbers_in
 from tasklm.tasks.scoring import label_set_metric
 from tasklm.tasks.texts import LABEL_NAMES, encode_examples, label_name, read_text_examples
@@ -186,24 +186,27 @@ class Multilabel:
         return {"most frequent labels": frequent, "TF-IDF + linear": self._linear(train, held, self.metric(metric)) or frequent}
 
     def _linear(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: Metric) -> dict[str, list[Label]] | None:
-        """Returns the answers of the setting that is best on dev; None where the texts hold nothing to count."""
-        data = Fitted.of(train, outputs=len(self.labels))
-        if not data.parts:
+        """The answers of the setting that is best on dev; None where texts hold nothing to count."""
+        trainer = Trainer.of(train, outputs=len(self.labels))
+        if not trainer.parts:
             return None
-        dev = list(held.get("dev", ()))
-        gold = [example.label for example in dev]
+        dev = held.get("dev", ())
 
-        def tuned(decisions: Floats) -> Multilabel:
-            return Multilabel(self.labels).tuned(dev, [], list(_odds(decisions)))
+        def tuned(examples: Sequence[Example], decisions: Floats) -> Multilabel:
+            return Multilabel(self.labels).tuned(examples, [], list(_odds(decisions)))
 
         def answers(task: Multilabel, decisions: Floats) -> list[Label]:
             return [task.label_of(answer) for answer in task.answers([], [], list(_odds(decisions)))]
 
-        targets = self._marked(data.train).astype(bool)
-        setting, _ = data.choose(targets, (None,), dev, lambda decisions: score(metric, gold, answers(tuned(decisions), decisions)))
-        model = data.fit(targets, setting)
-        decided = {name: data.decisions(model, part) for name, part in held.items()}
-        task = tuned(decided["dev"]) if dev else Multilabel(self.labels)
+        def judge(examples: Sequence[Example], decisions: Floats) -> float:
+            gold = [example.label for example in examples]
+            return score(metric, gold, answers(tuned(examples, decisions), decisions))
+
+        targets = self._marked(trainer.train).astype(bool)
+        setting, _ = trainer.choose(targets, (None,), dev, judge)
+        model = trainer.fit(targets, setting)
+        decided = {name: trainer.decisions(model, part) for name, part in held.items()}
+        task = tuned(dev, decided["dev"]) if dev else Multilabel(self.labels)
         return {name: answers(task, decisions) for name, decisions in decided.items()}
 
 

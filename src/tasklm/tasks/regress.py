@@ -15,13 +15,13 @@ from tasklm.recipe import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit, score
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads import TokenHead
-from tasklm.tasks.linear import Fitted, Linear, Setting, best_of, seen
+from tasklm.tasks.linear import Linear, Setting, Trainer, best_of, matrix_of, thinned
 from tasklm.tasks.saved import number_in
 from tasklm.tasks.scoring import number_metric
 from tasklm.tasks.texts import LABEL_NAMES, encode_examples, read_text_examples
 
 SCORE_NAMES = ("score", "similarity", "rating", "value", "relatedness_score", "similarity_score", *LABEL_NAMES)
-STRENGTHS, USUAL = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0), 3.0  # of ridge: the larger, the more the weights are held down
+STRENGTHS, USUAL = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0), 3.0  # of ridge: the larger, the less free
 
 
 @TASKS.register("regress")
@@ -149,31 +149,33 @@ class Regress:
         return {"mean": usual, "TF-IDF + ridge": self._ridge(train, held, self.metric(metric)) or usual}
 
     def _ridge(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: Metric) -> dict[str, list[Label]] | None:
-        """Returns the scores by the setting that is best on dev; None where the texts hold nothing to count."""
-        data = Fitted.of(train)
-        if not data.parts:
+        """The scores by the setting that is best on dev; None where texts hold nothing to count."""
+        trainer = Trainer.of(train)
+        if not trainer.parts:
             return None
-        dev = list(held.get("dev", ()))
-        gold, of_dev = [example.label for example in dev], data.featuriser.parts(dev)
-        wanted = np.array([example.label for example in data.train])
-        setting = Setting(data.views[-1], USUAL)
+        wanted = np.array([example.label for example in trainer.train])
+        dev = thinned(held.get("dev", ()))
+        gold, of_dev = [example.label for example in dev], trainer.featuriser.parts(dev)
+
+        def judged(settings: Sequence[Setting]) -> list[float]:
+            decided = (ridge(trainer.parts, wanted, one).decisions(of_dev) for one in settings)
+            return [score(metric, gold, scores.ravel().tolist()) for scores in decided]
+
+        setting = Setting(trainer.views[-1], USUAL)
         if dev:
-
-            def judged(settings: Sequence[Setting]) -> list[float]:
-                given = (ridge(data.parts, wanted, one).decisions(of_dev) for one in settings)
-                return [score(metric, gold, scores.ravel().tolist()) for scores in given]
-
-            setting, _ = best_of([Setting(view, USUAL) for view in data.views], STRENGTHS, judged)
-        model = ridge(data.parts, wanted, setting)
-        return {name: data.decisions(model, part).ravel().tolist() for name, part in held.items()}
+            setting, _ = best_of([Setting(view, USUAL) for view in trainer.views], STRENGTHS, judged)
+        model = ridge(trainer.parts, wanted, setting)
+        return {name: trainer.decisions(model, part).ravel().tolist() for name, part in held.items()}
 
 
 def ridge(parts: Mapping[str, Any], wanted: Floats, setting: Setting) -> Linear:
-    """Fits ridge regression over the blocks of a setting."""
-    from sklearn.linear_model import Ridge  # costs a second, which reading and training need not spend
+    """Ridge regression over the blocks of a setting."""
+    # here, since it costs a second, which reading and training need not spend
+    from sklearn.linear_model import Ridge
 
-    fitted = Ridge(alpha=setting.strength, solver="sparse_cg", tol=1e-3).fit(seen(parts, setting.view), wanted)
-    return Linear(setting.view, fitted.coef_.reshape(-1, 1), np.array([fitted.intercept_]))
+    model = Ridge(alpha=setting.strength, solver="sparse_cg", tol=1e-3)
+    model.fit(matrix_of(parts, setting.view), wanted)
+    return Linear(setting.view, model.coef_.reshape(-1, 1), np.array([model.intercept_]))
 
 
 def number(value: Any, column: str, path: Path, line: int) -> float:
