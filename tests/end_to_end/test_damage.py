@@ -146,7 +146,7 @@ def test_what_is_too_large_to_be_read_each_time_is_read_before_something_is_made
 ) -> None:
     monkeypatch.setattr(artefacts, "READ_ANYWAY", 0)
     messages: list[str] = []
-    monkeypatch.setattr(Tracker, "say", lambda self, message: messages.append(message))
+    monkeypatch.setattr(Tracker, "warn", lambda self, message: messages.append(message))
     other = recipe_for(files, train__steps="6", finetune__epochs="2")
     fit(other, tmp_path / "whole" / "run", SILENT, until="evaluate")
     (corpus,) = (place / ".cache").glob("corpus-*/text.bin")

@@ -126,8 +126,13 @@ def test_the_advice_for_damage_of_a_later_training_makes_it_again(done: tuple[Pa
         (run / name).write_bytes(content[:-9] + bytes([content[-9] ^ 4]) + content[-8:])
     remedies = {damage.file: damage.remedy for damage in check_files(run).damaged}
     assert remedies == {str(run / name): f"Make it again: tasklm {verb} {run}" for name, verb in verbs.items()}
+    output = ""
     for remedy in remedies.values():
-        assert CliRunner().invoke(app, remedy.split()[4:]).exit_code == 0, remedy
+        result = CliRunner().invoke(app, remedy.split()[4:])
+        assert result.exit_code == 0, remedy
+        output += "".join(result.output.split())
+    for name in verbs:  # also in a comparison, which says little else
+        assert f"{(run / name).parent}isdamaged,andmadeagain" in output
     assert {name: (run / name).read_bytes() for name in verbs} == whole and check_files(run).damaged == []
 
 
