@@ -4,8 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 SPARK_TESTS := tests/select/test_spark.py tests/select/test_spark_cluster.py
-# For the tests that interpret GPU kernels: torch for CPUs brings no Triton, torch for GPUs its own.
-TRITON := 'triton==3.9.0; platform_machine == "x86_64"'
 # Modules are compiled when first used, not all of them on installing, and kept, whatever the environment says: else each of the many
 # processes that the tests start would compile them again.
 export PYTHONDONTWRITEBYTECODE =
@@ -32,7 +30,6 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --upgrade pip
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/python -c 'import triton' 2>/dev/null || $(BIN)/python -m pip install --quiet --no-compile --no-deps $(TRITON)
 	touch $(INSTALLED)
 
 # Spark and a Java for its tests, which `make test` leaves out where these are not installed.

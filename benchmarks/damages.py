@@ -3,6 +3,7 @@
     python benchmarks/damages.py --work /tmp/damages
     python benchmarks/damages.py --work /tmp/damages --together    # one file of each folder at a time
     python benchmarks/damages.py --work /tmp/damages --only model/ --kinds flipped
+    python benchmarks/damages.py --work /tmp/damages --only run/stage --trainings 2    # stage1-2, stage2-2
 
 After that every file of its model is damaged, and a text predicted.
 
@@ -38,18 +39,18 @@ TEXT = "the cat likes cold water"
 class Place:
     """A finished run, and a copy of it to harm."""
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, trainings: int) -> None:
         shutil.rmtree(work, ignore_errors=True)
-        self.data = write_data(work / "data")
+        self.data, self.trainings = write_data(work / "data"), trainings
         self.whole, self.copy = work / "whole", work / "harmed"
-        warm_up(fit_command(self.data, self.whole / "run"))
+        warm_up(fit_command(self.data, self.whole / "run", trainings))
         self.results = results_of(self.whole)
         self.answer = run(["predict", str(self.whole / "run" / "model"), TEXT]).output
 
     @property
     def command(self) -> list[str]:
         """The command that made the run, for the copy."""
-        return fit_command(self.data, self.copy / "run")
+        return fit_command(self.data, self.copy / "run", self.trainings)
 
     def names(self) -> list[str]:
         """The files of the run and of what it shares with others, but for locks."""
@@ -74,7 +75,7 @@ class Place:
 def main() -> None:
     """Prints an outcome for each damage, and how many there are of each kind."""
     options = _options()
-    place = Place(options.work)
+    place = Place(options.work, options.trainings)
     right = RIGHT
     if options.without_checksums:
         take_checksums_out(place.whole)
@@ -178,6 +179,7 @@ def _options() -> Any:
     parser.add_argument("--only", default="", help="damage files with this in their names")
     parser.add_argument("--kinds", type=some_of(list(HARMS)), default=list(HARMS), help=f"some of {','.join(HARMS)}")
     parser.add_argument("--together", action="store_true", help="damage one file of each folder at a time, each file once")
+    parser.add_argument("--trainings", type=int, default=1, help="of stage 1, each fine-tuned twice")
     parser.add_argument("--without-checksums", action="store_true", help="take the checksums out first")
     return parser.parse_args()
 

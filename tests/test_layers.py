@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "src" / "tasklm"
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "tasklm"
 ORDER = [
     {"errors", "durations", "safe_reading", "json_lines", "markdown"}, {"registry", "progress", "terminal", "tracking"}, {"recipe_values"},
     {"recipe", "recipe_files", "budget", "costs", "runs", "run_folder"}, {"manifests"}, {"artefacts"}, {"corpus"}, {"tasks"},
@@ -84,3 +87,24 @@ def test_training_runs_without_the_packages_a_locked_down_gpu_machine_lacks() ->
                 for name in names:
                     top = name.split(".")[0]
                     assert top in allowed or top in __import__("sys").stdlib_module_names, f"{path} imports {name}"
+
+
+def test_the_architecture_page_has_this_order() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    written = re.search(r"`(errors [^`]+)`", page)
+    assert written is not None
+    assert [set(rank.split()) for rank in written[1].split("<")] == ORDER
+
+
+@pytest.mark.parametrize("folder", [".", "tasks", "train"])
+def test_the_readme_names_the_files_of_the_folders_that_it_lists(folder: str) -> None:
+    tree = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The files")[2]
+    names = set(re.findall(r"[\w*]+\.py\b", tree))
+    files = {path.name for path in (PACKAGE / folder).glob("*.py")} - {"__init__.py", "__main__.py"}
+    assert [file for file in sorted(files) if not any(fnmatch(file, name) for name in names)] == []
+
+
+def test_the_readme_names_no_file_that_is_gone() -> None:
+    tree = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The files")[2]
+    files = {path.name for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.py")}
+    assert [name for name in re.findall(r"[\w]+\.py\b", tree) if name not in files] == []

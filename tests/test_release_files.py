@@ -66,6 +66,18 @@ def test_lock_files_have_all_that_the_project_asks_for(tool: Any) -> None:
     assert asked <= {name for file in LOCKS for name in lock.read_pins(text_of(file))}
 
 
+def test_what_the_project_asks_for_can_be_installed_together(tool: Any) -> None:
+    """torch of the package index pins Triton: an extra that asks for another cannot be installed."""
+    lock = tool("lock")
+    project = tomllib.loads(text_of("pyproject.toml"))["project"]
+    versions: dict[str, str] = {}
+    for file in LOCKS:
+        versions |= lock.read_pins(text_of(file))
+    for one in lock.own_requirements(project, (*lock.RUNNING, *lock.DEVELOPING)):
+        version = versions[lock.canonicalize_name(one.name)]
+        assert one.specifier.contains(version, prereleases=True), f"{one}, but {version} is locked"
+
+
 def test_every_locked_package_has_hashes() -> None:
     for file in LOCKS:
         lines = [line for line in text_of(file).splitlines() if not line.startswith("#")]

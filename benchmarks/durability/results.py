@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 # of one process, or with times in them
-LOGS = ("events.jsonl", "progress.json", "clock.json", "report.html", ".lock")
+LOGS = ("events.jsonl", "log.txt", "progress.json", "clock.json", "report.html", ".lock")
 # keys of JSON files that differ with the time that something took
 TIMES = ("seconds", "crc32", "files", "time")
 

@@ -36,11 +36,11 @@ def _write(path: Path, rows: list[dict[str, str]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def fit_command(data: Path, out: Path) -> list[str]:
-    """The words of the command that does the whole run."""
+def fit_command(data: Path, out: Path, trainings: int = 1) -> list[str]:
+    """The words of the command that does the whole run, with so many trainings of stage 1."""
     words = ["fit", str(data / "train.jsonl"), "--corpus", str(data / "corpus.jsonl"), "--out", str(out)]
     for name in ("dev", "test"):
         words += [f"--{name}", str(data / f"{name}.jsonl")]
-    for key, value in SETTINGS.items():
+    for key, value in {**SETTINGS, "train.seeds": str(trainings)}.items():
         words += [f"--{key}", value]
     return words

@@ -68,7 +68,7 @@ class Reasons:
 
 def find(where: Path, query: str, k: int, tracker: Tracker, cache: Path | None = None) -> list[Hit]:
     """Returns the k best passages of a query; `where` is a run folder, or files or a folder of text."""
-    return rebuilding(lambda: _find(where, query, k, tracker, cache), [_cache_of(where, cache)], tracker.say)
+    return rebuilding(lambda: _find(where, query, k, tracker, cache), [_cache_of(where, cache)], tracker.warn)
 
 
 def _find(where: Path, query: str, k: int, tracker: Tracker, cache: Path | None) -> list[Hit]:
@@ -86,7 +86,7 @@ def _find(where: Path, query: str, k: int, tracker: Tracker, cache: Path | None)
 
 def why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reasons:
     """Returns why the passage with this id (or number) is in the selection of the run, with at most `most` of its askers."""
-    return rebuilding(lambda: _why_selected(folder, name, most, tracker), [_cache_of(folder, None)], tracker.say)
+    return rebuilding(lambda: _why_selected(folder, name, most, tracker), [_cache_of(folder, None)], tracker.warn)
 
 
 def _why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reasons:
@@ -163,7 +163,7 @@ def _opened(where: Path, tracker: Tracker, cache: Path | None) -> tuple[Recipe, 
     if recipe.select.engine == "spark":
         raise RecipeError([f"the corpus of {where} is on Spark; only a corpus on this machine can be looked into"])
     data = recipe.data
-    stores = Artefacts(_cache_of(where, cache), waiting=tracker.say)
+    stores = Artefacts(_cache_of(where, cache), waiting=tracker.say, tell=tracker.warn)
     paths = data.corpus if is_run else [str(where)]
     store, _, _ = kept_store(paths, data.corpus_column, data.passage_words, stores, tracker)
     return recipe, store, open_index(store, stores, recipe.select.stemming, usable_cores(), tracker)

@@ -75,8 +75,8 @@ def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | 
     check_names(recipe)
     recipe = started(recipe.changed(data=dataclasses.asdict(resolved(recipe.data))), folder)
     machine = set_up(recipe.hardware)
-    artefacts = Artefacts(folder, machine.ranks, tell=tracker.say)
-    cache = cache or Artefacts(cache_folder(recipe, folder), machine.ranks, tracker.say)
+    artefacts = Artefacts(folder, machine.ranks, tell=tracker.warn)
+    cache = cache or Artefacts(cache_folder(recipe, folder), machine.ranks, tracker.say, tracker.warn)
     run = Run(recipe, artefacts, cache, machine, tracker)
     if not machine.ranks.first:
         tracker.screen = None
@@ -117,7 +117,7 @@ def check(recipe: Recipe, folder: Path, tracker: Tracker) -> list[Finding]:
         return [*task.findings, *(corpus.findings if corpus else [])]
 
     with locked(folder), full_disk_is_clear(folder):
-        return rebuilding(look, [folder, cache_folder(recipe, folder)], tracker.say)
+        return rebuilding(look, [folder, cache_folder(recipe, folder)], tracker.warn)
 
 
 def fit(recipe: Recipe, folder: Path, tracker: Tracker, until: str = "report") -> Scores | None:
@@ -128,7 +128,7 @@ def fit(recipe: Recipe, folder: Path, tracker: Tracker, until: str = "report") -
         return rebuilding(
             lambda: _flow(open_run(recipe, folder, tracker), until),
             [folder, cache_folder(recipe, folder)],
-            tracker.say,
+            tracker.warn,
             several=processes_started() > 1,
         )
 

@@ -91,9 +91,16 @@ def _records_in_cache(run: Path) -> Iterator[Path]:
     with suppress(DamagedError, RecipeError):
         names = set(read_json(used).get("uses") or {})
         for path in sorted(cache_folder(load(run / "recipe.toml"), run).glob(f"*/{ARTEFACT}")):
-            with suppress(DamagedError):
-                if path.parent.name in names or names & set(read_json(path).get("uses") or {}):
-                    yield path
+            if path.parent.name in names or _is_made_from(path, names):
+                yield path
+
+
+def _is_made_from(record: Path, names: set[str]) -> bool:
+    """Whether a cached artefact was made from one of these; a record that cannot be read may say so."""
+    try:
+        return bool(names & set(read_json(record).get("uses") or {}))
+    except DamagedError:
+        return True
 
 
 def _look_at(record: Path, scrub: Scrub) -> None:

@@ -287,7 +287,7 @@ def finetune(run: Run, task: TaskData, parts: Ingredients, trainings: Sequence[T
             run_stage2(folder, parts, settings, epochs, seed, task.metric, recipe.train.checkpoint_seconds, run.tracker)
             trained.append(seed)
 
-        group = Artefacts(seed.folder.parent, run.machine.ranks, tell=run.tracker.say)
+        group = Artefacts(seed.folder.parent, run.machine.ranks, tell=run.tracker.warn)
         group.build(seed.folder.name, key, build, uses=[training.folder], together=True)
     if trained and run.machine.ranks.first:
         run.tracker.say(stage2_text([seed.summary() for seed in seeds], task.metric), "stage 2")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-OLDEST = (3, 9)  # Triton whose interpreter runs all of the kernels
+OLDEST = (3, 7)  # Triton whose interpreter runs all of the kernels
 PROGRAM = Path(__file__).with_name("interpreted_kernels.py")
 
 
@@ -22,7 +22,7 @@ def triton_version() -> tuple[int, ...]:
         return (0,)
 
 
-@pytest.mark.skipif(triton_version() < OLDEST, reason="needs Triton 3.9, which `make` installs where PyTorch brings none")
+@pytest.mark.skipif(triton_version() < OLDEST, reason="needs Triton 3.7, which the dev extra has on Linux")
 def test_kernels_give_what_pytorch_gives() -> None:
     told = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, str(PROGRAM)], env=told, capture_output=True, text=True, check=False)

@@ -87,6 +87,18 @@ def test_check_files_says_what_is_damaged_and_what_to_do_and_that_works(place: P
     assert weights_of(place) == before
 
 
+def test_check_files_tells_a_damaged_record_in_the_cache(place: Path) -> None:
+    for folder in sorted((place / ".cache").glob("*-*/")):
+        record = folder / "artefact.json"
+        whole = record.read_bytes()
+        record.write_bytes(whole[:20])
+        status, output = check_files(place / "run", "--json")
+        (damage,) = json.loads(output)["damaged"]
+        assert status == 1 and damage["file"] == str(record) and f"Delete {folder} and run" in damage["remedy"]
+        record.write_bytes(whole)
+        (folder / "damaged.json").unlink(missing_ok=True)
+
+
 def test_a_model_by_itself_is_checked_too(place: Path, tmp_path: Path) -> None:
     model = Path(shutil.copytree(place / "run" / "model", tmp_path / "shipped"))
     assert check_files(model)[0] == 0
@@ -134,7 +146,7 @@ def test_what_is_too_large_to_be_read_each_time_is_read_before_something_is_made
 ) -> None:
     monkeypatch.setattr(artefacts, "READ_ANYWAY", 0)
     messages: list[str] = []
-    monkeypatch.setattr(Tracker, "say", lambda self, message: messages.append(message))
+    monkeypatch.setattr(Tracker, "warn", lambda self, message: messages.append(message))
     other = recipe_for(files, train__steps="6", finetune__epochs="2")
     fit(other, tmp_path / "whole" / "run", SILENT, until="evaluate")
     (corpus,) = (place / ".cache").glob("corpus-*/text.bin")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
 from tasklm.analyse.comparison import leader, pairs_of, read_runs, render_comparison
+from tasklm.cli import app
 from tasklm.evaluate.pushes import PassagePushes
 from tasklm.evaluate.scores import Scores
 from tasklm.pipeline import fit
@@ -20,6 +23,7 @@ from tasklm.recipe import Recipe
 from tasklm.recipe_files import load
 from tasklm.run_folder import best_seed, seeds_of, shipped_stage1
 from tasklm.runs import digest
+from tasklm.scrubbing import check_files
 from tasklm.tasks.classify import Classify
 from tasklm.tracking import SILENT
 from tasklm.train import stages
@@ -109,6 +113,27 @@ def test_what_asks_for_the_language_model_gets_that_of_the_shipped_model(done: t
         finally:
             config.write_bytes(before)
     assert title_of(folder / "stage1-2") == title_of(folder / "stage1") == "run"
+
+
+def test_the_advice_for_damage_of_a_later_training_makes_it_again(done: tuple[Path, Scores], tmp_path: Path) -> None:
+    run = Path(shutil.copytree(done[0].parent, tmp_path / "copy")) / "run"
+    verbs = {
+        "stage1-2/model.safetensors": "train", "stage2-2/seed-2/best.safetensors": "finetune",
+        "compare/random/stage1-2/model.safetensors": "evaluate", "compare/random/stage2-2/seed-1/best.safetensors": "evaluate",
+    }  # fmt: skip
+    whole = {name: (run / name).read_bytes() for name in verbs}
+    for name, content in whole.items():
+        (run / name).write_bytes(content[:-9] + bytes([content[-9] ^ 4]) + content[-8:])
+    remedies = {damage.file: damage.remedy for damage in check_files(run).damaged}
+    assert remedies == {str(run / name): f"Make it again: tasklm {verb} {run}" for name, verb in verbs.items()}
+    output = ""
+    for remedy in remedies.values():
+        result = CliRunner().invoke(app, remedy.split()[4:])
+        assert result.exit_code == 0, remedy
+        output += "".join(result.output.split())
+    for name in verbs:  # also in a comparison, which says little else
+        assert f"{(run / name).parent}isdamaged,andmadeagain" in output
+    assert {name: (run / name).read_bytes() for name in verbs} == whole and check_files(run).damaged == []
 
 
 def test_another_number_of_trainings_redoes_none_of_them(files: Path, tmp_path: Path) -> None:
