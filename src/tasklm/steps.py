@@ -27,15 +27,16 @@ from tasklm.runs import damaged, digest, file_digest, read_json, write_json, wri
 from tasklm.select.base import read_selection_texts, selection_size
 from tasklm.summaries import stage1_text, stage2_text
 from tasklm.tasks.audit import audit_corpus, audit_splits
-from tasklm.tasks.base import TASKS, Floats
+from tasklm.tasks.base import TASKS
 from tasklm.tasks.reading import read_splits
-from tasklm.tasks.wide import Wide
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary, vocabulary_size
 from tasklm.train.model import encoded_with
 from tasklm.train.stages import Ingredients, Stage1Plan, run_stage1, run_stage2
 from tasklm.train.start import starting_weights
+from tasklm.wide_part import FORMAT as WIDE_FORMAT
+from tasklm.wide_part import FittedPart, fitted_wide
 from tasklm.workspace import CorpusData, Run, TaskData, Tokenised, Training, sections, training_settings, without_seeds
 
 SCORING_PASSES, SCORING_STEPS = 30, (200, 2000)  # passes over the task that train a scoring model; steps, at least and at most
@@ -143,36 +144,13 @@ def _counted(batches: Iterator[list[str]], bar: Bar) -> Iterator[list[str]]:
         bar.advance(len(batch))
 
 
-WIDE_FORMAT = 1
-
-
-def _wide(run: Run, task: TaskData) -> tuple[Wide, Floats] | None:
-    """The wide part of the model and its outputs for train, fitted once; None where there is none."""
-    if not run.recipe.finetune.wide:
-        return None
-
-    def build(folder: Path) -> None:
-        with run.tracker.progress("fitting a linear model of words"):
-            fitted = task.task.fit_wide(task.splits.train, task.splits.dev, task.metric)
-        if fitted is not None:
-            fitted.wide.save(folder)
-            np.save(folder / "train.npy", fitted.train)
-
-    key = digest(["wide", WIDE_FORMAT, task.key, task.metric])
-    folder = run.artefacts.build("wide", key, build)
-    if not (folder / "wide.json").exists():
-        return None
-    with damage_is_clear(folder / "wide.json"):
-        return Wide.load(folder), load_array(folder / "train.npy", np.float32, dimensions=2)
-
-
 def ingredients(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> Ingredients:
     """Returns what both training stages are made from."""
     recipe, length = run.recipe, run.recipe.tokens.length
     start = recipe.train.start
     shape = starting_weights(Path(start)).shape_for(length) if start else shape_of(recipe.model, plan.size, len(tokens.vocabulary), length)
 
-    wide, of_train = _wide(run, task) or (None, None)
+    part = fitted_wide(run, task) if recipe.finetune.wide else FittedPart()
 
     external = tokens.external if recipe.train.rho1 != 0 else None
     return Ingredients(
@@ -180,12 +158,12 @@ def ingredients(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> Ingr
         shape,
         task.task,
         tokens.vocabulary,
-        EncodedExamples.of(task.task, task.splits.train, tokens.vocabulary, length, of_train),
-        encoded_with(wide, task.task, task.splits.dev, tokens.vocabulary, length),
+        EncodedExamples.of(task.task, task.splits.train, tokens.vocabulary, length, part.train),
+        encoded_with(part.wide, task.task, task.splits.dev, tokens.vocabulary, length),
         external,
         length,
         run.machine,
-        wide,
+        part.wide,
     )
 
 

@@ -172,10 +172,13 @@ class Task(Protocol):
         """Returns the named metric; raises RecipeError, which names those that the kind has, for others."""
         ...
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
+    def baselines(
+        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Any = None
+    ) -> dict[str, dict[str, list[Label]]]:
         """Returns cheap predictions: name of the baseline → split → a label per example.
 
         `held` has dev, by whose metric a baseline may choose its strength, and, where given, test.
+        `wide` is the fitted wide part (`wide.Wide`) where there is one: it is a baseline, too.
         """
         ...
 

@@ -26,6 +26,7 @@ from tasklm.tasks.option_words import filled, has_blank
 from tasklm.tasks.saved import whole_in
 from tasklm.tasks.scoring import option_metric
 from tasklm.tasks.texts import cut, joined
+from tasklm.tasks.wide import Wide, labels_by
 from tasklm.tasks.wide_fitting import FittedWide, fit_options
 
 
@@ -173,8 +174,11 @@ class Choice:
         """Returns the accuracy."""
         return option_metric(name)
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
-        """Returns the option that is right most often, and the option with the most weight of words in common with text and question."""
+    def baselines(
+        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Wide | None = None
+    ) -> dict[str, dict[str, list[Label]]]:
+        """Returns the option that is right most often, that with the most weight of words in common with text and question, and
+        what a linear model of such words chooses."""
         counts = Counter(example.label for example in train)
         ranked = sorted(range(self.together), key=lambda number: (-counts[number], number))
         usual = {
@@ -182,7 +186,9 @@ class Choice:
         }
         weights = _word_weights(train)
         overlap = {name: [_most_in_common(example, weights) for example in part] for name, part in held.items()}
-        return {"most frequent option": usual, "most words in common": overlap}
+        fitted = wide or fit_options(train, held.get("dev", ()), self.metric(metric), self.together).wide
+        linear = labels_by(fitted, self, held) or usual
+        return {"most frequent option": usual, "most words in common": overlap, "words in common + linear": linear}
 
     def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> FittedWide | None:
         """Fits a linear model of what options have in common with text and question."""

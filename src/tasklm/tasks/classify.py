@@ -25,6 +25,7 @@ from tasklm.tasks.saved import names_in
 from tasklm.tasks.scoring import class_metric
 from tasklm.tasks.text_files import read_folder
 from tasklm.tasks.texts import encode_examples, label_name, read_text_examples
+from tasklm.tasks.wide import Wide, labels_by
 from tasklm.tasks.wide_fitting import FittedWide, fit_classes
 
 FEW = 5  # examples of a label
@@ -145,10 +146,12 @@ class Classify:
     def metric(self, name: str) -> Metric:
         return class_metric(name, self.labels)
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
+    def baselines(
+        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Wide | None = None
+    ) -> dict[str, dict[str, list[Label]]]:
         return {
             "majority": {split: majority(train, examples) for split, examples in held.items()},
-            "TF-IDF + linear": tfidf_linear(train, held, self.metric(metric), self.marks).labels,
+            "TF-IDF + linear": labels_by(wide, self, held) or tfidf_linear(train, held, self.metric(metric), self.marks).labels,
         }
 
     def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> FittedWide | None:

@@ -25,6 +25,7 @@ from tasklm.tasks.linear import Setting, Targets, Trainer
 from tasklm.tasks.saved import names_in, numbers_in
 from tasklm.tasks.scoring import label_set_metric
 from tasklm.tasks.texts import LABEL_NAMES, encode_examples, label_name, read_text_examples
+from tasklm.tasks.wide import Wide, labels_by
 from tasklm.tasks.wide_fitting import FittedWide, fit_labels
 
 SET_NAMES = ("labels", "tags", "categories", "classes", "topics", *LABEL_NAMES)
@@ -179,12 +180,15 @@ class Multilabel:
         """Returns the named metric of label sets."""
         return label_set_metric(name, self.labels)
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
+    def baselines(
+        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Wide | None = None
+    ) -> dict[str, dict[str, list[Label]]]:
         """Returns the most frequent label set, and a linear model per label over TF-IDF, with thresholds chosen like ours."""
         counts = Counter(tuple(example.label) for example in train)
         usual = min(counts, key=lambda names: (-counts[names], names))
         frequent = {name: [usual] * len(part) for name, part in held.items()}
-        return {"most frequent labels": frequent, "TF-IDF + linear": self._linear(train, held, self.metric(metric)) or frequent}
+        linear = labels_by(wide, self, held) or self._linear(train, held, self.metric(metric))
+        return {"most frequent labels": frequent, "TF-IDF + linear": linear or frequent}
 
     def _linear(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: Metric) -> dict[str, list[Label]] | None:
         """The answers of the setting that is best on dev; None where texts hold nothing to count."""

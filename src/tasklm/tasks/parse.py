@@ -200,7 +200,9 @@ class Parse:
             raise RecipeError([f"evaluate.metric = {name!r}: trees can be scored by {', '.join(self.metrics)}"])
         return tree_metric(name, self.punctuation)
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
+    def baselines(
+        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Any = None
+    ) -> dict[str, dict[str, list[Label]]]:
         """Returns the predictions of the neighbour as head, and of the most frequent arc of each word."""
         neighbour, usual = Neighbours(train), UsualArcs(train)
         return {

@@ -19,6 +19,7 @@ from tasklm.tasks.linear import Linear, Setting, Trainer, best_of, matrix_of, th
 from tasklm.tasks.saved import number_in
 from tasklm.tasks.scoring import number_metric
 from tasklm.tasks.texts import LABEL_NAMES, encode_examples, read_text_examples
+from tasklm.tasks.wide import Wide
 from tasklm.tasks.wide_fitting import FittedWide, fit_score
 
 SCORE_NAMES = ("score", "similarity", "rating", "value", "relatedness_score", "similarity_score", *LABEL_NAMES)
@@ -143,11 +144,15 @@ class Regress:
         """Returns the named correlation."""
         return number_metric(name)
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
+    def baselines(
+        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Wide | None = None
+    ) -> dict[str, dict[str, list[Label]]]:
         """Returns the mean of train, and ridge regression over TF-IDF whose features and strength dev chooses."""
         mean = math.fsum(example.label for example in train) / len(train)
         usual = {name: [mean] * len(part) for name, part in held.items()}
-        return {"mean": usual, "TF-IDF + ridge": self._ridge(train, held, self.metric(metric)) or usual}
+        if wide is None:
+            return {"mean": usual, "TF-IDF + ridge": self._ridge(train, held, self.metric(metric)) or usual}
+        return {"mean": usual, "TF-IDF + ridge": {name: wide.decisions(part).ravel().tolist() for name, part in held.items()}}
 
     def _ridge(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: Metric) -> dict[str, list[Label]] | None:
         """The scores by the setting that is best on dev; None where texts hold nothing to count."""

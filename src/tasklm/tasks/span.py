@@ -214,7 +214,9 @@ class Span:
             raise RecipeError([f"evaluate.metric = {name!r}: kind span has {', '.join(known)}{nearest(name, known)}"])
         return GoldTexts(answer_metric(name), name)
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[str]]]:
+    def baselines(
+        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Any = None
+    ) -> dict[str, dict[str, list[str]]]:
         """Returns the sentence that shares most with the question, and "majority": no answer if most have none, else the first sentence."""
         weights = _word_weights(train)
         silent = sum(not example.label for example in train) * 2 > len(train)

@@ -256,7 +256,9 @@ class Tag:
             raise RecipeError([f"evaluate.metric = {name!r}: these tags can be scored by {', '.join(self.metrics)}"])
         return tag_metric(name)
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Tags]]]:
+    def baselines(
+        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Any = None
+    ) -> dict[str, dict[str, list[Tags]]]:
         """Returns the predictions of the most frequent tag, and of the most frequent tag of each word."""
         usual = UsualTags(train)
         return {

@@ -9,18 +9,19 @@ were fitted without them.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
+from numpy.typing import NDArray
 
 from tasklm.errors import RunError
 from tasklm.runs import read_json, write_bytes, write_text
 from tasklm.safe_reading import MOST_JSON
-from tasklm.tasks.base import Floats
+from tasklm.tasks.base import Floats, Label, Task
 from tasklm.tasks.examples import Example
 from tasklm.tasks.featuriser import Featuriser
 from tasklm.tasks.linear import AT_ONCE, Linear
@@ -43,12 +44,15 @@ class Wide:
     scale: float = 1.0
     offset: float = 0.0
 
-    def outputs(self, examples: Sequence[Example]) -> Floats:
-        """What is added to the head's outputs, (units, outputs); a bounded number of examples at a time."""
+    def outputs(self, examples: Sequence[Example]) -> NDArray[np.float32]:
+        """What is added to the head's outputs, (units, outputs)."""
+        return outputs_of(self.form, self.decisions(examples), self.scale, self.offset)
+
+    def decisions(self, examples: Sequence[Example]) -> Floats:
+        """What the linear model says by itself, a bounded number of examples at a time."""
         starts = range(0, len(examples), AT_ONCE)
         rows = [self.linear.decisions(self.features.parts(examples[start : start + AT_ONCE])) for start in starts]
-        decisions = np.concatenate(rows) if rows else np.zeros((0, len(self.linear.offsets)))
-        return outputs_of(self.form, decisions, self.scale, self.offset)
+        return np.concatenate(rows) if rows else np.zeros((0, len(self.linear.offsets)))
 
     def save(self, folder: Path) -> None:
         """Writes the features, the weights and wide.json, what they are."""
@@ -77,7 +81,7 @@ class Wide:
         return wide
 
 
-def outputs_of(form: str, decisions: Floats, scale: float, offset: float) -> Floats:
+def outputs_of(form: str, decisions: Floats, scale: float, offset: float) -> NDArray[np.float32]:
     """Decisions of a linear model as outputs of a head; never infinite."""
     if form == "score":
         share = np.clip(scale * decisions + offset, EDGE, 1 - EDGE)
@@ -106,6 +110,11 @@ def load_wide(folder: Path) -> Wide | None:
     return Wide.load(folder / FOLDER) if (folder / FOLDER).is_dir() else None
 
 
-def outputs_or_none(wide: Wide | None, examples: Sequence[Example]) -> Any:
-    """What a wide part adds to the outputs of examples; None where there is none."""
-    return None if wide is None else wide.outputs(examples)
+def labels_by(wide: Wide | None, task: Task, held: Mapping[str, Sequence[Example]]) -> dict[str, list[Label]]:
+    """What the wide part alone answers for some splits, with what dev decides where it is among them; nothing without one."""
+    if wide is None:
+        return {}
+    kept = {name: [task.keep(outputs[None]) for outputs in wide.outputs(part)] for name, part in held.items()}
+    tuned = task.tuned(held["dev"], [], kept["dev"]) if held.get("dev") else task
+    answers = {name: tuned.answers(part, [], kept[name]) for name, part in held.items()}
+    return {name: [tuned.label_of(answer) for answer in each] for name, each in answers.items()}

@@ -34,7 +34,7 @@ class FittedWide:
     """A wide part, and what is added to the outputs of each training unit by models that were fitted without it."""
 
     wide: Wide
-    train: Floats
+    train: NDArray[np.float32]
 
 
 def fit_classes(chosen: ChosenClasses, train: Sequence[Example]) -> FittedWide:
@@ -172,11 +172,11 @@ def _places(trainer: Trainer, train: Sequence[Example]) -> Rows:
     return np.array([place[id(example)] for example in trainer.train], np.int64)
 
 
-def _likelihood(outputs: Floats, classes: Rows) -> float:
+def _likelihood(outputs: NDArray[np.float32], classes: Rows) -> float:
     points = outputs - outputs.max(1, keepdims=True)
     return float((points[np.arange(len(classes)), classes] - np.log(np.exp(points).sum(1))).sum())
 
 
-def _agreement(outputs: Floats, targets: Targets) -> float:
+def _agreement(outputs: NDArray[np.float32], targets: Targets) -> float:
     """The log-likelihood of yes and no."""
     return float(-np.logaddexp(0, np.where(targets, -outputs, outputs)).sum())

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from tasklm.tasks.base import NONE, Floats, Task, Unit
+from tasklm.tasks.base import NONE, Task, Unit
 from tasklm.tasks.examples import Example
 from tasklm.tasks.marks import MOST as MOST_MARKS
 from tasklm.tokens.batches import TokenBatch, padded_rows
@@ -42,7 +43,7 @@ class EncodedExamples:
 
     @classmethod
     def of(
-        cls, task: Task, examples: Sequence[Example], vocabulary: Vocabulary, length: int, wide: Floats | None = None
+        cls, task: Task, examples: Sequence[Example], vocabulary: Vocabulary, length: int, wide: NDArray[np.float32] | None = None
     ) -> EncodedExamples:
         """Examples as their task encodes them, with what the wide part of a model says of each unit where it has one."""
         units = task.encode(examples, vocabulary, length)
