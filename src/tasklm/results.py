@@ -99,9 +99,7 @@ def model_row(
         resampling=_resampling(run),
         flops_6nd=cost.six_nd(int(spent["tokens"])),
         flops_exact=spent["flops"] + _influence_flops(run, parts),
-        seconds=round(
-            sum(seconds_of(run.artefacts, part) for part in _before_stage1(run)) + _wide_seconds(run, parts) + spent["seconds"], 1
-        ),
+        seconds=round(_before_seconds(run, parts) + spent["seconds"], 1),
         parameters=(len(seeds) if together else 1) * cost.parameters,
         selected_passages=len(parts.external) if parts.external is not None else 0,
         selected_tokens=int(parts.external.offsets[-1]) if parts.external is not None else 0,
