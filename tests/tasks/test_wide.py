@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.tasks.test_linear import ENGLISH, VAGUE, topics
 
 from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
+from tasklm.errors import RunError
 from tasklm.recipe import Kind
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.choice import Choice
@@ -217,3 +219,23 @@ def test_a_model_adds_it_padded_and_packed_alike(kind: str, vocabulary: Vocabula
     save_models(tmp_path / "model", "bert", shape, [model], task, vocabulary, 64, {}, wide)
     loaded = load_models(tmp_path / "model", torch.device("cpu"))
     torch.testing.assert_close(loaded.models[0](loaded.encoded(train[:6]).padded(groups))[:, 0], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_wide_part_of_another_task_is_refused(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    three, two = labelled("classify", 60, 1), topics(60, 1, {name: ENGLISH[name] for name in ("food", "law")})
+    task, other = task_of("classify", three), task_of("classify", two)
+    wide = other.fit_wide(two, two[:20], "macro_f1").wide
+    shape = Shape(len(vocabulary), 1, 16, 2, 32, 64)
+    save_models(tmp_path, "bert", shape, [TaskModel(Bert(shape), task.head(16, 0.0), wide=True)], task, vocabulary, 64, {}, wide)
+    with pytest.raises(RunError, match="the wide part has 2 outputs, which the head has not"):
+        load_models(tmp_path, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "features.safetensors", "features.json"])
+def test_a_pipe_in_place_of_a_file_is_refused_at_once(name: str, tmp_path: Path) -> None:
+    train = labelled("classify", 60, 1)
+    task_of("classify", train).fit_wide(train, train[:20], "macro_f1").wide.save(tmp_path)
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises((OSError, RunError), match="named pipe"):
+        Wide.load(tmp_path)

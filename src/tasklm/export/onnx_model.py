@@ -19,7 +19,7 @@ from tasklm.tasks.base import TASKS
 from tasklm.tasks.wide import load_wide
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.model import LoadedModels, check_length, damage_is_clear
+from tasklm.train.model import LoadedModels, check_length, damage_is_clear, require_width
 
 RECORD, GRAPH = "export.json", "model.onnx"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "places")
@@ -116,8 +116,10 @@ def open_onnx(folder: Path, threads: int) -> LoadedModels:
         check_length(record["length"])
         record["columns"] = {name: str(value) for name, value in record.get("columns", {}).items() if name in COLUMNS}
         with torch.device("meta"):
-            outputs = task.head(8, 0.0)(torch.empty(1, 1 + len(task.elsewhere.marks), 8)).shape[-1]
+            head = task.head(8, 0.0)
+            outputs = head(torch.empty(1, 1 + len(task.elsewhere.marks), 8)).shape[-1]
         wide, scale = load_wide(folder), record.get("wide")
+        require_width(wide, head)
         if (wide is None) != (scale is None) or not isinstance(scale, float | None):
             raise ValueError("export.json and the folder wide do not belong together")
     model = OnnxModel(folder / GRAPH, inputs, threads, outputs, scale)

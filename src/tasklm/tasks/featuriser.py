@@ -28,6 +28,7 @@ import safetensors.numpy
 from tasklm.corpus.words import folded, words
 from tasklm.errors import RunError
 from tasklm.runs import read_json, write_bytes, write_text
+from tasklm.safe_reading import MOST_JSON, require_regular
 from tasklm.tasks.base import Floats
 from tasklm.tasks.examples import Example
 from tasklm.tasks.marks import mark_words
@@ -132,11 +133,11 @@ class Featuriser:
     def load(cls, folder: Path) -> Featuriser:
         """The featuriser that `save` wrote."""
         file = folder / "features.json"
-        about = read_json(file)
+        about = read_json(file, MOST_JSON)
         if about.get("format") != FORMAT:
             problem = f"{file} has format {about.get('format')!r}, this version reads {FORMAT}"
             raise RunError(f"{problem}. Make it again.")
-        weights = safetensors.numpy.load_file(folder / "features.safetensors")
+        weights = safetensors.numpy.load_file(require_regular(folder / "features.safetensors"))
         sizes = {name: len(tokens) for name, tokens in about["blocks"].items()}
         if sizes != {name: len(idf) for name, idf in weights.items()}:
             problem = f"{file} and features.safetensors beside it have different features"

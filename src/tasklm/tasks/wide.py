@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tasklm.errors import RunError
 from tasklm.runs import read_json, write_bytes, write_text
-from tasklm.safe_reading import MOST_JSON
+from tasklm.safe_reading import MOST_JSON, require_regular
 from tasklm.tasks.base import Floats, Label, Task
 from tasklm.tasks.examples import Example
 from tasklm.tasks.featuriser import Featuriser
@@ -43,6 +43,12 @@ class Wide:
     linear: Linear
     scale: float = 1.0
     offset: float = 0.0
+
+    @property
+    def width(self) -> int:
+        """How many outputs it has for each unit."""
+        columns = len(self.linear.offsets)
+        return 2 if self.form == "classes" and columns == 1 else columns
 
     def outputs(self, examples: Sequence[Example]) -> NDArray[np.float32]:
         """What is added to the head's outputs, (units, outputs)."""
@@ -74,7 +80,7 @@ class Wide:
         if form not in FORMS:
             raise ValueError(f"wide.json names an unknown form {form!r}")
         features = OptionFeatures.load(folder) if form == "options" else Featuriser.load(folder)
-        arrays = safetensors.numpy.load_file(folder / "weights.safetensors")
+        arrays = safetensors.numpy.load_file(require_regular(folder / "weights.safetensors"))
         linear = Linear(view, arrays["weights"].astype(np.float64), arrays["offsets"].astype(np.float64))
         wide = cls(form, features, linear, float(about["scale"]), float(about["offset"]))
         _require_fit(wide)

@@ -26,6 +26,7 @@ from tasklm.runs import ARTEFACT, PARTIAL, damaged, read_json
 from tasklm.safe_reading import MOST_JSON, is_there
 from tasklm.tasks.base import TASKS, Answer, Task
 from tasklm.tasks.examples import Example
+from tasklm.tasks.heads import TokenHead
 from tasklm.tasks.wide import FOLDER as WIDE
 from tasklm.tasks.wide import Wide, load_wide
 from tasklm.tokens.batches import TokenBatch
@@ -233,7 +234,14 @@ def load_models(folder: Path, device: torch.device) -> LoadedModels:
     with saved.damage_is_clear():
         task, wide = TASKS.get(saved.kind).from_dict(saved.config["task"]), load_wide(folder)
         models = [_load(saved, task, path, wide is not None).to(device).eval() for path in saved.weights]
+        require_width(wide, models[0].head)
     return LoadedModels(models, task, saved.vocabulary, saved.config, wide)
+
+
+def require_width(wide: Wide | None, head: nn.Module) -> None:
+    """Raises ValueError where a wide part has other outputs than the head that it is added to."""
+    if wide is not None and (not isinstance(head, TokenHead) or head.out.out_features != wide.width):
+        raise ValueError(f"the wide part has {wide.width} outputs, which the head has not")
 
 
 def _load(saved: SavedModel, task: Task, path: Path, wide: bool) -> TaskModel:
