@@ -59,7 +59,7 @@ def losses(run: Path) -> set[str]:
 
 
 def test_plm_fine_tunes_what_the_checkpoint_holds(files: Path, checkpoints: Path, tmp_path: Path) -> None:
-    scores = run("plm", files, checkpoints / "roberta", tmp_path / "run")
+    scores = run("plm", files, checkpoints / "roberta", tmp_path / "run", finetune__wide="false")
     assert scores is not None and scores.ours is not None and scores.ours.test is not None
     assert scores.ours.name == "task data only, from roberta"
     assert moved(tmp_path / "run", read_checkpoint(checkpoints / "roberta").weights()[0]) == set()
