@@ -15,6 +15,7 @@ QUICK = {
     "model.size": "tiny", "model.layers": "1", "model.width": "32", "model.heads": "2", "tokens.length": "32", "tokens.vocabulary": "400",
     "train.steps": "40", "train.batch": "16", "finetune.epochs": "3", "finetune.seeds": "2", "select.k": "20",
     "train.learning_rate": "0.003", "finetune.learning_rate": "0.003", "finetune.batch": "16",
+    "finetune.wide": "false",  # alone it would solve these tasks, and the network learn nothing
     "hardware.device": "cpu", "hardware.precision": "fp32", "hardware.threads": "1",
 }  # fmt: skip
 

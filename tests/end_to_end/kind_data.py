@@ -153,7 +153,7 @@ CASES = [
     ),
     Case(
         "choice", ".jsonl", write_jsonl, _choices, "columns 'article', 'question', 'options' (a list) and 'answer' (the right one)",
-        ["accuracy"], ["most frequent option", "most words in common"],
+        ["accuracy"], ["most frequent option", "most words in common", "words in common + linear"],
         json.dumps({"article": ASKED, "question": "what can be heard ?", "options": ["music", "road"]}),
         lambda rows: _changed(rows, options=["music", "road", "road"], answer="A"),
         ("warning", "repeated options", "have the same option twice"),

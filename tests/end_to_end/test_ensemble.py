@@ -75,14 +75,14 @@ def probabilities_by_hand(folder: Path, rows: list[dict[str, object]]) -> np.nda
     predictor, logits = Predictor(folder / "model"), []
     for seed in (1, 2):
         model = TaskModel(
-            new_encoder(predictor.config["encoder"], predictor.model.encoder.shape),  # type: ignore[arg-type]
+            new_encoder(predictor.loaded.config["encoder"], predictor.model.encoder.shape),  # type: ignore[arg-type]
             predictor.task.head(32, 0.0),
         ).eval()
         model.load_state_dict(load_weights(folder / "stage2" / f"seed-{seed}" / "best.safetensors"))
         examples = [predictor.task.asked(str(row["text"])) for row in rows]
         found = []
         for example in examples:
-            ((_, batch),) = EncodedExamples.of(predictor.task, [example], predictor.vocabulary, 32).in_order(1)
+            ((_, batch),) = EncodedExamples.of(predictor.task, [example], predictor.loaded.vocabulary, 32).in_order(1)
             with torch.no_grad():
                 found.append(model(batch)[0, 0].double().numpy())
         logits.append(np.stack(found))

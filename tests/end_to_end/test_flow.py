@@ -103,12 +103,12 @@ def test_running_again_skips_everything(done: tuple[Path, Scores], files: Path) 
 
 
 def test_same_seed_twice_gives_identical_predictions(files: Path, tmp_path: Path) -> None:
-    recipe = load(None, options(files, finetune__wide="false"))  # which has no seed
+    recipe = load(None, options(files))
     for name in ("a", "b"):
         fit(recipe, tmp_path / name, Tracker(), until="evaluate")
     first, second = ((tmp_path / name / "predictions" / "test-1.json").read_text() for name in ("a", "b"))
     assert first == second
-    recipe = load(None, options(files, train__seed="2", finetune__wide="false"))
+    recipe = load(None, options(files, train__seed="2"))
     fit(recipe, tmp_path / "c", Tracker(), until="evaluate")
     assert first != (tmp_path / "c" / "predictions" / "test-1.json").read_text()
 

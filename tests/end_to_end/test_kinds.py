@@ -49,7 +49,7 @@ def settings_of(case: Case, data: Path) -> dict[str, str]:
     """Returns the recipe keys of a quick run."""
     quick = {
         "train__steps": "30", "finetune__epochs": "12", "finetune__learning_rate": "0.01",
-        "finetune__seeds": "1", "select__passages": "40", "select__near_duplicates": "0",
+        "finetune__seeds": "1", "finetune__wide": "true", "select__passages": "40", "select__near_duplicates": "0",
         "select__influence_steps": "5", "select__influence_model": "tiny", "data__leaks": "keep", "evaluate__bootstrap": "100",
     }  # fmt: skip
     files = {f"data__{name}": str(data / f"{name}{case.suffix}") for name, _, _ in SPLITS}

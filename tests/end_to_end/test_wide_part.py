@@ -18,6 +18,7 @@ from tasklm.tracking import SILENT
 from tasklm.train.checkpoints import load_weights
 from tests.end_to_end.conftest import options
 
+SMALL = {"train__steps": "10", "finetune__epochs": "1", "finetune__seeds": "1", "finetune__wide": "true"}
 TEXTS = ["the cat likes music", "cold water on the road", "a dog in the house"]
 
 
@@ -25,7 +26,7 @@ TEXTS = ["the cat likes music", "cold water on the road", "a dog in the house"]
 def done(files: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Scores]:
     """A quick run."""
     folder = tmp_path_factory.mktemp("wide") / "run"
-    scores = fit(load(None, options(files, train__steps="10", finetune__epochs="1", finetune__seeds="1")), folder, SILENT)
+    scores = fit(load(None, options(files, **SMALL)), folder, SILENT)
     assert scores is not None
     return folder, scores
 
@@ -37,7 +38,7 @@ def test_on_dev_the_model_is_at_least_as_good_as_the_linear_model(done: tuple[Pa
 
 
 def test_a_network_that_learns_nothing_leaves_the_linear_model(files: Path, tmp_path: Path) -> None:
-    given = options(files, train__steps="3", finetune__epochs="1", finetune__seeds="1", finetune__learning_rate="1e-12")
+    given = options(files, **SMALL, finetune__learning_rate="1e-12")
     scores = fit(load(None, given), tmp_path / "run", SILENT)
     assert scores is not None and scores.ours is not None and scores.ours.dev is not None
     (linear,) = [row for row in scores.rows if row.name == "TF-IDF + linear"]
@@ -72,7 +73,7 @@ def test_it_is_fitted_once_and_left_out_when_told_so(done: tuple[Path, Scores], 
         "features.json", "features.safetensors", "weights.safetensors", "wide.json",
     ]  # fmt: skip
     before = (folder / "wide/weights.safetensors").stat().st_mtime_ns
-    given = options(files, train__steps="10", finetune__epochs="1", finetune__seeds="1", finetune__wide="false")
+    given = options(files, **{**SMALL, "finetune__wide": "false"})
     shutil.copytree(folder, tmp_path / "run", copy_function=shutil.copy2)
     fit(load(None, given), tmp_path / "run", SILENT)
     assert (tmp_path / "run/wide/weights.safetensors").stat().st_mtime_ns == before  # the baseline is the same

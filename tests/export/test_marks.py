@@ -78,7 +78,7 @@ def test_the_service_answers_the_same(vocabulary: Vocabulary, tmp_path: Path) ->
     engines = [open_engine(tmp_path / "model", asked, 1, Data(), tmp_path / "scratch") for asked in ("torch", "onnx")]
     ours, theirs = (engine.predictor.answers(GIVEN) for engine in engines)
     assert [engine.name for engine in engines] == ["torch", "onnx"]
-    assert engines[1].predictor.config["inputs"] == ["input_ids", "attention_mask", "places"]
+    assert engines[1].predictor.loaded.config["inputs"] == ["input_ids", "attention_mask", "places"]
     assert [one["label"] for one in ours] == [one["label"] for one in theirs] and len({one["label"] for one in ours}) > 1
     alone = [engines[1].predictor.answers([one])[0] for one in GIVEN]
     for one, other, by_itself in zip(ours, theirs, alone, strict=True):
