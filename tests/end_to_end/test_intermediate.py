@@ -103,7 +103,7 @@ def test_a_folder_that_cannot_be_started_from_is_told(first: Path, scored: Path,
     whole = load_weights(first / "model" / "model.safetensors")
     refused({"format": 7}, "format 7, this version reads 3")
     refused({"shape": {}}, "is damaged")
-    refused({"task": {}}, r"is damaged \('kind'\)")
+    refused({"task": {}}, r"is damaged \('kind' is missing\)")
     refused({"models": 0}, "speaks of 0 models")
     refused({"models": 3}, "holds 3 models that answer together.*Give the folder 'model'")
     refused({}, "encoder.token.weight is missing", {name: value for name, value in whole.items() if name != "encoder.token.weight"})
