@@ -91,7 +91,7 @@ def _written(folder: Path, kind: str, rows: Sequence[Row]) -> Path:
     return path
 
 
-def ingredients(folder: Path, kind: str, encoder: str, length: int, machine: Machine) -> Ingredients:
+def ingredients(folder: Path, kind: str, encoder: str, length: int, machine: Machine, layers: int) -> Ingredients:
     """Everything that both stages are made from, at a small width."""
     draw = random.Random(f"{kind} {length}")
     path = _written(folder, kind, [ROWS[kind](draw, length) for _ in range(EXAMPLES + DEV)])
@@ -102,7 +102,7 @@ def ingredients(folder: Path, kind: str, encoder: str, length: int, machine: Mac
     vocabulary = _vocabulary([*passages, *(example.text for example in train)])
     write_shards(folder, [passages], vocabulary)
     encoded = [EncodedExamples.of(task, part, vocabulary, length) for part in (train, dev)]
-    shape = Shape(len(vocabulary), layers=2, width=128, heads=2, feedforward=256, positions=length, dropout=0.0)
+    shape = Shape(len(vocabulary), layers=layers, width=128, heads=2, feedforward=256, positions=length, dropout=0.0)
     return Ingredients(encoder, shape, task, vocabulary, *encoded, Shards.open(folder), length, machine)
 
 
