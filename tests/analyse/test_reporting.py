@@ -19,10 +19,11 @@ from sklearn.preprocessing import MultiLabelBinarizer
 from tasklm import __version__, pipeline, reporting, results, run_folder
 from tasklm.analyse.report import ReportParts
 from tasklm.analyse.words import overrepresented
+from tasklm.artefacts import Artefacts
 from tasklm.pipeline import Trained
 from tasklm.recipe_files import load
 from tasklm.reporting import decided, report_parts
-from tasklm.runs import Artefacts, read_json
+from tasklm.runs import read_json
 from tasklm.tasks.base import Task
 from tasklm.tasks.choice import Choice
 from tasklm.tasks.classify import Classify

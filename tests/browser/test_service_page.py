@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -62,11 +63,10 @@ TOKEN = "a-token-that-is-long-enough"
 @contextmanager
 def inside(run: Path, token: str | None = None, hostile: bool = False) -> Iterator[str]:
     """The service in a thread of this process; gives its address. A hostile one has tags in its labels and training texts."""
-    import uvicorn
-
     from tasklm.evaluate.explaining import Explanation, Push, Pushes
     from tasklm.recipe import Hardware
     from tasklm.serve import server as serving
+    from tasklm.serve.connections import Room
     from tasklm.serve.explainer import Explainer
     from tasklm.serve.guard import Lifecycle
     from tasklm.serve.predictor import Predictor
@@ -77,7 +77,7 @@ def inside(run: Path, token: str | None = None, hostile: bool = False) -> Iterat
             return [{"label": HOSTILE, "probabilities": {HOSTILE: 0.75, "<b>no</b>": 0.25}} for _ in given]
 
     class HostileExplainer(Explainer):
-        def explain_example(self, example: Any, top: int = 5) -> Explanation:
+        def explain_example(self, example: Any, top: int = 5, deadline: float = math.inf) -> Explanation:
             push = Push(0.5, 0.1, HOSTILE, f"a text {HOSTILE}", ["text", "<b>"], f"{HOSTILE}, line 7")
             passage = Push(-0.5, -0.1, None, f"a passage {HOSTILE}", [], HOSTILE, HOSTILE)
             return Explanation(example.text, HOSTILE, 0.75, Pushes([push], [], 1, 1), Pushes([], [passage], 1, 1))
@@ -87,8 +87,7 @@ def inside(run: Path, token: str | None = None, hostile: bool = False) -> Iterat
     lifecycle, listener = Lifecycle(), serving.bind("127.0.0.1", 0)
     listener.listen()
     guard = create_app(predictor, HostileExplainer(run) if hostile else None, Settings(token=token), lifecycle)
-    config = uvicorn.Config(guard, http=serving.PatientProtocol, ws="none", log_level="critical")
-    server = serving.GracefulServer(config, lifecycle)
+    server = serving.GracefulServer(serving.configuration(guard, Room(), 20), lifecycle)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
     thread.start()
     try:

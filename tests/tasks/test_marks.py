@@ -130,7 +130,8 @@ def test_a_saved_model_finds_the_marks_again(vocabulary: Vocabulary, tmp_path: P
     task, shape = marked(), Shape(len(vocabulary), 1, 16, 2, 32, 32)
     model = TaskModel(Bert(shape), task.head(16, 0.0)).eval()
     save_models(tmp_path / "model", "bert", shape, [model], task, vocabulary, 32, {})
-    loaded, there, _, _ = load_model(tmp_path / "model", torch.device("cpu"))
+    found = load_model(tmp_path / "model", torch.device("cpu"))
+    loaded, there = found.model, found.task
     batch = EncodedExamples.of(there, examples(), vocabulary, 32).padded(np.arange(4))
     assert TASKS.get("classify").from_dict(task.to_dict()).to_dict() == task.to_dict() == there.to_dict()
     assert torch.equal(loaded(batch), model(batch)) and there.elsewhere.marks == MARKS  # type: ignore[union-attr]

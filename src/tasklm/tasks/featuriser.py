@@ -28,6 +28,7 @@ import safetensors.numpy
 from tasklm.corpus.words import folded, words
 from tasklm.errors import RunError
 from tasklm.runs import read_json, write_bytes, write_text
+from tasklm.safe_reading import MOST_JSON, require_regular
 from tasklm.tasks.base import Floats
 from tasklm.tasks.examples import Example
 from tasklm.tasks.marks import mark_words
@@ -99,12 +100,12 @@ class Featuriser:
 
     def parts(self, examples: Sequence[Example]) -> dict[str, Any]:
         """A sparse matrix of each block, with a row for each example; empty blocks are left out."""
-        sides = [[example.texts[side] for example in examples] for side in range(2 if self.pairs else 1)]
+        sides = [[_side(example, side) for example in examples] for side in range(2 if self.pairs else 1)]
         of_words = [self._tfidf("words", word_grams, side) for side in sides]
         of_letters = [self._letters(side) for side in sides]
         parts = {"words": joined(of_words)}
         if self.pairs:
-            parts["shared"] = self._tfidf("shared", shared_words, [example.texts for example in examples])
+            parts["shared"] = self._tfidf("shared", shared_words, list(zip(*sides, strict=True)))
             if self.blocks["words"].tokens or self.blocks["letters"].tokens:
                 cosines = [_cosines(*of_words), _cosines(*of_letters)]
                 parts["alike"] = similarities(sides[0], sides[1], self._idf, cosines)
@@ -132,11 +133,11 @@ class Featuriser:
     def load(cls, folder: Path) -> Featuriser:
         """The featuriser that `save` wrote."""
         file = folder / "features.json"
-        about = read_json(file)
+        about = read_json(file, MOST_JSON)
         if about.get("format") != FORMAT:
             problem = f"{file} has format {about.get('format')!r}, this version reads {FORMAT}"
             raise RunError(f"{problem}. Make it again.")
-        weights = safetensors.numpy.load_file(folder / "features.safetensors")
+        weights = safetensors.numpy.load_file(require_regular(folder / "features.safetensors"))
         sizes = {name: len(tokens) for name, tokens in about["blocks"].items()}
         if sizes != {name: len(idf) for name, idf in weights.items()}:
             problem = f"{file} and features.safetensors beside it have different features"
@@ -161,6 +162,11 @@ def word_grams(text: str) -> list[str]:
     """The words of a text and the pairs of neighbouring ones."""
     single = words(text)
     return single + bigrams(single)
+
+
+def _side(example: Example, side: int) -> str:
+    """One text of an example; nothing where a model of pairs is asked about a text by itself."""
+    return example.texts[side] if side < len(example.texts) else ""
 
 
 def evenly(items: Sequence[Any], most: int) -> list[Any]:

@@ -103,10 +103,41 @@ def tfidf_linear(
 
     Where there is nothing to learn from (one class, or texts without a letter) it is the majority.
     """
+    chosen = choose_classes(train, held.get("dev", ()), metric, marks)
+    if chosen is None:
+        return LinearBaseline({name: majority(train, part) for name, part in held.items()}, None, None)
+    model = chosen.trainer.fit(chosen.targets, chosen.setting)
+    predicted = {name: chosen.named(chosen.trainer.decisions(model, part)) for name, part in held.items()}
+    return LinearBaseline(predicted, chosen.setting, chosen.dev_score)
+
+
+@dataclass(frozen=True)
+class ChosenClasses:
+    """How classes are told apart: the trainer's examples, their classes, and the setting that dev chose."""
+
+    trainer: Trainer
+    labels: list[Label]
+    classes: NDArray[np.int64]
+    targets: Targets
+    setting: Setting
+    dev_score: float | None
+
+    def named(self, decisions: Floats) -> list[Label]:
+        """The classes that decisions amount to."""
+        return _named(self.labels, decisions)
+
+
+def _named(labels: Sequence[Label], decisions: Floats) -> list[Label]:
+    best = (decisions[:, 0] > 0).astype(np.int64) if len(labels) == 2 else decisions.argmax(axis=1)
+    return [labels[position] for position in best]
+
+
+def choose_classes(train: Sequence[Example], dev: Sequence[Example], metric: Metric, marks: Sequence[str]) -> ChosenClasses | None:
+    """The setting that scores best on dev; None where there is one class, or no text has a letter."""
     labels = sorted({example.label for example in train}, key=str)
     trainer = Trainer.of(train, marks, len(labels)) if len(labels) > 1 else None
     if trainer is None or not trainer.parts:
-        return LinearBaseline({name: majority(train, part) for name, part in held.items()}, None, None)
+        return None
     number = {label: position for position, label in enumerate(labels)}
     classes = np.array([number[example.label] for example in trainer.train])
     apart = range(1, 2) if len(labels) == 2 else range(len(labels))  # one says it all
@@ -115,17 +146,11 @@ def tfidf_linear(
     if len(set(np.bincount(classes).tolist())) > 1:  # else they are 1: the same fits again
         weights += ["balanced"] if len(labels) == 2 else ["balanced", "half"]
 
-    def named(decisions: Floats) -> list[Label]:
-        best = (decisions[:, 0] > 0).astype(np.int64) if len(labels) == 2 else decisions.argmax(axis=1)
-        return [labels[position] for position in best]
-
     def judge(examples: Sequence[Example], decisions: Floats) -> float:
-        return score(metric, [example.label for example in examples], named(decisions))
+        return score(metric, [example.label for example in examples], _named(labels, decisions))
 
-    setting, dev_score = trainer.choose(targets, weights, held.get("dev", ()), judge)
-    model = trainer.fit(targets, setting)
-    predicted = {name: named(trainer.decisions(model, part)) for name, part in held.items()}
-    return LinearBaseline(predicted, setting, dev_score)
+    setting, dev_score = trainer.choose(targets, weights, dev, judge)
+    return ChosenClasses(trainer, labels, classes, targets, setting, dev_score)
 
 
 @dataclass(frozen=True)

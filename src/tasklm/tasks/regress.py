@@ -19,6 +19,8 @@ from tasklm.tasks.linear import Linear, Setting, Trainer, best_of, matrix_of, th
 from tasklm.tasks.saved import number_in
 from tasklm.tasks.scoring import number_metric
 from tasklm.tasks.texts import LABEL_NAMES, encode_examples, read_text_examples
+from tasklm.tasks.wide import Wide
+from tasklm.tasks.wide_fitting import FittedWide, fit_score
 
 SCORE_NAMES = ("score", "similarity", "rating", "value", "relatedness_score", "similarity_score", *LABEL_NAMES)
 STRENGTHS, USUAL = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0), 3.0  # of ridge: the larger, the less free
@@ -142,30 +144,47 @@ class Regress:
         """Returns the named correlation."""
         return number_metric(name)
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
+    def baselines(
+        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Wide | None = None
+    ) -> dict[str, dict[str, list[Label]]]:
         """Returns the mean of train, and ridge regression over TF-IDF whose features and strength dev chooses."""
         mean = math.fsum(example.label for example in train) / len(train)
         usual = {name: [mean] * len(part) for name, part in held.items()}
-        return {"mean": usual, "TF-IDF + ridge": self._ridge(train, held, self.metric(metric)) or usual}
+        if wide is None:
+            return {"mean": usual, "TF-IDF + ridge": self._ridge(train, held, self.metric(metric)) or usual}
+        return {"mean": usual, "TF-IDF + ridge": {name: wide.decisions(part).ravel().tolist() for name, part in held.items()}}
 
     def _ridge(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: Metric) -> dict[str, list[Label]] | None:
         """The scores by the setting that is best on dev; None where texts hold nothing to count."""
         trainer = Trainer.of(train)
         if not trainer.parts:
             return None
-        wanted = np.array([example.label for example in trainer.train])
-        dev = thinned(held.get("dev", ()))
-        gold, of_dev = [example.label for example in dev], trainer.featuriser.parts(dev)
-
-        def judged(settings: Sequence[Setting]) -> list[float]:
-            decided = (ridge(trainer.parts, wanted, one).decisions(of_dev) for one in settings)
-            return [score(metric, gold, scores.ravel().tolist()) for scores in decided]
-
-        setting = Setting(trainer.views[-1], USUAL)
-        if dev:
-            setting, _ = best_of([Setting(view, USUAL) for view in trainer.views], STRENGTHS, judged)
+        wanted, setting = _chosen(trainer, held.get("dev", ()), metric)
         model = ridge(trainer.parts, wanted, setting)
         return {name: trainer.decisions(model, part).ravel().tolist() for name, part in held.items()}
+
+    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> FittedWide | None:
+        """Fits ridge regression; None where texts hold nothing to count."""
+        trainer = Trainer.of(train)
+        if not trainer.parts:
+            return None
+        wanted, setting = _chosen(trainer, dev, self.metric(metric))
+        return fit_score(trainer, train, lambda parts, rows: ridge(parts, wanted[rows], setting), (self.low, self.high))
+
+
+def _chosen(trainer: Trainer, dev: Sequence[Example], metric: Metric) -> tuple[Floats, Setting]:
+    """The scores of the trainer's examples, and the setting that is best on dev."""
+    wanted = np.array([example.label for example in trainer.train])
+    some = thinned(dev)
+    gold, of_dev = [example.label for example in some], trainer.featuriser.parts(some)
+
+    def judged(settings: Sequence[Setting]) -> list[float]:
+        decided = (ridge(trainer.parts, wanted, one).decisions(of_dev) for one in settings)
+        return [score(metric, gold, scores.ravel().tolist()) for scores in decided]
+
+    usual = Setting(trainer.views[-1], USUAL)
+    settings = [Setting(view, USUAL) for view in trainer.views]
+    return wanted, best_of(settings, STRENGTHS, judged)[0] if some else usual
 
 
 def ridge(parts: Mapping[str, Any], wanted: Floats, setting: Setting) -> Linear:
