@@ -59,7 +59,7 @@ ALLOWED = {
 OTHER_FAMILIES = {  # file and class of an exception that is not of the family → who catches it
     ("last_resort.py", "EndedTooEarly"): "the command line, which tells it in words",
     ("serve/batching.py", "QueueFull"): "the service, which answers with 503",
-    ("serve/explainer.py", "TooSlow"): "the service, which answers with 504",
+    ("serve/explainer.py", "TooSlow"): "the service, which answers with 503",
     ("serve/limits.py", "Refused"): "the service, which answers with its status and reason",
 }
 

@@ -15,7 +15,7 @@ ORDER = [
     {"errors", "durations", "safe_reading", "json_lines", "markdown"}, {"registry", "progress", "terminal", "tracking"}, {"recipe_values"},
     {"recipe", "recipe_files", "budget", "costs", "runs", "run_folder"}, {"manifests"}, {"artefacts"}, {"corpus"}, {"tasks"},
     {"select"}, {"tokens"}, {"encoders"}, {"objectives"}, {"train"}, {"evaluate"}, {"analyse"}, {"export"}, {"serve", "watch"},
-    {"demo"}, {"workspace"},
+    {"demo"}, {"workspace"}, {"wide_part"},
     {"summaries", "planning", "insights", "results", "reporting", "starting"},
     {"steps", "selecting", "looking", "scrubbing"}, {"pipeline"},
     {"api", "notebook", "last_resort", "cli_checking", "cli_explaining", "cli_exporting", "cli_reporting", "cli_results", "cli_scoring",

@@ -27,6 +27,7 @@ ENCODERS, LENGTHS = ("bert", "modern", "albert"), (64, 128, 192, 256, 384, 512)
 STAGE_2 = "stage 2"  # beside the objectives of stage 1
 STEPS, BATCH, RHO1, RATE = 30, 16, 1, 2e-3
 TOLERANCE = {"fp32": 0.01, "bf16": 0.05}  # of the first losses, relative where above 1; fp32 products are in TF32 on a GPU
+SIGNED = ("electra-adversarial",)  # objectives whose loss weighs drawn tokens by signed rewards: a few other draws move it
 TRIED = 60  # random cells, of which that with the most new combinations is taken
 
 
@@ -40,6 +41,11 @@ class Cell:
     length: int
     precision: str
     compiled: bool
+
+    @property
+    def layers(self) -> int:
+        """As many as differ from one another; those of bert and albert are compiled alike, which takes most of the time."""
+        return 1 if self.compiled and self.encoder != "modern" else 2
 
     def __str__(self) -> str:
         how = "compiled" if self.compiled else "not compiled"
@@ -101,7 +107,7 @@ def run_cell(cell: Cell, folder: Path, device: str) -> Outcome:
 def _train(cell: Cell, folder: Path, device: str) -> tuple[list[str], dict[str, float]]:
     compile_ = "on" if cell.compiled else "off"
     machine = set_up(Hardware(device=device, precision=cell.precision, compile=compile_, threads=1))
-    parts = ingredients(folder, cell.kind, cell.encoder, cell.length, machine)
+    parts = ingredients(folder, cell.kind, cell.encoder, cell.length, machine, cell.layers)
     torch.compiler.reset()
     before = _graphs()
     stage, records, skipped = _records(cell, parts, STEPS, machine)
@@ -114,7 +120,7 @@ def _train(cell: Cell, folder: Path, device: str) -> tuple[list[str], dict[str, 
     if not last < first and cell.objective != "electra-adversarial":  # whose generator raises what the discriminator lowers
         problems.append(f"the loss does not fall: {first:.3f}, then {last:.3f}")
     apart = _apart(records, _reference(cell, parts))
-    if not apart <= TOLERANCE[cell.precision]:
+    if not apart <= TOLERANCE[cell.precision] * (4 if cell.objective in SIGNED else 1):
         problems.append(f"the first losses are {apart:.1%} off those of fp32 on a CPU")
     return problems, {"apart": apart, "first": first, "last": last}
 
@@ -122,10 +128,11 @@ def _train(cell: Cell, folder: Path, device: str) -> tuple[list[str], dict[str, 
 def _records(cell: Cell, parts: Ingredients, steps: int, machine: Machine, schedule: int = STEPS) -> tuple[Any, list[Record], int]:
     """Trains the first `steps` steps on a machine, with the batches of the machine of `parts`."""
     stage: Any
+    batch = BATCH * parts.task.together  # rows
     if cell.objective == STAGE_2:
-        stage = finetune_stage(parts, Finetune(dropout=0.0, batch=BATCH), 1, parts.task.metrics[0], None)
+        stage = finetune_stage(parts, Finetune(dropout=0.0, batch=batch), 1, parts.task.metrics[0], None)
     else:
-        stage = joint_stage(parts, Train(objective=cell.objective, dropout=0.0, rho2=5.0), RHO1, BATCH * parts.task.together)
+        stage = joint_stage(parts, Train(objective=cell.objective, dropout=0.0, rho2=5.0), RHO1, batch)
     stage.machine = machine
     stage.module.to(machine.device)
     settings = Settings(clip=1.0, seed=1, checkpoint_seconds=1e9, accumulate=stage.accumulate)

@@ -45,11 +45,14 @@ def _regress(draw: random.Random, length: int) -> Row:
 
 
 def _choice(draw: random.Random, length: int) -> Row:
-    options = draw.sample(COLOURS, 3)
-    text = " ".join([options[0], *_words(draw, length)])
+    """The right option is a colour, the others are not: 30 steps suffice to learn that."""
+    right = draw.choice(COLOURS)
+    options = [right, "w1", "w2"]
     draw.shuffle(options)
     question = draw.choice(("it is _ today", "which colour ?"))
-    return {"article": text, "question": question, "options": options, "answer": "ABC"[options.index(text.split()[0])]}
+    text = " ".join([right, *_words(draw, length)])
+    answer = "ABC"[options.index(right)]
+    return {"article": text, "question": question, "options": options, "answer": answer}
 
 
 def _tag(draw: random.Random, length: int) -> Row:
@@ -88,7 +91,7 @@ def _written(folder: Path, kind: str, rows: Sequence[Row]) -> Path:
     return path
 
 
-def ingredients(folder: Path, kind: str, encoder: str, length: int, machine: Machine) -> Ingredients:
+def ingredients(folder: Path, kind: str, encoder: str, length: int, machine: Machine, layers: int) -> Ingredients:
     """Everything that both stages are made from, at a small width."""
     draw = random.Random(f"{kind} {length}")
     path = _written(folder, kind, [ROWS[kind](draw, length) for _ in range(EXAMPLES + DEV)])
@@ -99,7 +102,7 @@ def ingredients(folder: Path, kind: str, encoder: str, length: int, machine: Mac
     vocabulary = _vocabulary([*passages, *(example.text for example in train)])
     write_shards(folder, [passages], vocabulary)
     encoded = [EncodedExamples.of(task, part, vocabulary, length) for part in (train, dev)]
-    shape = Shape(len(vocabulary), layers=2, width=128, heads=2, feedforward=256, positions=length, dropout=0.0)
+    shape = Shape(len(vocabulary), layers=layers, width=128, heads=2, feedforward=256, positions=length, dropout=0.0)
     return Ingredients(encoder, shape, task, vocabulary, *encoded, Shards.open(folder), length, machine)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tasklm.tokens.batches import TokenBatch, shuffled
-from tasklm.tokens.examples import BUCKET
+from tasklm.tokens.example_streams import BUCKET
 from tasklm.tokens.tokenizer import CLS, PAD, SEP, SPECIALS
 
 WAYS = ("padded to the longest of all", "padded per batch", "padded, sorted by length", "packed rows", "variable-length")

@@ -127,7 +127,7 @@ def suspicious_labels(where: Path, tracker: Tracker) -> tuple[list[Suspect], Pat
     train = training_examples(run, model.task)
     if not all(isinstance(example.label, str) for example in train):
         raise RecipeError([f"{run} is of the kind {model.task.kind}; labels are judged where each text has one class"])
-    rows = [unit.tokens for unit in model.task.encode(train, model.vocabulary, model.config["length"])]
+    rows = [unit.tokens for unit in model.task.encode(train, model.loaded.vocabulary, model.loaded.length)]
     tracker.say(f"judging {len(train):,} training examples, each by what the others teach")
     suspects = suspects_of(train, model.task.labels, features_of(rows))
     path = run / "suspicious_labels.csv"

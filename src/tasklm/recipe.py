@@ -220,6 +220,7 @@ class Finetune(Moments):
     weight_decay: float = key(0.0, "weight decay of matrices", low=0.0)
     clip: float = key(1.0, "largest gradient norm; 0: no clipping", low=0.0)
     dropout: float = key(0.1, "dropout rate of stage 2", low=0.0, high=0.9)
+    wide: bool = key(True, "add what a linear model of words says to the network's outputs (classify, multilabel, regress, choice)")
     seeds: int = key(
         3,
         "fine-tuning runs of each training of stage 1; scores are their mean ± sd, the model is the best on dev",
@@ -234,7 +235,7 @@ class Evaluate:
     bootstrap: int = key(1000, "resamples of test examples and seeds for intervals and differences on test", low=100)
     confidence: float = key(0.95, "coverage of the interval", low=0.5, high=0.999)
     compare: tuple[str, ...] = key((), "ablations trained beside the model: task-only, random")
-    baselines: bool = key(True, "score the majority and TF-IDF + logistic regression baselines")
+    baselines: bool = key(True, "score the majority and TF-IDF + linear baselines")
     ensemble: bool = key(False, "also score all seeds together, their outputs averaged, and keep them as the folder ensemble")
 
 

@@ -31,7 +31,6 @@ from tasklm.runs import read_json
 from tasklm.select.base import asking_split, read_selection, selection_is_clear
 from tasklm.tasks.base import Answer, Label, Task
 from tasklm.tasks.examples import Example
-from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.model import load_model
 from tasklm.train.stages import Ingredients
 from tasklm.train.start import title_of
@@ -192,15 +191,13 @@ def _pushed_for(run: Run, task: TaskData, asked: list[Example]) -> list[list[dic
     """Returns for each of some examples the training examples that pushed the model most for its label; none for one of several rows."""
     if not asked or task.task.together > 1:  # examples of several rows each have no gradient of their own here
         return [[] for _ in asked]
-    model, own, vocabulary, config = load_model(run.artefacts.path("model"), run.machine.device)
-    length = int(config["length"])
-    side = ExampleSide(model, own, vocabulary, length, run.machine, task.splits.train)
+    own = load_model(run.artefacts.path("model"), run.machine.device)
+    side = ExampleSide(own, run.machine, task.splits.train)
     short = side.fit_into_a_row(asked)
     compared = [example for example, fits in zip(asked, short, strict=True) if fits]
     if not compared:
         return [[] for _ in asked]
-    encoded = EncodedExamples.of(own, compared, vocabulary, length)
-    found = iter(side.pushes([example.text for example in compared], encoded, PUSHED_SHOWN, PUSHED_COMPARED))
+    found = iter(side.pushes([example.text for example in compared], own.encoded(compared), PUSHED_SHOWN, PUSHED_COMPARED))
     return [[dataclasses.asdict(push) for push in next(found).pushed_for] if fits else [] for fits in short]
 
 

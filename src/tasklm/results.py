@@ -13,10 +13,10 @@ from tasklm.evaluate.scores import Kind, Row, Scores, make_row
 from tasklm.run_folder import Seed, best_seed, trainings_of
 from tasklm.runs import digest, read_json, write_json
 from tasklm.tasks.base import TASKS, Answer
-from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.checkpoints import load_weights
 from tasklm.train.model import TaskModel, cost_of, kept_of, new_encoder, save_models
 from tasklm.train.stages import Ingredients
+from tasklm.wide_part import fitted_wide
 from tasklm.workspace import Run, TaskData
 
 Predictions = dict[str, list[list[Answer]]]  # split → answers of every seed
@@ -42,7 +42,7 @@ def _predicted(run: Run, task: TaskData, parts: Ingredients, name: str, groups: 
             predict(folder)
 
     def predict(folder: Path) -> None:
-        encoded = {split: EncodedExamples.of(task.task, task.splits.named()[split], parts.vocabulary, parts.length) for split in splits}
+        encoded = {split: parts.encoded(task.splits.named()[split]) for split in splits}
         for number, group in enumerate(groups, 1):
             models = [_model_of(parts, seed) for seed in group]
             kept = {split: kept_of(models, task.task, encoded[split], run.machine) for split in splits}
@@ -62,7 +62,7 @@ def _seeds_key(seeds: list[Seed]) -> str:
 
 def _model_of(parts: Ingredients, seed: Seed) -> TaskModel:
     encoder = new_encoder(parts.encoder, parts.shape)
-    model = TaskModel(encoder, parts.task.head(parts.shape.width, 0.0, encoder.normed_heads))
+    model = TaskModel(encoder, parts.task.head(parts.shape.width, 0.0, encoder.normed_heads), parts.wide is not None)
     model.load_state_dict(load_weights(seed.weights))
     return model.to(parts.machine.device)
 
@@ -99,7 +99,7 @@ def model_row(
         resampling=_resampling(run),
         flops_6nd=cost.six_nd(int(spent["tokens"])),
         flops_exact=spent["flops"] + _influence_flops(run, parts),
-        seconds=round(sum(seconds_of(run.artefacts, part) for part in _before_stage1(run)) + spent["seconds"], 1),
+        seconds=round(_before_seconds(run, parts) + spent["seconds"], 1),
         parameters=(len(seeds) if together else 1) * cost.parameters,
         selected_passages=len(parts.external) if parts.external is not None else 0,
         selected_tokens=int(parts.external.offsets[-1]) if parts.external is not None else 0,
@@ -133,10 +133,11 @@ def baseline_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list
     held = {name: part for name, part in task.splits.named().items() if name != "train"}
 
     def build(folder: Path) -> None:
-        with run.tracker.progress("fitting the baselines"):
-            write_json(folder / "baselines.json", task.task.baselines(task.splits.train, held, task.metric))
+        wide = fitted_wide(run, task).wide
+        with run.tracker.progress("scoring the baselines"):
+            write_json(folder / "baselines.json", task.task.baselines(task.splits.train, held, task.metric, wide))
 
-    found = read_json(run.artefacts.build("baselines", digest(["baselines", task.key, task.metric]), build) / "baselines.json")
+    found = read_json(run.artefacts.build("baselines", digest(["baselines 3", task.key, task.metric]), build) / "baselines.json")
     rows = []
     for number, (name, labels) in enumerate(found.items()):
         scored = {split: Predicted([example.label for example in held[split]], [labels[split]]) for split in held}
@@ -150,10 +151,20 @@ def baseline_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list
                 test=scored.get("test"),
                 ours_test=ours_test,
                 resampling=_resampling(run),
-                seconds=run.artefacts.seconds("baselines") if number == len(found) - 1 else 0.0,  # nearly all of it is the last one's
+                seconds=_baseline_seconds(run) if number == len(found) - 1 else 0.0,  # nearly all of it is the last one's
             )
         )
     return rows
+
+
+def _before_seconds(run: Run, parts: Ingredients) -> float:
+    """The time that all took before stage 1."""
+    wide = [] if parts.wide is None else ["wide"]
+    return sum(seconds_of(run.artefacts, part) for part in [*_before_stage1(run), *wide])
+
+
+def _baseline_seconds(run: Run) -> float:
+    return run.artefacts.seconds("baselines") + run.artefacts.seconds("wide")
 
 
 def keep_best(run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed], scores: Scores) -> Path:
@@ -184,7 +195,7 @@ def _keep(
     def build(folder: Path) -> None:
         models = [_model_of(parts, seed) for seed in kept]
         own = TASKS.get(task.task.kind).from_dict(read_json(tuned))
-        save_models(folder, parts.encoder, parts.shape, models, own, parts.vocabulary, parts.length, about)
+        save_models(folder, parts.encoder, parts.shape, models, own, parts.vocabulary, parts.length, about, parts.wide)
 
     return run.artefacts.build(name, digest([_seeds_key(seeds), about]), build, uses=[*(seed.folder for seed in kept), tuned.parent])
 

@@ -31,7 +31,8 @@ ARTEFACT = "artefact.json"  # the record of a finished artefact
 PARTIAL = "partial.json"  # the record of one under way
 MADE_BY = {  # artefact of a run → the command that makes it again
     **dict.fromkeys(("decontaminated", "plan", "ranking", "selected", "candidates", "candidate-tokens"), "select"),
-    **dict.fromkeys(("scoring-model", "influence"), "select"), "tokens": "tokenize", "stage1": "train", "stage2": "finetune",
+    **dict.fromkeys(("scoring-model", "influence"), "select"), "tokens": "tokenize", "stage1": "train",
+    "wide": "train", "stage2": "finetune",
     **dict.fromkeys(("predictions", "baselines", "model", "ensemble", "ensemble-predictions", "compare"), "evaluate"),
 }  # fmt: skip
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # some network file systems cannot sync a folder

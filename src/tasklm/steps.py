@@ -32,8 +32,11 @@ from tasklm.tasks.reading import read_splits
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary, vocabulary_size
+from tasklm.train.model import encoded_with
 from tasklm.train.stages import Ingredients, Stage1Plan, run_stage1, run_stage2
 from tasklm.train.start import starting_weights
+from tasklm.wide_part import FORMAT as WIDE_FORMAT
+from tasklm.wide_part import FittedPart, fitted_wide
 from tasklm.workspace import CorpusData, Run, TaskData, Tokenised, Training, sections, training_settings, without_seeds
 
 SCORING_PASSES, SCORING_STEPS = 30, (200, 2000)  # passes over the task that train a scoring model; steps, at least and at most
@@ -147,8 +150,7 @@ def ingredients(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> Ingr
     start = recipe.train.start
     shape = starting_weights(Path(start)).shape_for(length) if start else shape_of(recipe.model, plan.size, len(tokens.vocabulary), length)
 
-    def encoded(split: str) -> EncodedExamples:
-        return EncodedExamples.of(task.task, task.splits.named()[split], tokens.vocabulary, length)
+    part = fitted_wide(run, task) if recipe.finetune.wide else FittedPart()
 
     external = tokens.external if recipe.train.rho1 != 0 else None
     return Ingredients(
@@ -156,11 +158,12 @@ def ingredients(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> Ingr
         shape,
         task.task,
         tokens.vocabulary,
-        encoded("train"),
-        encoded("dev"),
+        EncodedExamples.of(task.task, task.splits.train, tokens.vocabulary, length, part.train),
+        encoded_with(part.wide, task.task, task.splits.dev, tokens.vocabulary, length),
         external,
         length,
         run.machine,
+        part.wide,
     )
 
 
@@ -256,7 +259,7 @@ def finetune(run: Run, task: TaskData, parts: Ingredients, trainings: Sequence[T
     trained: list[Seed] = []  # seeds that were not there yet
     for seed in seeds:
         training = trainings[seed.stage1 - 1]
-        key = digest([training.key, epochs, task.metric, seed.stage2, dataclasses.asdict(settings)])
+        key = digest([training.key, epochs, task.metric, seed.stage2, WIDE_FORMAT, dataclasses.asdict(settings)])
 
         def build(folder: Path, seed: Seed = seed) -> None:
             run_stage2(folder, parts, settings, epochs, seed, task.metric, recipe.train.checkpoint_seconds, run.tracker)

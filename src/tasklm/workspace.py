@@ -70,6 +70,7 @@ class TaskData:
     findings: list[Finding]
     key: str
     metric: str  # that chooses the model and is reported first
+    wide: Any = None  # `wide_part.FittedPart`, once it is fitted
 
     def texts(self, split: str) -> list[str]:
         """Returns the whole texts of a split."""

@@ -23,7 +23,7 @@ from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.tracking import SILENT
 from tasklm.train.gradients import chosen_layers
 from tasklm.train.hardware import Machine
-from tasklm.train.model import TaskModel, new_encoder
+from tasklm.train.model import LoadedModels, TaskModel, new_encoder
 from tasklm.train.stages import Ingredients, Stage1Plan, run_stage1
 
 MACHINE = Machine(torch.device("cpu"), False, 1)
@@ -78,7 +78,8 @@ def test_products_and_lengths_are_those_of_autograd(kind: str, vocabulary: Vocab
 
 def side_of(rows: list[tuple[str, str]], vocabulary: Vocabulary) -> ExampleSide:
     task = Classify(["no", "yes"])
-    return ExampleSide(model_of("bert", vocabulary, task), task, vocabulary, LENGTH, MACHINE, examples_of(rows))
+    loaded = LoadedModels([model_of("bert", vocabulary, task)], task, vocabulary, {"length": LENGTH}, None)
+    return ExampleSide(loaded, MACHINE, examples_of(rows))
 
 
 def explained(side: ExampleSide, text: str, top: int, most: int = 1000) -> tuple[str, Pushes]:

@@ -18,6 +18,7 @@ from tasklm.tasks.base import TASKS
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.heads import TokenHead
+from tasklm.tasks.marks import mark_words
 from tasklm.tokens.example_streams import ExampleStream
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
@@ -129,7 +130,8 @@ def test_a_saved_model_finds_the_marks_again(vocabulary: Vocabulary, tmp_path: P
     task, shape = marked(), Shape(len(vocabulary), 1, 16, 2, 32, 32)
     model = TaskModel(Bert(shape), task.head(16, 0.0)).eval()
     save_models(tmp_path / "model", "bert", shape, [model], task, vocabulary, 32, {})
-    loaded, there, _, _ = load_model(tmp_path / "model", torch.device("cpu"))
+    found = load_model(tmp_path / "model", torch.device("cpu"))
+    loaded, there = found.model, found.task
     batch = EncodedExamples.of(there, examples(), vocabulary, 32).padded(np.arange(4))
     assert TASKS.get("classify").from_dict(task.to_dict()).to_dict() == task.to_dict() == there.to_dict()
     assert torch.equal(loaded(batch), model(batch)) and there.elsewhere.marks == MARKS  # type: ignore[union-attr]
@@ -167,3 +169,54 @@ def test_a_first_recipe_has_the_marks_that_texts_have(tmp_path: Path) -> None:
     plain = write_jsonl(tmp_path / "plain.jsonl", [{**row, "text": row["text"].replace("<<", "").replace("[[", "")} for row in rows])
     starting_recipe(load(None, {"data.train": str(plain)}), tmp_path / "plain.toml")
     assert load(tmp_path / "plain.toml").kind.marks == ()
+
+
+def test_the_words_around_marks_are_told_by_where_they_stand() -> None:
+    text = "In rats, << Aspirin >> strongly inhibits [[ COX-2 ]] ."
+    assert mark_words(text, MARKS) == [
+        "order=0-1",
+        "in 0=aspirin", "last 0=aspirin",
+        "in 1=cox", "in 1=-", "in 1=2", "in 1=cox -", "in 1=- 2", "last 1=2",
+        "before=in", "before=rats", "before=,", "before=in rats", "before=rats ,", "before=in rats ,",
+        "0-1 before=rats", "0-1 before=,", "0-1 before=rats ,",
+        "after=.", "0-1 after=.",
+        "anywhere before=,", "anywhere before=in", "anywhere before=rats", "anywhere after=.",
+        "between=strongly", "between=inhibits", "between=strongly inhibits",
+        "0-1 between=strongly", "0-1 between=inhibits", "0-1 between=strongly inhibits",
+        "0-1 apart=1", "0-1 all between=strongly inhibits",
+    ]  # fmt: skip
+
+
+def test_the_order_and_the_distance_of_marks_are_told() -> None:
+    near, far = "[[ a ]] of << b >>", f"[[ a ]] {'of ' * 8} << b >>"
+    assert {"order=1-0", "1-0 apart=0", "1-0 all between=of"} < set(mark_words(near, MARKS))
+    assert {"order=1-0", "1-0 apart=4"} < set(mark_words(far, MARKS))
+    assert not any("all between" in token for token in mark_words(far, MARKS))
+    assert mark_words("no marks at all", MARKS) == []
+    assert {"order=0", "in 0=b"} < set(mark_words("one << b >> alone", MARKS))
+
+
+@pytest.mark.parametrize(
+    ("text", "marks"),
+    [
+        ("<e1>red ball</e1> and <e2>cat</e2> there", ("<e1>", "<e2>")),
+        ("[E1] red ball [/E1] and [E2] cat [/E2] there", ("[E1]", "[E2]")),
+        ("[E1-start] red ball [E1-end] and [E2-start] cat [E2-end] there", ("[E1-start]", "[E2-start]")),
+        ("(( red ball )) and {{ cat }} there", ("((", "{{")),
+    ],
+)
+def test_marks_of_every_usual_form_are_closed(text: str, marks: tuple[str, ...]) -> None:
+    tokens = mark_words(text, marks)
+    assert {"in 0=red ball", "in 1=cat", "between=and", "after=there"} < set(tokens)
+    assert "in 0=and" not in tokens and "in 1=there" not in tokens
+
+
+def test_where_nothing_closes_a_mark_the_next_words_are_marked() -> None:
+    tokens = mark_words("see @@ a b c d e and $$ cat", ("@@", "$$"))
+    assert {"in 0=d", "between=e", "in 1=cat"} < set(tokens)
+    assert "in 0=e" not in tokens
+
+
+def test_words_around_marks_are_whole_in_scripts_with_combining_marks_and_single_without_spaces() -> None:
+    tokens = mark_words("<< हिन्दी >> ẹ́jọ́ 北京 [[ ไทย ]]", MARKS)
+    assert {"in 0=हिन्दी", "0-1 all between=ẹ́jọ́ 北 京", "in 1=ไ"} < set(tokens)

@@ -211,7 +211,7 @@ def test_questions_are_cut_and_empty_contexts_are_a_unit() -> None:
 def test_the_best_over_all_windows_is_given_and_white_space_is_passed_over() -> None:
     context = "one  two three"
     spans = np.array([[0, 0], [0, 3], [3, 5], [4, 8], [8, 14]], np.int32)
-    units: list[Unit] = [Window([], [], None, 0, 0, spans), Window([], [], None, 0, 0, spans[:2])]
+    units: list[Unit] = [Window([], [], None, 0, 0, spans=spans), Window([], [], None, 0, 0, spans=spans[:2])]
     kept = [(-3.0, [(2, 2, -0.1), (3, 4, -0.5)]), (-0.2, [(1, 1, -4.0)])]
     (found,) = task().answers([example(context, None)], units, kept)
     assert found == {"answer": "two three", "begin": 5, "end": 14, "score": pytest.approx(math.exp(-0.5)), "answerable": True}
@@ -229,7 +229,7 @@ def test_the_threshold_is_the_best_of_all_there_are() -> None:
     golds: list[Any] = [[], [("beta", 6)], [("alpha beta", 0)], [("delta", 17)]]
     for _ in range(5):
         examples = [example(context, golds[draw.integers(4)]) for _ in range(count)]
-        units: list[Unit] = [Window([], [], None, 0, number, spans) for number in range(count)]
+        units: list[Unit] = [Window([], [], None, 0, number, spans=spans) for number in range(count)]
         kept = [(float(draw.integers(-6, 0)), [(1, int(draw.integers(1, 4)), float(draw.integers(-6, 0)))]) for _ in range(count)]
         score = task().metric("answer_f1")
 

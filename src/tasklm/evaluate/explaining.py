@@ -19,9 +19,8 @@ from tasklm.select.base import read_selection_texts, selection_is_clear
 from tasklm.tasks.base import Answer, Task
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
-from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.hardware import Machine
-from tasklm.train.model import TaskModel, answers_of
+from tasklm.train.model import LoadedModels, answers_of
 
 MOST_EXAMPLES = 1000  # training examples that are compared with a text …
 MOST_PASSAGES = 200  # … and selected passages: those that share its rarest words
@@ -64,23 +63,21 @@ class Explanation:
 class ExampleSide:
     """Compares texts with the examples that a model was fine-tuned on."""
 
-    def __init__(
-        self, model: TaskModel, task: Task, vocabulary: Vocabulary, length: int, machine: Machine, train: Sequence[Example]
-    ) -> None:
-        self.task, self.vocabulary, self.length, self.train = task, vocabulary, length, train
-        self.machine, self.gradients = machine, TaskPushes(model, task, machine)
+    def __init__(self, loaded: LoadedModels, machine: Machine, train: Sequence[Example]) -> None:
+        self.loaded, self.task, self.train = loaded, loaded.task, train
+        self.machine, self.gradients = machine, TaskPushes(loaded.model, loaded.task, machine)
 
     def predicted(self, given: Sequence[str | Example]) -> tuple[EncodedExamples, list[Answer]]:
         """Returns the texts or examples with what the model predicts as their targets, and its answers for people."""
         examples = [self.task.asked(one) if isinstance(one, str) else one for one in given]
-        asked = EncodedExamples.of(self.task, examples, self.vocabulary, self.length)
+        asked = self.loaded.encoded(examples)
         answers = answers_of([self.gradients.model], self.task, asked, self.machine)
         labelled = [replace(example, label=self.task.label_of(answer)) for example, answer in zip(asked.examples, answers, strict=True)]
-        return EncodedExamples.of(self.task, labelled, self.vocabulary, self.length), answers
+        return self.loaded.encoded(labelled), answers
 
     def fit_into_a_row(self, examples: Sequence[Example]) -> np.ndarray:
         """Returns which examples have no more rows than those of the kind have: long ones go on in further rows, and are not compared."""
-        units = self.task.encode(examples, self.vocabulary, self.length)
+        units = self.task.encode(examples, self.loaded.vocabulary, self.loaded.length)
         return np.asarray(np.bincount([unit.example for unit in units], minlength=len(examples)) == self.task.together)
 
     def pushes(self, texts: Sequence[str], asked: EncodedExamples, top: int, most: int = MOST_EXAMPLES) -> list[Pushes]:
@@ -89,8 +86,7 @@ class ExampleSide:
         places = np.unique(np.concatenate([found.nearest(most) for found in shared]))
         places = places[self.fit_into_a_row([self.train[place] for place in places])]
         examples = [self.train[place] for place in places]
-        encoded = EncodedExamples.of(self.task, examples, self.vocabulary, self.length)
-        products = self.gradients.products(asked, encoded)
+        products = self.gradients.products(asked, self.loaded.encoded(examples))
 
         def shown(place: int) -> dict[str, Any]:
             example = self.train[place]

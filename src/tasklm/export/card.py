@@ -70,7 +70,21 @@ def _what(source: Source, exported: Exported) -> str:
         shown = ", ".join(code(label) for label in labels[:LABELS_SHOWN])
         lines.append(f"Labels, in the order of the logits: {shown}{' …' if len(labels) > LABELS_SHOWN else ''}.")
     lines.append(_there(source).meaning)
+    if exported.wide is not None:
+        lines.append(_without_wide(exported))
     return "\n".join(lines)
+
+
+def _without_wide(exported: Exported) -> str:
+    """What the weights file leaves out of a model with a wide part, and what that costs."""
+    lines = ["These are the logits of the network alone. The trained model adds those of a linear model of words to them"]
+    if exported.to != "hf":
+        lines[0] += "; so does `tasklm predict FOLDER`, by the files in `wide/`"
+    if exported.network is not None:
+        cost = exported.network
+        scores = f"{100 * cost['model']:.1f} with it, {100 * cost['exported']:.1f} without"
+        lines.append(f"On {cost['examples']:,} dev examples, {plain(metric_name(cost['metric']))}: {scores}")
+    return ". ".join(lines) + "."
 
 
 def _there(source: Source) -> Elsewhere:

@@ -14,10 +14,11 @@ from tasklm.export.hugging_face import write_transformers
 from tasklm.export.onnx_graph import check_onnx, inputs_of, require_same, write_graph
 from tasklm.export.onnx_model import GRAPH, RECORD
 from tasklm.export.record import Exported
-from tasklm.export.sizes import MEGABYTE, STEPS, fitting
+from tasklm.export.sizes import MEGABYTE, STEPS, DevScores, fitting
 from tasklm.export.source import Source, new_folder, open_source
 from tasklm.export.tokenizer_files import write_tokenizer
 from tasklm.manifests import files_in, seal
+from tasklm.tasks.wide import FOLDER as WIDE
 from tasklm.train.model import read_saved_model
 
 FORMATS = ("hf", "onnx", "onnx-int8")
@@ -59,8 +60,10 @@ def as_onnx(model_folder: Path, scratch: Path) -> Path:
 
 
 def _facts(source: Source, to: str) -> dict[str, Any]:
-    facts = {"to": to, "name": source.name, "tasklm": tasklm.__version__, "task": source.task.to_dict()}
-    return {**facts, "encoder": source.encoder, "length": source.length, "columns": source.columns()}
+    facts: dict[str, Any] = {"to": to, "name": source.name, "tasklm": tasklm.__version__, "task": source.task.to_dict()}
+    facts |= {"encoder": source.encoder, "length": source.length, "columns": source.columns(), "wide": source.wide}
+    dev = source.dev() if source.wide is not None else None
+    return {**facts, "network": DevScores(source, dev).without_wide() if dev else None}
 
 
 def _transformers(source: Source, folder: Path, max_mb: float | None) -> Exported:
@@ -82,6 +85,8 @@ def _onnx(source: Source, folder: Path, to: str, max_mb: float | None) -> Export
         path, sized = fitting(source, exact, apart, inputs, steps, max_mb)
         path.replace(folder / GRAPH)
     write_tokenizer(folder, source.vocabulary, source.length, segments="token_type_ids" in inputs, cuts=True)
+    if source.loaded.wide is not None:
+        source.loaded.wide.save(folder / WIDE)
     about: dict[str, Any] = {"weights": sized.step, "megabytes": sized.megabytes, "max_difference": sized.apart, "dev": sized.dev}
     return Exported(**_facts(source, to), **about, loads_with="onnxruntime", inputs=inputs)
 

@@ -186,7 +186,7 @@ def difference(source: Source, path: Path, inputs: Sequence[str]) -> tuple[float
         of_all = theirs.dim() == 3  # a tag for each token
         batch = TokenBatch(ids, mask, columns, segments=segments, places=columns if of_all else places)
         with torch.inference_mode():
-            ours = source.model(batch)
+            ours = source.network(batch)
         apart = ours[mask == 1] - theirs[mask == 1] if of_all else ours[:, 0] - theirs
         worst, largest = max(worst, float(apart.abs().max())), max(largest, float(ours.abs().max()))
     return worst, largest

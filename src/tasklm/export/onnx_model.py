@@ -15,10 +15,11 @@ from tasklm.export.onnx_runtime import load_onnxruntime
 from tasklm.manifests import require_whole
 from tasklm.runs import read_json
 from tasklm.safe_reading import MOST_JSON, require_regular
-from tasklm.tasks.base import TASKS, Task
+from tasklm.tasks.base import TASKS
+from tasklm.tasks.wide import load_wide
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.model import check_length, damage_is_clear
+from tasklm.train.model import LoadedModels, check_length, damage_is_clear, require_width
 
 RECORD, GRAPH = "export.json", "model.onnx"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "places")
@@ -61,9 +62,10 @@ def _first_line(error: Exception) -> str:
 class OnnxModel(nn.Module):
     """Computes what the task's head would give, from a batch as our models take it."""
 
-    def __init__(self, path: Path, inputs: Sequence[str], threads: int, outputs: int | None = None) -> None:
-        """`outputs`: how many numbers it must give for each row, or each token."""
+    def __init__(self, path: Path, inputs: Sequence[str], threads: int, outputs: int | None = None, wide: float | None = None) -> None:
+        """`outputs`: how many numbers it must give for each row, or each token; `wide`: the scale of a wide part."""
         super().__init__()
+        self.wide = wide
         self.session, self.inputs, self.outputs, self.path = session_of(path, threads), list(inputs), outputs, path
 
     def forward(self, batch: TokenBatch) -> Tensor:
@@ -75,6 +77,9 @@ class OnnxModel(nn.Module):
         assert batch.places is not None
         given = {name: tensor[:, :longest] for name, tensor in tokens.items()} | {"places": batch.places}
         logits = self._logits({name: given[name].numpy() for name in self.inputs}, (len(batch.ids), longest))
+        if logits.dim() == 2 and self.wide is not None:
+            assert batch.wide is not None
+            return logits[:, None] + self.wide * batch.wide
         if logits.dim() == 2:
             return logits[:, None]
         return logits.gather(1, batch.places[..., None].expand(-1, -1, logits.shape[-1]))
@@ -96,7 +101,7 @@ def is_export(folder: Path) -> bool:
     return (folder / RECORD).is_file()
 
 
-def open_onnx(folder: Path, threads: int) -> tuple[OnnxModel, Task, Vocabulary, dict[str, Any]]:
+def open_onnx(folder: Path, threads: int) -> LoadedModels:
     """Returns the model of a folder that was exported to ONNX, its task, its vocabulary and what the folder says about itself."""
     with damage_is_clear(folder):
         record = read_json(folder / RECORD, MOST_JSON)
@@ -111,5 +116,11 @@ def open_onnx(folder: Path, threads: int) -> tuple[OnnxModel, Task, Vocabulary, 
         check_length(record["length"])
         record["columns"] = {name: str(value) for name, value in record.get("columns", {}).items() if name in COLUMNS}
         with torch.device("meta"):
-            outputs = task.head(8, 0.0)(torch.empty(1, 1 + len(task.elsewhere.marks), 8)).shape[-1]
-    return OnnxModel(folder / GRAPH, inputs, threads, outputs), task, vocabulary, record
+            head = task.head(8, 0.0)
+            outputs = head(torch.empty(1, 1 + len(task.elsewhere.marks), 8)).shape[-1]
+        wide, scale = load_wide(folder), record.get("wide")
+        require_width(wide, head)
+        if (wide is None) != (scale is None) or not isinstance(scale, float | None):
+            raise ValueError("export.json and the folder wide do not belong together")
+    model = OnnxModel(folder / GRAPH, inputs, threads, outputs, scale)
+    return LoadedModels([model], task, vocabulary, record, wide)

@@ -16,9 +16,8 @@ from tasklm.export.onnx_model import OnnxModel
 from tasklm.export.source import Source
 from tasklm.tasks.base import score
 from tasklm.tasks.examples import Example
-from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.hardware import Machine
-from tasklm.train.model import answers_of
+from tasklm.train.model import TaskModel, answers_of
 
 STEPS: dict[str, tuple[str, ...]] = {  # which weights have 8 bits → the operators that read them
     "fp32": (),
@@ -102,7 +101,7 @@ class DevScores:
 
     def __init__(self, source: Source, dev: Sequence[Example]) -> None:
         self.source, self.gold = source, [example.label for example in dev]
-        self.encoded = EncodedExamples.of(source.task, dev, source.vocabulary, source.length)
+        self.encoded = source.loaded.encoded(dev)
         self.machine = Machine(torch.device("cpu"), False, torch.get_num_threads())
         self.name = source.metric
         self.ours = self._of(source.model)
@@ -114,5 +113,12 @@ class DevScores:
 
     def beside(self, path: Path, inputs: Sequence[str]) -> dict[str, Any]:
         """Returns the scores of the model and of an ONNX file, and what is lost."""
-        theirs = self._of(OnnxModel(path, inputs, self.machine.threads))
+        return self._lost(OnnxModel(path, inputs, self.machine.threads, wide=self.source.wide))
+
+    def without_wide(self) -> dict[str, Any]:
+        """The scores of the model and of its network alone, and what is lost."""
+        return self._lost(TaskModel(self.source.model.encoder, self.source.model.head))
+
+    def _lost(self, other: nn.Module) -> dict[str, Any]:
+        theirs = self._of(other)
         return {"metric": self.name, "examples": len(self.gold), "model": self.ours, "exported": theirs, "loss": self.ours - theirs}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from tasklm.encoders.base import Shape
 from tasklm.errors import RunError
@@ -23,8 +24,9 @@ from tasklm.recipe_files import load
 from tasklm.runs import full_disk_is_clear, make_folder, publish, read_json, sweep
 from tasklm.tasks.base import Task
 from tasklm.tasks.examples import Example
+from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.model import TaskModel, load_model
+from tasklm.train.model import LoadedModels, TaskModel, load_model, task_outputs
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,37 @@ class Source:
     """A trained model on the CPU in fp32, and its run where it has one."""
 
     name: str  # for people: that of the run, or of the model's folder
-    model: TaskModel
-    task: Task
-    vocabulary: Vocabulary
-    config: dict[str, Any]
+    loaded: LoadedModels
     run: Path | None
+
+    @property
+    def model(self) -> TaskModel:
+        """The model."""
+        return self.loaded.model
+
+    @property
+    def task(self) -> Task:
+        """The task."""
+        return self.loaded.task
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary."""
+        return self.loaded.vocabulary
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What the model's folder says about it."""
+        return self.loaded.config
+
+    @property
+    def wide(self) -> float | None:
+        """The scale of the model's wide part, which no graph holds; None where it has none."""
+        return None if self.model.wide is None else float(self.model.wide.detach())
+
+    def network(self, batch: TokenBatch) -> Tensor:
+        """The outputs of the network alone."""
+        return task_outputs(self.model.encoder, self.model.head, batch)
 
     @property
     def encoder(self) -> str:
@@ -113,8 +141,8 @@ def open_source(where: Path) -> Source:
         raise RunError(f"{where} has no trained model yet. Finish the run: tasklm evaluate {where}")
     folder = (where / "model" if is_run else where).resolve()
     run = folder.parent if folder.name == "model" and (folder.parent / "recipe.toml").exists() else None
-    model, task, vocabulary, config = load_model(folder, torch.device("cpu"))
-    return Source((run or folder).name, model, task, vocabulary, config, run)
+    loaded = load_model(folder, torch.device("cpu"))
+    return Source((run or folder).name, loaded, run)
 
 
 @contextmanager

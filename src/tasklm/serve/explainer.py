@@ -62,7 +62,7 @@ class Explainer:
         self.data = recipe.data
         model = model_of(self.run)
         train = training_examples(self.run, model.task)
-        self.examples = ExampleSide(model.model, model.task, model.vocabulary, model.config["length"], model.machine, train)
+        self.examples = ExampleSide(model.loaded, model.machine, train)
         trained_on_text = recipe.train.rho1 != 0 and (self.run / "selected" / "selected.parquet").exists()
         self.passages = PassageSide(self.run, model.task, model.machine.device) if trained_on_text else None
         encoders = [self.examples.gradients.model.encoder]

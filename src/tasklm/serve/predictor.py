@@ -7,15 +7,12 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from torch import nn
-
 from tasklm.errors import RunError
 from tasklm.export.onnx_model import is_export, open_onnx
 from tasklm.recipe import Data, Hardware
 from tasklm.serve.inputs import Input, example_from
 from tasklm.tasks.base import Answer
 from tasklm.tasks.examples import Example
-from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.hardware import set_up
 from tasklm.train.model import TaskModel, answers_of, load_models
 
@@ -32,19 +29,18 @@ class Predictor:
         # fp32: the answer for a text must not depend on how the machine multiplies
         hardware = hardware or Hardware(precision="fp32")
         self.folder, self.data = folder, data or Data()
-        self.models: Sequence[nn.Module]
         if is_export(folder):
             if hardware.device not in ("auto", "cpu"):
                 problem = f"hardware.device = {hardware.device!r}: ONNX files run on the CPU here"
                 raise RunError(f"{problem}. Give the folder 'model' of the run.")
             self.machine = set_up(replace(hardware, device="cpu", precision="fp32", compile="off"))
-            model, self.task, self.vocabulary, self.config = open_onnx(folder, self.machine.threads)
-            self.models = [model]
-            known = {name: value for name, value in self.config["columns"].items() if not getattr(self.data, name)}
+            self.loaded = open_onnx(folder, self.machine.threads)
+            known = {name: value for name, value in self.loaded.config["columns"].items() if not getattr(self.data, name)}
             self.data = replace(self.data, **known)
         else:
             self.machine = set_up(hardware)
-            self.models, self.task, self.vocabulary, self.config = load_models(folder, self.machine.device)
+            self.loaded = load_models(folder, self.machine.device)
+        self.models, self.task = self.loaded.models, self.loaded.task
 
     @property
     def model(self) -> TaskModel:
@@ -66,8 +62,7 @@ class Predictor:
         if not given:
             return []
         examples = [example_from(one, self.task, self.data) for one in given]
-        encoded = EncodedExamples.of(self.task, examples, self.vocabulary, self.config["length"])
-        return answers_of(self.models, self.task, encoded, self.machine)
+        return answers_of(self.models, self.task, self.loaded.encoded(examples), self.machine)
 
     def stream(self, examples: Iterable[Example]) -> Iterator[tuple[Example, Answer]]:
         """Yields (example, answer) for any number of examples, a block at a time."""

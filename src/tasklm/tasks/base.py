@@ -54,6 +54,7 @@ class Unit:
     targets: NDArray[Any] | None  # (places,) or (places, numbers): whole numbers, or floats where the kind has such; None: not labelled
     second: int = 0  # column where the second text begins, for encoders that tell segments apart; 0: one text
     example: int = 0  # number of its example
+    wide: NDArray[np.float32] | None = None  # (outputs,): what the model's wide part adds to the head's outputs
 
 
 @dataclass(frozen=True)
@@ -171,10 +172,20 @@ class Task(Protocol):
         """Returns the named metric; raises RecipeError, which names those that the kind has, for others."""
         ...
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
+    def baselines(
+        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Any = None
+    ) -> dict[str, dict[str, list[Label]]]:
         """Returns cheap predictions: name of the baseline → split → a label per example.
 
         `held` has dev, by whose metric a baseline may choose its strength, and, where given, test.
+        `wide` is the fitted wide part (`wide.Wide`) where there is one: it is a baseline, too.
+        """
+        ...
+
+    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> Any:
+        """Fits the wide part of a model (`wide.Wide`) and its outputs for train, as a FittedWide.
+
+        None where the kind has none, or where the texts hold nothing to learn from.
         """
         ...
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -23,11 +22,12 @@ from tasklm.tasks.choice_files import MOST_OPTIONS, read_choices
 from tasklm.tasks.columns import needs_columns
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads import TokenHead
+from tasklm.tasks.option_words import filled, has_blank
 from tasklm.tasks.saved import whole_in
 from tasklm.tasks.scoring import option_metric
 from tasklm.tasks.texts import cut, joined
-
-_BLANK = re.compile("_+")
+from tasklm.tasks.wide import Wide, labels_by
+from tasklm.tasks.wide_fitting import FittedWide, fit_options
 
 
 @TASKS.register("choice")
@@ -174,8 +174,11 @@ class Choice:
         """Returns the accuracy."""
         return option_metric(name)
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
-        """Returns the option that is right most often, and the option with the most weight of words in common with text and question."""
+    def baselines(
+        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Wide | None = None
+    ) -> dict[str, dict[str, list[Label]]]:
+        """Returns the option that is right most often, that with the most weight of words in common with text and question, and
+        what a linear model of such words chooses."""
         counts = Counter(example.label for example in train)
         ranked = sorted(range(self.together), key=lambda number: (-counts[number], number))
         usual = {
@@ -183,20 +186,13 @@ class Choice:
         }
         weights = _word_weights(train)
         overlap = {name: [_most_in_common(example, weights) for example in part] for name, part in held.items()}
-        return {"most frequent option": usual, "most words in common": overlap}
+        fitted = wide or fit_options(train, held.get("dev", ()), self.metric(metric), self.together).wide
+        linear = labels_by(fitted, self, held) or usual
+        return {"most frequent option": usual, "most words in common": overlap, "words in common + linear": linear}
 
-
-def has_blank(texts: Sequence[str]) -> bool:
-    """Whether the question, the last of the texts before the options, has one blank (underscores) to be filled."""
-    return bool(texts) and len(_BLANK.findall(texts[-1])) == 1
-
-
-def filled(texts: Sequence[str], options: Sequence[str]) -> list[str]:
-    """What a model reads of each option: the question with the option in its blank, or else the option itself."""
-    if not has_blank(texts):
-        return list(options)
-    left, right = _BLANK.split(texts[-1])
-    return [" ".join(f"{left} {option} {right}".split()) for option in options]
+    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> FittedWide | None:
+        """Fits a linear model of what options have in common with text and question."""
+        return fit_options(train, dev, self.metric(metric), self.together)
 
 
 def _fitted(parts: list[list[int]], length: int) -> list[list[int]]:

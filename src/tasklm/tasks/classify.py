@@ -18,13 +18,15 @@ from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Label, Metric, Tok
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.folders import is_dataset
 from tasklm.tasks.heads import TokenHead
-from tasklm.tasks.linear import majority, tfidf_linear
+from tasklm.tasks.linear import choose_classes, majority, tfidf_linear
 from tasklm.tasks.marks import MOST as MOST_MARKS
 from tasklm.tasks.marks import checked_marks, mark_findings, marked_places
 from tasklm.tasks.saved import names_in
 from tasklm.tasks.scoring import class_metric
 from tasklm.tasks.text_files import read_folder
 from tasklm.tasks.texts import encode_examples, label_name, read_text_examples
+from tasklm.tasks.wide import Wide, labels_by
+from tasklm.tasks.wide_fitting import FittedWide, fit_classes
 
 FEW = 5  # examples of a label
 
@@ -144,8 +146,14 @@ class Classify:
     def metric(self, name: str) -> Metric:
         return class_metric(name, self.labels)
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
+    def baselines(
+        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Wide | None = None
+    ) -> dict[str, dict[str, list[Label]]]:
         return {
             "majority": {split: majority(train, examples) for split, examples in held.items()},
-            "TF-IDF + linear": tfidf_linear(train, held, self.metric(metric), self.marks).labels,
+            "TF-IDF + linear": labels_by(wide, self, held) or tfidf_linear(train, held, self.metric(metric), self.marks).labels,
         }
+
+    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> FittedWide | None:
+        chosen = choose_classes(train, dev, self.metric(metric), self.marks)
+        return None if chosen is None else fit_classes(chosen, train)

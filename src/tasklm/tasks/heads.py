@@ -26,6 +26,10 @@ class TokenHead(nn.Module):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
 
+    def silence(self) -> None:
+        """Makes all outputs 0 until it has learnt something."""
+        nn.init.zeros_(self.out.weight)
+
     def flops(self, rows: int, places: int) -> float:
         """Returns the FLOPs of a forward pass on states of so many rows and places."""
         answers = rows * places * self.out.in_features / self.dense.in_features

@@ -1,8 +1,11 @@
-"""Linear models over `featuriser.Featuriser`: the baselines that need no language model, chosen on dev only.
+"""Linear models over `featuriser.Featuriser`: baselines without language models, chosen on dev.
 
-They see the same training examples as the model, and the same dev examples choose their features, strength and class weights, so
-that a model that does not beat them has not earned its cost. Their time is bounded: MOST_WORDS of train are read, settings are
-compared by fits to at most CHOOSING entries of the matrix for all classes together, and the best is fitted to at most FITTING.
+They see the same training examples as the model, and the same dev examples choose their features,
+strength and class weights, so that a model that does not beat them has not earned its cost.
+
+Time and memory are bounded: at most MOST_WORDS of train are read, settings are compared by fits to
+at most CHOOSING entries of the matrix for all classes together, and the best is fitted to at most
+FITTING. Where there are more, examples are left out evenly.
 """
 
 from __future__ import annotations
@@ -20,16 +23,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasklm.corpus.processes import processes_for
+from tasklm.corpus.words import count_words
 from tasklm.errors import DataError
 from tasklm.tasks.base import Floats, Label, Metric, score
 from tasklm.tasks.examples import Example
-from tasklm.tasks.featuriser import MOST, Featuriser
+from tasklm.tasks.featuriser import MOST_FEATURES, Featuriser, evenly, joined
 from tasklm.tasks.marks import usual_marks
 
-STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # C: the larger, the less the weights are held down
+STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # C: the larger, the freer the weights
 USUAL = 0.3  # by which views and class weights are compared, and where no dev set chooses
-VIEWS = {  # blocks of features that are tried together, by the block that tells what there is to see
-    "alike": (("alike",), ("alike", "shared"), ("alike", "shared", "words")),
+# Blocks of features that are tried together, by the block that tells what there is to see.
+VIEWS = {
+    "alike": (("alike",), ("alike", "shared"), ("alike", "shared", "words"), ("alike", "shared", "words", "marks")),
     "marks": (("marks",), ("marks", "words"), ("marks", "words", "letters")),
     "letters": (("words",), ("letters",), ("words", "letters")),
     "words": (("words",),),
@@ -37,16 +42,22 @@ VIEWS = {  # blocks of features that are tried together, by the block that tells
 MOST_WORDS = 3_000_000
 CHOOSING, FITTING = 15_000_000, 200_000_000
 MOST_WEIGHTS = 20_000_000  # features of a block times outputs
-AT_ONCE = 5000  # examples that are predicted together: a test set may be far larger than train
-_WORTH_A_PROCESS = 1 << 25  # entries of the matrix times fits: fewer are done before a process has started
+MOST_DECISIONS = 2_000_000  # examples of dev that choose, times outputs
+AT_ONCE = 2000  # examples that are predicted together: a test set may be far larger than train
+TOLERANCE = 0.05  # of a fit; liblinear's own is 0.1, and 0.01 predicts the same
+_WORTH_A_PROCESS = 1 << 25  # entries of matrices: fewer are fitted before a process has started
+
+Targets = NDArray[np.bool_]
+Judge = Callable[[Sequence[Example], Floats], float]  # of decisions on examples
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a linear model is fitted: which blocks it sees, its strength, and what rare classes weigh.
+    """How a linear model is fitted: the blocks that it sees, its strength, the weights of classes.
 
-    Classes weigh as they occur (None), as if all were as frequent ("balanced", LinearSVC's own), or each as much as all the others
-    together ("half"), which helps where most examples are of none that matters.
+    Classes weigh as they occur (None), as if all were as frequent ("balanced", as LinearSVC does
+    it), or each as much as all the others together ("half"), which helps where most examples are of
+    none that matters.
     """
 
     view: tuple[str, ...]
@@ -56,28 +67,28 @@ class Setting:
 
 @dataclass(frozen=True)
 class Linear:
-    """A fitted model: weights (features, outputs) and an offset for each output, of the blocks in its view."""
+    """A fitted model of the blocks in its view: weights (features, outputs), and offsets."""
 
     view: tuple[str, ...]
     weights: Floats
     offsets: Floats
 
     def decisions(self, parts: Mapping[str, Any]) -> Floats:
-        """By how much each example is rather of each class than of the rest, (examples, outputs)."""
-        return np.asarray(seen(parts, self.view) @ self.weights + self.offsets, np.float64)
+        """By how much examples are rather of each class than of the rest, (examples, outputs)."""
+        return np.asarray(matrix_of(parts, self.view) @ self.weights + self.offsets, np.float64)
 
 
 @dataclass(frozen=True)
 class LinearBaseline:
-    """What TF-IDF + a linear model predicts, and how it was chosen; `setting` is None where majority stood in."""
+    """What TF-IDF + a linear model predicts, and how it was chosen."""
 
     labels: dict[str, list[Label]]  # of each split
-    setting: Setting | None
+    setting: Setting | None  # None: majority stood in
     dev_score: float | None
 
 
 def majority(train: Sequence[Example], texts: Sequence[Any]) -> list[Any]:
-    """Returns the most frequent training label once per text; of equally frequent ones the first by name."""
+    """The most frequent training label, once per text; of equal ones the first by name."""
     if not train:
         raise DataError("there are no training examples", remedy="Give a training file with labelled examples.")
     counts = Counter(example.label for example in train)
@@ -88,46 +99,77 @@ def majority(train: Sequence[Example], texts: Sequence[Any]) -> list[Any]:
 def tfidf_linear(
     train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: Metric, marks: Sequence[str] = ()
 ) -> LinearBaseline:
-    """Returns the classes that the setting which scores best on dev predicts for each split.
+    """The classes that the setting which scores best on dev predicts for each split.
 
-    Where there is nothing to learn from (one class, or texts without a letter) it is the majority baseline.
+    Where there is nothing to learn from (one class, or texts without a letter) it is the majority.
     """
-    labels = sorted({example.label for example in train}, key=str)
-    data = Fitted.of(train, marks, len(labels))
-    if not data.parts or len(labels) < 2:
+    chosen = choose_classes(train, held.get("dev", ()), metric, marks)
+    if chosen is None:
         return LinearBaseline({name: majority(train, part) for name, part in held.items()}, None, None)
-    number = {label: position for position, label in enumerate(labels)}
-    classes = np.array([number[example.label] for example in data.train])
-    targets = np.stack([classes == one for one in (range(1, 2) if len(labels) == 2 else range(len(labels)))], axis=1)
-    weights: list[str | None] = [None]
-    if len(set(np.bincount(classes).tolist())) > 1:  # else balanced weights are all 1: the same fits again
-        weights += ["balanced"] if len(labels) == 2 else ["balanced", "half"]
-
-    def named(decisions: Floats) -> list[Label]:
-        best = (decisions[:, 0] > 0).astype(np.int64) if len(labels) == 2 else decisions.argmax(axis=1)
-        return [labels[position] for position in best]
-
-    dev = list(held.get("dev", ()))
-    gold = [example.label for example in dev]
-    chosen, reached = data.choose(targets, weights, dev, lambda decisions: score(metric, gold, named(decisions)))
-    model = data.fit(targets, chosen)
-    return LinearBaseline({name: named(data.decisions(model, part)) for name, part in held.items()}, chosen, reached)
+    model = chosen.trainer.fit(chosen.targets, chosen.setting)
+    predicted = {name: chosen.named(chosen.trainer.decisions(model, part)) for name, part in held.items()}
+    return LinearBaseline(predicted, chosen.setting, chosen.dev_score)
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """Training examples, as many as are read, with their features."""
+class ChosenClasses:
+    """How classes are told apart: the trainer's examples, their classes, and the setting that dev chose."""
+
+    trainer: Trainer
+    labels: list[Label]
+    classes: NDArray[np.int64]
+    targets: Targets
+    setting: Setting
+    dev_score: float | None
+
+    def named(self, decisions: Floats) -> list[Label]:
+        """The classes that decisions amount to."""
+        return _named(self.labels, decisions)
+
+
+def _named(labels: Sequence[Label], decisions: Floats) -> list[Label]:
+    best = (decisions[:, 0] > 0).astype(np.int64) if len(labels) == 2 else decisions.argmax(axis=1)
+    return [labels[position] for position in best]
+
+
+def choose_classes(train: Sequence[Example], dev: Sequence[Example], metric: Metric, marks: Sequence[str]) -> ChosenClasses | None:
+    """The setting that scores best on dev; None where there is one class, or no text has a letter."""
+    labels = sorted({example.label for example in train}, key=str)
+    trainer = Trainer.of(train, marks, len(labels)) if len(labels) > 1 else None
+    if trainer is None or not trainer.parts:
+        return None
+    number = {label: position for position, label in enumerate(labels)}
+    classes = np.array([number[example.label] for example in trainer.train])
+    apart = range(1, 2) if len(labels) == 2 else range(len(labels))  # one says it all
+    targets = np.stack([classes == one for one in apart], axis=1)
+    weights: list[str | None] = [None]
+    if len(set(np.bincount(classes).tolist())) > 1:  # else they are 1: the same fits again
+        weights += ["balanced"] if len(labels) == 2 else ["balanced", "half"]
+
+    def judge(examples: Sequence[Example], decisions: Floats) -> float:
+        return score(metric, [example.label for example in examples], _named(labels, decisions))
+
+    setting, dev_score = trainer.choose(targets, weights, dev, judge)
+    return ChosenClasses(trainer, labels, classes, targets, setting, dev_score)
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Training examples, as many as are read, with their features: fits models to any targets."""
 
     train: list[Example]
     featuriser: Featuriser
     parts: dict[str, Any]
 
     @classmethod
-    def of(cls, train: Sequence[Example], marks: Sequence[str] = (), outputs: int = 1) -> Fitted:
-        """The examples, thinned where they are very many, and their features; marks that texts usually have are seen too."""
-        read = sum(len(text.split()) for example in train for text in example.texts)
-        some = evenly(train, len(train) * MOST_WORDS // max(read, MOST_WORDS))
-        featuriser = Featuriser.fit(some, marks or usual_marks(some), min(MOST, MOST_WEIGHTS // outputs))
+    def of(cls, train: Sequence[Example], marks: Sequence[str] = (), outputs: int = 1) -> Trainer:
+        """The trainer of examples, and of models with so many outputs.
+
+        Marks that the texts usually have are seen where none are given.
+        """
+        some = thinned(train)
+        most = max(1, min(MOST_FEATURES, MOST_WEIGHTS // outputs))
+        featuriser = Featuriser.fit(some, marks or usual_marks(some), most)
         return cls(some, featuriser, featuriser.parts(some))
 
     @property
@@ -138,28 +180,30 @@ class Fitted:
         return tuple(dict.fromkeys(view for view in views if view))
 
     def choose(
-        self,
-        targets: NDArray[np.bool_],
-        class_weights: Sequence[str | None],
-        dev: Sequence[Example],
-        judge: Callable[[Floats], float],
+        self, targets: Targets, class_weights: Sequence[str | None], dev: Sequence[Example], judge: Judge
     ) -> tuple[Setting, float | None]:
-        """The setting whose decisions on dev are judged best, and how good they are; without dev the usual one."""
+        """The setting whose decisions on dev are judged best, and how good they are.
+
+        Without dev it is the usual one.
+        """
         if not dev:
             return Setting(self.views[-1], USUAL), None
-        parts = self.featuriser.parts(dev)
+        outputs = targets.shape[1]
+        some = evenly(thinned(dev), MOST_DECISIONS // outputs)
+        parts = self.featuriser.parts(some)
 
         def judged(settings: Sequence[Setting]) -> list[float]:
-            columns = solved(fits_of(self.parts, targets, settings, CHOOSING, parts))
-            outputs = targets.shape[1]
-            return [judge(np.stack(columns[at : at + outputs], axis=1)) for at in range(0, len(columns), outputs)]
+            columns = each_of(decide, fits_of(self.parts, targets, settings, CHOOSING, parts))
+            starts = range(0, len(columns), outputs)
+            return [judge(some, np.stack(columns[at : at + outputs], axis=1)) for at in starts]
 
-        first = [Setting(view, USUAL, weight) for view in self.views for weight in class_weights]
+        first = [Setting(view, USUAL, weight) for view, weight in itertools.product(self.views, class_weights)]
         return best_of(first, STRENGTHS, judged)
 
-    def fit(self, targets: NDArray[np.bool_], setting: Setting) -> Linear:
+    def fit(self, targets: Targets, setting: Setting) -> Linear:
         """The model of a setting, fitted to all examples that are read."""
-        weights, offsets = zip(*solved(fits_of(self.parts, targets, [setting], FITTING)), strict=True)
+        solved = each_of(solve, fits_of(self.parts, targets, [setting], FITTING))
+        weights, offsets = zip(*solved, strict=True)
         return Linear(setting.view, np.stack(weights, axis=1), np.array(offsets))
 
     def decisions(self, model: Linear, examples: Sequence[Example]) -> Floats:
@@ -172,17 +216,17 @@ class Fitted:
 def best_of(
     first: Sequence[Setting], strengths: Sequence[float], judged: Callable[[Sequence[Setting]], list[float]]
 ) -> tuple[Setting, float]:
-    """The best of some settings, all of one strength, with the strength that is best for it; of equal ones the earliest judged.
+    """The best of some settings of one strength, with the strength that is best for it.
 
-    From the strength that they have, others are tried in both directions for as long as they are better.
+    From their strength, others are tried in both directions for as long as they are better. Of
+    equally good ones the earliest judged is taken.
     """
     scores = dict(zip(first, judged(first), strict=True))
     best = max(scores, key=lambda setting: scores[setting])
     start = strengths.index(best.strength)
-    below, above = (
-        [dataclasses.replace(best, strength=strength) for strength in side] for side in (strengths[:start][::-1], strengths[start + 1 :])
-    )
-    nearest = [*below[:1], *above[:1]]
+    below = [dataclasses.replace(best, strength=strength) for strength in strengths[:start][::-1]]
+    above = [dataclasses.replace(best, strength=strength) for strength in strengths[start + 1 :]]
+    nearest = [*below[:1], *above[:1]]  # together, since they may share processes
     scores |= zip(nearest, judged(nearest), strict=True)
     for side in (below, above):
         for last, following in itertools.pairwise([best, *side]):
@@ -194,84 +238,92 @@ def best_of(
     return best, scores[best]
 
 
-def seen(parts: Mapping[str, Any], view: Sequence[str]) -> Any:
+def matrix_of(parts: Mapping[str, Any], view: Sequence[str]) -> Any:
     """The blocks of a view beside one another."""
-    from scipy.sparse import hstack  # here and below: these packages cost a second, which reading and training need not spend
-
-    return hstack([parts[name] for name in view], format="csr")
+    return joined([parts[name] for name in view])
 
 
-def evenly(items: Sequence[Any], most: int) -> list[Any]:
-    """At most so many of some things, spread evenly over them."""
-    if len(items) <= most:
-        return list(items)
-    return [items[place] for place in np.linspace(0, len(items) - 1, max(1, most)).round().astype(int).tolist()]
+def thinned(examples: Sequence[Example]) -> list[Example]:
+    """All examples, or evenly spread ones of them where they have more than MOST_WORDS."""
+    size = sum(count_words(example.text) for example in examples)
+    return evenly(examples, len(examples) * MOST_WORDS // max(size, MOST_WORDS))
 
 
 @dataclass(frozen=True)
 class Fit:
-    """One fit: an output of a setting against the rest, on some rows of its matrix; `others`, if given, are decided at once."""
+    """One output of a setting against the rest, on some rows of its matrix."""
 
     setting: Setting
     matrix: Any
-    positive: NDArray[np.bool_]
+    positive: Targets
     outputs: int
-    others: Any = None
+    others: Any  # the matrix of other examples, to decide
 
     @property
     def class_weight(self) -> dict[bool, float] | str | None:
         """What examples of the class and of the rest weigh, for a LinearSVC of these two."""
-        if self.setting.class_weight == "balanced" and self.outputs > 1:  # the rest is several classes, and keeps its weight
+        if self.setting.class_weight == "balanced" and self.outputs > 1:
+            # the rest is several classes, and keeps its weight
             return {True: len(self.positive) / (self.outputs * int(self.positive.sum())), False: 1.0}
         return None if self.setting.class_weight is None else "balanced"
 
 
 def fits_of(
-    parts: Mapping[str, Any], targets: NDArray[np.bool_], settings: Sequence[Setting], most: int, others: Mapping[str, Any] | None = None
+    parts: Mapping[str, Any], targets: Targets, settings: Sequence[Setting], most: int, others: Mapping[str, Any] | None = None
 ) -> list[Fit]:
-    """The fits of some settings, output by output; rows are thinned where entries times outputs are more than `most`."""
+    """The fits of some settings, output by output.
+
+    Rows are thinned where entries of the matrix times outputs are more than `most`.
+    """
     rows, outputs = targets.shape
-    views: dict[tuple[str, ...], tuple[Any, NDArray[np.bool_], Any]] = {}
+    views: dict[tuple[str, ...], tuple[Any, Targets, Any]] = {}
     for view in {setting.view for setting in settings}:
-        whole = seen(parts, view)
-        some = np.array(evenly(range(rows), int(rows * most / max(1.0, whole.nnz * outputs))))
-        views[view] = whole[some], targets[some], None if others is None else seen(others, view)
+        matrix = matrix_of(parts, view)
+        some = np.array(evenly(range(rows), int(rows * most / max(1.0, matrix.nnz * outputs))))
+        views[view] = matrix[some], targets[some], None if others is None else matrix_of(others, view)
     fits = []
     for setting in settings:
-        matrix, wanted, others_seen = views[setting.view]
-        fits += [Fit(setting, matrix, wanted[:, output], outputs, others_seen) for output in range(outputs)]
+        matrix, wanted, beside = views[setting.view]
+        fits += [Fit(setting, matrix, wanted[:, output], outputs, beside) for output in range(outputs)]
     return fits
 
 
-def solved(fits: Sequence[Fit]) -> list[Any]:
-    """What `solve` gives for each of some fits, which are shared among processes.
+def each_of(work: Callable[[Fit], Any], fits: Sequence[Fit]) -> list[Any]:
+    """What `work` gives for each of some fits, which are shared among processes.
 
-    Processes, not threads: liblinear draws its order of examples from a state that all threads of a process share.
+    Processes, not threads: liblinear draws its order of examples from a state that all threads of a
+    process share.
     """
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
     slow_first = sorted(range(len(fits)), key=lambda place: (-fits[place].matrix.nnz, -fits[place].setting.strength))
     processes = processes_for(sum(fit.matrix.nnz for fit in fits), _WORTH_A_PROCESS)
-    results = Parallel(processes, mmap_mode="c")(delayed(solve)(fits[place]) for place in slow_first)
+    results = Parallel(processes, mmap_mode="c")(delayed(work)(fits[place]) for place in slow_first)
     by_place = dict(zip(slow_first, results, strict=True))
     return [by_place[place] for place in range(len(fits))]
 
 
-def solve(fit: Fit) -> tuple[Floats, float] | Floats:
-    """Fits a linear support vector machine: its weights and offset, or what it decides of the others.
+def decide(fit: Fit) -> Floats:
+    """What a fit says of the other examples; weights of many fits would fill the memory."""
+    weights, offset = solve(fit)
+    return np.asarray(fit.others @ weights + offset, np.float64)
+
+
+def solve(fit: Fit) -> tuple[Floats, float]:
+    """The weights and the offset of a linear support vector machine.
 
     Where all examples are on one side the answer is sure.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import LinearSVC
 
-    weights, offset = np.zeros(fit.matrix.shape[1]), math.inf if fit.positive.all() else -math.inf
-    if fit.positive.any() and not fit.positive.all():
-        # Not logistic regression: on ACL-ARC, NICTA-PIBOSO, Yoruba news and SciERC it scores no better on dev and takes three times
-        # as long. A tolerance of 0.05 (liblinear's own is 0.1) predicts the same as 0.01.
-        machine = LinearSVC(C=fit.setting.strength, class_weight=fit.class_weight, tol=0.05, max_iter=1000, random_state=0)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            machine.fit(fit.matrix, fit.positive)
-        weights, offset = machine.coef_[0], float(machine.intercept_[0])
-    return (weights, offset) if fit.others is None else np.asarray(fit.others @ weights + offset, np.float64)
+    if fit.positive.all() or not fit.positive.any():
+        return np.zeros(fit.matrix.shape[1]), math.inf if fit.positive.all() else -math.inf
+    # Not logistic regression: on ACL-ARC, NICTA-PIBOSO, Yoruba news and SciERC it scores no better
+    # on dev and takes three times as long.
+    weight = fit.class_weight
+    machine = LinearSVC(C=fit.setting.strength, class_weight=weight, dual="auto", tol=TOLERANCE, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # dev judges such a fit like any other
+        machine.fit(fit.matrix, fit.positive)
+    return np.asarray(machine.coef_[0], np.float64), float(machine.intercept_[0])

@@ -1,4 +1,4 @@
-"""Marks around the things that an example is about, such as << and [[: where they stand, for heads that read there.
+"""Marks around the things that an example is about, such as << and [[, and the words around them.
 
 A head that reads the states at the opening marks beside the first token's is the better one for
 relations (*Matching the Blanks: Distributional Similarity for Relation Learning*, arXiv 1906.03158,
@@ -7,8 +7,10 @@ figure 3 f). Linear models get the words in and around the marks.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,10 +22,9 @@ from tasklm.tasks.examples import Example, Finding, Splits
 USUAL = (("<<", "[["), ("<e1>", "<e2>"), ("[E1]", "[E2]"), ("[E1-start]", "[E2-start]"), ("[unused1]", "[unused2]"))  # opening marks
 MOST = 7  # marks of a task
 MOSTLY = 0.9  # share of train that has marks which are worth a word
-NEAR = 4  # words on either side of what is marked; also those taken to be marked where nothing closes a mark
+NEAR = 4  # words on either side of what is marked, and those in it where nothing closes a mark
 FEW_BETWEEN = 6  # words between two marks that count as a whole too
 _MIRRORED = str.maketrans("<>[](){}", "><][)(}{")
-_RUNS = re.compile(r"\w+|[^\w\s]")
 
 
 def marked_places(example: Example, unit: Unit, marks: Sequence[str], tokeniser: Tokeniser) -> list[int]:
@@ -88,21 +89,23 @@ def mark_findings(splits: Splits, marks: Sequence[str]) -> list[Finding]:
 
 @dataclass(frozen=True)
 class Marked:
-    """A marked thing in a text: the number of its mark, where the mark begins, the thing itself, and where its closing mark ends."""
+    """A marked thing in a text."""
 
-    number: int
-    begin: int
+    number: int  # of its mark
+    begin: int  # where the mark begins
     words: list[str]
-    end: int
+    end: int  # where its closing mark ends, or the last of its words
 
 
 def mark_words(text: str, marks: Sequence[str]) -> list[str]:
-    """Tokens for the words in, around and between the marked things of a text, with what stands where, their order and distance.
+    """Tokens for the words in, around and between the marked things of a text, by where they stand.
 
-    The lexical features of relation extraction before neural networks (Zhou et al., 2005, *Exploring Various Knowledge in Relation
-    Extraction*). A text without any of the marks has none.
+    The order and the distance of the things have tokens too. These are the lexical features of
+    relation extraction before neural networks (Zhou et al., 2005, *Exploring Various Knowledge in
+    Relation Extraction*). A text without any of the marks has none.
     """
-    things = sorted((thing for number, mark in enumerate(marks) if (thing := _marked(text, number, marks))), key=lambda one: one.begin)
+    possible = (_marked(text, number, marks) for number in range(len(marks)))
+    things = sorted((thing for thing in possible if thing), key=lambda thing: thing.begin)
     if not things:
         return []
     order = "-".join(str(thing.number) for thing in things)
@@ -111,57 +114,74 @@ def mark_words(text: str, marks: Sequence[str]) -> list[str]:
         tokens += _named(f"in {thing.number}", thing.words, 2)
         tokens += [f"last {thing.number}={word}" for word in thing.words[-1:]]
     before, after = _words(text[: things[0].begin]), _words(text[things[-1].end :])
-    for where, near, rest in (("before", before[-NEAR:], before), ("after", after[:NEAR], after)):
-        tokens += _named(where, near, 3) + _named(f"{order} {where}", near[-2:] if where == "before" else near[:2], 2)
-        tokens += [f"anywhere {where}={word}" for word in sorted(set(rest))]
+    tokens += _named("before", before[-NEAR:], 3) + _named(f"{order} before", before[-2:], 2)
+    tokens += _named("after", after[:NEAR], 3) + _named(f"{order} after", after[:2], 2)
+    tokens += [f"anywhere before={word}" for word in sorted(set(before))]
+    tokens += [f"anywhere after={word}" for word in sorted(set(after))]
     for left, right in itertools.pairwise(things):
         between = _words(text[left.end : right.begin])
         pair = f"{left.number}-{right.number}"
         tokens += _named("between", between, 3) + _named(f"{pair} between", between, 3)
         tokens += [f"{pair} apart={min(len(between), 10) // 2}"]
-        tokens += [f"{pair} all between={' '.join(between)}"] if len(between) <= FEW_BETWEEN else []
+        if len(between) <= FEW_BETWEEN:
+            tokens += [f"{pair} all between={' '.join(between)}"]
     return tokens
 
 
 def _marked(text: str, number: int, marks: Sequence[str]) -> Marked | None:
-    """The first thing that a mark opens: up to its closing mark, else the next few words before another mark."""
+    """The first thing that a mark opens: up to its closing mark, else a few words after it."""
     mark = marks[number]
     begin = text.find(mark)
     if begin < 0:
         return None
     start = begin + len(mark)
-    closings = [(end, closing) for closing in _closings(mark) if closing != mark and (end := text.find(closing, start)) >= 0]
+    closings = [(text.find(closing, start), closing) for closing in _closings(mark)]
+    closings = [(place, closing) for place, closing in closings if place >= 0]
     if closings:
-        end, closing = min(closings)
-        return Marked(number, begin, _words(text[start:end]), end + len(closing))
+        place, closing = min(closings)
+        return Marked(number, begin, _words(text[start:place]), place + len(closing))
     others = [place for other in marks if other != mark and (place := text.find(other, start)) >= 0]
     rest = text[start : min(others, default=len(text))]
-    runs = list(_RUNS.finditer(rest))[:NEAR]
+    runs = list(itertools.islice(_runs().finditer(rest), NEAR))
     length = runs[-1].end() if runs else 0
     return Marked(number, begin, _words(rest[:length]), start + length)
 
 
 def _closings(mark: str) -> Iterator[str]:
-    """The closing marks that may belong to an opening one: >> for <<, </e1> for <e1>, [/E1] for [E1], [E1-end] for [E1-start]."""
-    if not any(character.isalnum() for character in mark):
-        yield mark[::-1].translate(_MIRRORED)
-        return
-    yield f"{mark[:1]}/{mark[1:]}"
-    if "start" in mark:
-        yield mark.replace("start", "end")
+    """The closing marks that may belong to an opening one.
+
+    They are >> for <<, </e1> for <e1>, [/E1] for [E1] and [E1-end] for [E1-start]; none where they
+    are the mark itself.
+    """
+    if any(character.isalnum() for character in mark):
+        yield f"{mark[:1]}/{mark[1:]}"
+        if "start" in mark:
+            yield mark.replace("start", "end")
+    elif (mirrored := mark[::-1].translate(_MIRRORED)) != mark:
+        yield mirrored
 
 
 def _words(text: str) -> list[str]:
     """The folded words and signs of a text; a character of a script without spaces is one word."""
     tokens: list[str] = []
-    for run in _RUNS.findall(folded(text)):
-        tokens += [run] if run.isascii() else words(run) or [run]
+    for run in _runs().findall(folded(text)):
+        # halves of characters, which no JSON file can hold again, become question marks
+        tokens += [run] if run.isascii() else words(run) or [run.encode("utf-8", "replace").decode()]
     return tokens
+
+
+@functools.cache
+def _runs() -> re.Pattern[str]:
+    """Runs of letters, digits and combining marks (which Python has outside words), or one sign."""
+    codes = range(0x300, 0x20000)
+    combining = "".join(chr(code) for code in codes if unicodedata.category(chr(code))[0] == "M")
+    return re.compile(f"[\\w{combining}]+|[^\\w\\s]")
 
 
 def _named(where: str, tokens: Sequence[str], longest: int) -> list[str]:
     """The runs of up to so many tokens, with where they stand."""
     runs = []
     for size in range(1, longest + 1):
-        runs += [f"{where}={' '.join(tokens[start : start + size])}" for start in range(len(tokens) - size + 1)]
+        starts = range(len(tokens) - size + 1)
+        runs += [f"{where}={' '.join(tokens[start : start + size])}" for start in starts]
     return runs

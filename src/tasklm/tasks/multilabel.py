@@ -21,10 +21,12 @@ from tasklm.safe_reading import parse_json
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit, score
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads import TokenHead
-from tasklm.tasks.linear import Fitted
+from tasklm.tasks.linear import Setting, Targets, Trainer
 from tasklm.tasks.saved import names_in, numbers_in
 from tasklm.tasks.scoring import label_set_metric
 from tasklm.tasks.texts import LABEL_NAMES, encode_examples, label_name, read_text_examples
+from tasklm.tasks.wide import Wide, labels_by
+from tasklm.tasks.wide_fitting import FittedWide, fit_labels
 
 SET_NAMES = ("labels", "tags", "categories", "classes", "topics", *LABEL_NAMES)
 FEW = 5  # training examples of a label
@@ -178,33 +180,52 @@ class Multilabel:
         """Returns the named metric of label sets."""
         return label_set_metric(name, self.labels)
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
+    def baselines(
+        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Wide | None = None
+    ) -> dict[str, dict[str, list[Label]]]:
         """Returns the most frequent label set, and a linear model per label over TF-IDF, with thresholds chosen like ours."""
         counts = Counter(tuple(example.label) for example in train)
         usual = min(counts, key=lambda names: (-counts[names], names))
         frequent = {name: [usual] * len(part) for name, part in held.items()}
-        return {"most frequent labels": frequent, "TF-IDF + linear": self._linear(train, held, self.metric(metric)) or frequent}
+        linear = labels_by(wide, self, held) or self._linear(train, held, self.metric(metric))
+        return {"most frequent labels": frequent, "TF-IDF + linear": linear or frequent}
 
     def _linear(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: Metric) -> dict[str, list[Label]] | None:
-        """Returns the answers of the setting that is best on dev; None where the texts hold nothing to count."""
-        data = Fitted.of(train, outputs=len(self.labels))
-        if not data.parts:
+        """The answers of the setting that is best on dev; None where texts hold nothing to count."""
+        dev = held.get("dev", ())
+        chosen = self._chosen(train, dev, metric)
+        if chosen is None:
             return None
-        dev = list(held.get("dev", ()))
-        gold = [example.label for example in dev]
+        trainer, targets, setting = chosen
+        model = trainer.fit(targets, setting)
+        decided = {name: trainer.decisions(model, part) for name, part in held.items()}
+        task = self._tuned_by(dev, decided["dev"]) if dev else Multilabel(self.labels)
+        return {name: task._named(decisions) for name, decisions in decided.items()}
 
-        def tuned(decisions: Floats) -> Multilabel:
-            return Multilabel(self.labels).tuned(dev, [], list(_odds(decisions)))
+    def _chosen(self, train: Sequence[Example], dev: Sequence[Example], metric: Metric) -> tuple[Trainer, Targets, Setting] | None:
+        """What fits linear models, their targets, and the setting that is best on dev."""
+        trainer = Trainer.of(train, outputs=len(self.labels))
+        if not trainer.parts:
+            return None
 
-        def answers(task: Multilabel, decisions: Floats) -> list[Label]:
-            return [task.label_of(answer) for answer in task.answers([], [], list(_odds(decisions)))]
+        def judge(examples: Sequence[Example], decisions: Floats) -> float:
+            gold = [example.label for example in examples]
+            return score(metric, gold, self._tuned_by(examples, decisions)._named(decisions))
 
-        targets = self._marked(data.train).astype(bool)
-        setting, _ = data.choose(targets, (None,), dev, lambda decisions: score(metric, gold, answers(tuned(decisions), decisions)))
-        model = data.fit(targets, setting)
-        decided = {name: data.decisions(model, part) for name, part in held.items()}
-        task = tuned(decided["dev"]) if dev else Multilabel(self.labels)
-        return {name: answers(task, decisions) for name, decisions in decided.items()}
+        targets = self._marked(trainer.train).astype(bool)
+        setting, _ = trainer.choose(targets, (None,), dev, judge)
+        return trainer, targets, setting
+
+    def _tuned_by(self, examples: Sequence[Example], decisions: Floats) -> Multilabel:
+        return Multilabel(self.labels).tuned(examples, [], list(_odds(decisions)))
+
+    def _named(self, decisions: Floats) -> list[Label]:
+        return [self.label_of(answer) for answer in self.answers([], [], list(_odds(decisions)))]
+
+    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> FittedWide | None:
+        """Fits a linear model per label; None where texts hold nothing to count."""
+        chosen = self._chosen(train, dev, self.metric(metric))
+        return None if chosen is None else fit_labels(*chosen, train)
 
 
 def _odds(outputs: Floats) -> Floats:

@@ -200,13 +200,19 @@ class Parse:
             raise RecipeError([f"evaluate.metric = {name!r}: trees can be scored by {', '.join(self.metrics)}"])
         return tree_metric(name, self.punctuation)
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
+    def baselines(
+        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Any = None
+    ) -> dict[str, dict[str, list[Label]]]:
         """Returns the predictions of the neighbour as head, and of the most frequent arc of each word."""
         neighbour, usual = Neighbours(train), UsualArcs(train)
         return {
             f"head is the word {neighbour.side}": {name: [neighbour.arcs(example) for example in part] for name, part in held.items()},
             "most frequent arc of the word": {name: [usual.arcs(example) for example in part] for name, part in held.items()},
         }
+
+    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> None:
+        """Fits nothing: this kind has no wide part."""
+        return
 
 
 class Neighbours:

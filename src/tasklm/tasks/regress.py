@@ -15,13 +15,15 @@ from tasklm.recipe import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit, score
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads import TokenHead
-from tasklm.tasks.linear import Fitted, Linear, Setting, best_of, seen
+from tasklm.tasks.linear import Linear, Setting, Trainer, best_of, matrix_of, thinned
 from tasklm.tasks.saved import number_in
 from tasklm.tasks.scoring import number_metric
 from tasklm.tasks.texts import LABEL_NAMES, encode_examples, read_text_examples
+from tasklm.tasks.wide import Wide
+from tasklm.tasks.wide_fitting import FittedWide, fit_score
 
 SCORE_NAMES = ("score", "similarity", "rating", "value", "relatedness_score", "similarity_score", *LABEL_NAMES)
-STRENGTHS, USUAL = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0), 3.0  # of ridge: the larger, the more the weights are held down
+STRENGTHS, USUAL = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0), 3.0  # of ridge: the larger, the less free
 
 
 @TASKS.register("regress")
@@ -142,38 +144,57 @@ class Regress:
         """Returns the named correlation."""
         return number_metric(name)
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Label]]]:
+    def baselines(
+        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Wide | None = None
+    ) -> dict[str, dict[str, list[Label]]]:
         """Returns the mean of train, and ridge regression over TF-IDF whose features and strength dev chooses."""
         mean = math.fsum(example.label for example in train) / len(train)
         usual = {name: [mean] * len(part) for name, part in held.items()}
-        return {"mean": usual, "TF-IDF + ridge": self._ridge(train, held, self.metric(metric)) or usual}
+        if wide is None:
+            return {"mean": usual, "TF-IDF + ridge": self._ridge(train, held, self.metric(metric)) or usual}
+        return {"mean": usual, "TF-IDF + ridge": {name: wide.decisions(part).ravel().tolist() for name, part in held.items()}}
 
     def _ridge(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: Metric) -> dict[str, list[Label]] | None:
-        """Returns the scores by the setting that is best on dev; None where the texts hold nothing to count."""
-        data = Fitted.of(train)
-        if not data.parts:
+        """The scores by the setting that is best on dev; None where texts hold nothing to count."""
+        trainer = Trainer.of(train)
+        if not trainer.parts:
             return None
-        dev = list(held.get("dev", ()))
-        gold, of_dev = [example.label for example in dev], data.featuriser.parts(dev)
-        wanted = np.array([example.label for example in data.train])
-        setting = Setting(data.views[-1], USUAL)
-        if dev:
+        wanted, setting = _chosen(trainer, held.get("dev", ()), metric)
+        model = ridge(trainer.parts, wanted, setting)
+        return {name: trainer.decisions(model, part).ravel().tolist() for name, part in held.items()}
 
-            def judged(settings: Sequence[Setting]) -> list[float]:
-                given = (ridge(data.parts, wanted, one).decisions(of_dev) for one in settings)
-                return [score(metric, gold, scores.ravel().tolist()) for scores in given]
+    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> FittedWide | None:
+        """Fits ridge regression; None where texts hold nothing to count."""
+        trainer = Trainer.of(train)
+        if not trainer.parts:
+            return None
+        wanted, setting = _chosen(trainer, dev, self.metric(metric))
+        return fit_score(trainer, train, lambda parts, rows: ridge(parts, wanted[rows], setting), (self.low, self.high))
 
-            setting, _ = best_of([Setting(view, USUAL) for view in data.views], STRENGTHS, judged)
-        model = ridge(data.parts, wanted, setting)
-        return {name: data.decisions(model, part).ravel().tolist() for name, part in held.items()}
+
+def _chosen(trainer: Trainer, dev: Sequence[Example], metric: Metric) -> tuple[Floats, Setting]:
+    """The scores of the trainer's examples, and the setting that is best on dev."""
+    wanted = np.array([example.label for example in trainer.train])
+    some = thinned(dev)
+    gold, of_dev = [example.label for example in some], trainer.featuriser.parts(some)
+
+    def judged(settings: Sequence[Setting]) -> list[float]:
+        decided = (ridge(trainer.parts, wanted, one).decisions(of_dev) for one in settings)
+        return [score(metric, gold, scores.ravel().tolist()) for scores in decided]
+
+    usual = Setting(trainer.views[-1], USUAL)
+    settings = [Setting(view, USUAL) for view in trainer.views]
+    return wanted, best_of(settings, STRENGTHS, judged)[0] if some else usual
 
 
 def ridge(parts: Mapping[str, Any], wanted: Floats, setting: Setting) -> Linear:
-    """Fits ridge regression over the blocks of a setting."""
-    from sklearn.linear_model import Ridge  # costs a second, which reading and training need not spend
+    """Ridge regression over the blocks of a setting."""
+    # here, since it costs a second, which reading and training need not spend
+    from sklearn.linear_model import Ridge
 
-    fitted = Ridge(alpha=setting.strength, solver="sparse_cg", tol=1e-3).fit(seen(parts, setting.view), wanted)
-    return Linear(setting.view, fitted.coef_.reshape(-1, 1), np.array([fitted.intercept_]))
+    model = Ridge(alpha=setting.strength, solver="sparse_cg", tol=1e-3)
+    model.fit(matrix_of(parts, setting.view), wanted)
+    return Linear(setting.view, model.coef_.reshape(-1, 1), np.array([model.intercept_]))
 
 
 def number(value: Any, column: str, path: Path, line: int) -> float:

@@ -152,7 +152,7 @@ class Span:
                 row = [tokeniser.cls, *question, tokeniser.sep, *window, tokeniser.sep]
                 places = [0, *range(second, second + len(window))]
                 characters = np.concatenate([np.zeros((1, 2), np.int32), spans[begin : begin + room]])
-                units.append(Window(row, places, targets, second, number, characters))
+                units.append(Window(row, places, targets, second, number, spans=characters))
         return units
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
@@ -214,7 +214,9 @@ class Span:
             raise RecipeError([f"evaluate.metric = {name!r}: kind span has {', '.join(known)}{nearest(name, known)}"])
         return GoldTexts(answer_metric(name), name)
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[str]]]:
+    def baselines(
+        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Any = None
+    ) -> dict[str, dict[str, list[str]]]:
         """Returns the sentence that shares most with the question, and "majority": no answer if most have none, else the first sentence."""
         weights = _word_weights(train)
         silent = sum(not example.label for example in train) * 2 > len(train)
@@ -224,6 +226,10 @@ class Span:
             },
             "best sentence": {name: [_best_sentence(example, weights) for example in part] for name, part in held.items()},
         }
+
+    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> None:
+        """Fits nothing: this kind has no wide part."""
+        return
 
     def _best(self, example: Example, windows: Sequence[tuple[Window, Kept]]) -> tuple[int, int, float, float]:
         """Returns (begin, end, score) of the best answer in characters, with a score of minus infinity where there is none, and the

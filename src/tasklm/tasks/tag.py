@@ -256,7 +256,9 @@ class Tag:
             raise RecipeError([f"evaluate.metric = {name!r}: these tags can be scored by {', '.join(self.metrics)}"])
         return tag_metric(name)
 
-    def baselines(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str) -> dict[str, dict[str, list[Tags]]]:
+    def baselines(
+        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Any = None
+    ) -> dict[str, dict[str, list[Tags]]]:
         """Returns the predictions of the most frequent tag, and of the most frequent tag of each word."""
         usual = UsualTags(train)
         return {
@@ -265,6 +267,10 @@ class Tag:
                 name: [[usual.of(word) for word in example.words] for example in part] for name, part in held.items()
             },
         }
+
+    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> None:
+        """Fits nothing: this kind has no wide part."""
+        return
 
 
 class UsualTags:

@@ -29,6 +29,7 @@ class TokenBatch:
     targets: Tensor | None = None  # (rows, places, …): the task's targets, for task batches; NONE where there is none
     segments: Tensor | None = None  # (rows, length) int64: 0 or 1 in pairs of texts; None: all 0
     places: Tensor | None = None  # (rows, places) int64: columns that the task's head reads, for task batches; 0 where there is none
+    wide: Tensor | None = None  # (rows, answers, outputs) float32: what the wide part of a model adds; None: it has none
     bounds: Tensor | None = None  # (groups, pieces + 1) int32: where pieces begin in each group of rows, and its end; None: not counted
     most: int = 0  # pieces that a row may hold, padding left out; 0: as many as fit
     longest: int = 0  # tokens that the longest piece may have; 0: as many as a row

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tasklm.tasks.base import NONE, Task, Unit
 from tasklm.tasks.examples import Example
@@ -38,11 +39,18 @@ class EncodedExamples:
         counts = {len(unit.places) for unit in units} or {1}
         self.most_places, self.few_places = max(counts), len(counts) == 1 and max(counts) <= FEW_PLACES
         self.pairs = any(unit.second for unit in units)
+        self.wide = max((0 if unit.wide is None else len(unit.wide) for unit in units), default=0)  # outputs of a wide part
 
     @classmethod
-    def of(cls, task: Task, examples: Sequence[Example], vocabulary: Vocabulary, length: int) -> EncodedExamples:
-        """Returns examples as their task encodes them."""
-        return cls(examples, task.encode(examples, vocabulary, length), vocabulary, length, task.together)
+    def of(
+        cls, task: Task, examples: Sequence[Example], vocabulary: Vocabulary, length: int, wide: NDArray[np.float32] | None = None
+    ) -> EncodedExamples:
+        """Examples as their task encodes them, with what the wide part of a model says of each unit where it has one."""
+        units = task.encode(examples, vocabulary, length)
+        if wide is not None:
+            for unit, outputs in zip(units, wide, strict=True):
+                unit.wide = outputs
+        return cls(examples, units, vocabulary, length, task.together)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -74,13 +82,17 @@ class EncodedExamples:
             read[row, : len(unit.places)] = unit.places
             if wanted is not None and unit.targets is not None:
                 wanted[row, : len(unit.places)] = unit.targets
+        wide = None
+        if self.wide:  # one answer a unit
+            nothing = np.zeros(self.wide, np.float32)
+            wide = torch.from_numpy(np.stack([nothing if unit.wide is None else unit.wide for unit in units])[:, None])
         segments = None
         if self.pairs:
             columns = np.arange(batch.ids.shape[1])
             seconds = np.array([unit.second or len(columns) for unit in units])
             segments = torch.from_numpy(((columns >= seconds[:, None]) & (batch.pieces.numpy() > 0)).astype(np.int64))
         targets = None if wanted is None else torch.from_numpy(wanted)
-        return replace(batch, targets=targets, segments=segments, places=torch.from_numpy(read))
+        return replace(batch, targets=targets, segments=segments, places=torch.from_numpy(read), wide=wide)
 
     def _no_targets(self, places: tuple[int, int]) -> np.ndarray | None:
         """Returns targets of which there are none yet, or None where the examples are not labelled."""
@@ -111,10 +123,13 @@ class EncodedExamples:
         ids, pieces, positions = np.full(grid, self.vocabulary.pad, np.int64), np.zeros(grid, np.int64), np.zeros(grid, np.int64)
         segments = np.zeros(grid, np.int64) if self.pairs else None
         read, wanted = np.zeros(places, np.int64), self._no_targets(places)
+        added = np.zeros((rows, most, self.wide), np.float32)
         filled, pieces_in, places_in = (np.zeros(rows, np.int64) for _ in range(3))
         for unit, row in zip(units, where, strict=True):
             start = filled[row]
             here = slice(start, start + len(unit.tokens))
+            if unit.wide is not None:
+                added[row, pieces_in[row]] = unit.wide
             pieces_in[row] += 1
             ids[row, here], pieces[row, here], positions[row, here] = unit.tokens, pieces_in[row], np.arange(len(unit.tokens))
             if segments is not None and unit.second:
@@ -127,7 +142,8 @@ class EncodedExamples:
         tokens, of_pieces, in_pieces, columns = (torch.from_numpy(array) for array in (ids, pieces, positions, read))
         targets = None if wanted is None else torch.from_numpy(wanted)
         second = None if segments is None else torch.from_numpy(segments)
-        return TokenBatch(tokens, of_pieces, in_pieces, targets, second, columns, longest=self.length, most=most)
+        wide = torch.from_numpy(added) if self.wide else None
+        return TokenBatch(tokens, of_pieces, in_pieces, targets, second, columns, wide, longest=self.length, most=most)
 
     def in_order(self, batch: int) -> Iterator[tuple[np.ndarray, TokenBatch]]:
         """Yields every group once, padded, sorted by length, with the numbers of the groups."""

@@ -70,15 +70,17 @@ class FinetuneStage:
 
     def after_step(self, step: int) -> dict[str, float]:
         """Returns the dev score at the end of an epoch; the best weights so far are kept on disk."""
-        if step % len(self.stream):
-            return {}
+        return {} if step % len(self.stream) else {"dev": self.judge(step)}
+
+    def judge(self, step: int) -> float:
+        """The score on dev; the weights are kept on disk where it is the best so far."""
         ranks = self.machine.ranks
         score = float(ranks.sum(torch.tensor(self.evaluate() if ranks.first else 0.0, device=self.machine.device, dtype=torch.float64)))
         if score > self.best_score:
             self.best_score, self.best_step = score, step
             if self.best_path is not None and ranks.first:
                 save_weights(self.best_path, self.module.state_dict())
-        return {"dev": score}
+        return score
 
     def position(self) -> dict[str, Any]:
         """Returns the position in the data."""

@@ -25,6 +25,10 @@ from tasklm.recipe import LONGEST_ROW, MOST_SEEDS, SHORTEST_ROW
 from tasklm.runs import ARTEFACT, PARTIAL, damaged, read_json
 from tasklm.safe_reading import MOST_JSON, is_there
 from tasklm.tasks.base import TASKS, Answer, Task
+from tasklm.tasks.examples import Example
+from tasklm.tasks.heads import TokenHead
+from tasklm.tasks.wide import FOLDER as WIDE
+from tasklm.tasks.wide import Wide, load_wide
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
@@ -54,15 +58,20 @@ def cost_of(encoder: str, shape: Shape) -> EncoderCost:
 
 
 class TaskModel(nn.Module):
-    """An encoder with a task's head."""
+    """An encoder with a task's head; with `wide`, what the wide part says is added to the outputs, at a scale that is learnt."""
 
-    def __init__(self, encoder: nn.Module, head: nn.Module) -> None:
+    def __init__(self, encoder: nn.Module, head: nn.Module, wide: bool = False) -> None:
         super().__init__()
         self.encoder, self.head = encoder, head
+        self.wide = nn.Parameter(torch.ones(())) if wide else None
 
     def forward(self, batch: TokenBatch) -> Tensor:
-        """Returns the head's outputs."""
-        return task_outputs(self.encoder, self.head, batch)
+        """The outputs of head and wide part."""
+        outputs = task_outputs(self.encoder, self.head, batch)
+        if self.wide is None:
+            return outputs
+        assert batch.wide is not None
+        return outputs + self.wide * batch.wide
 
 
 def task_outputs(encoder: nn.Module, head: nn.Module, batch: TokenBatch) -> Tensor:
@@ -119,9 +128,12 @@ def save_models(
     vocabulary: Vocabulary,
     length: int,
     about: dict[str, Any],
+    wide: Wide | None = None,
 ) -> None:
     """Writes the weights of one model, or of several that answer together, and all that is needed to predict; nothing is pickled."""
     folder.mkdir(parents=True, exist_ok=True)
+    if wide is not None:
+        wide.save(folder / WIDE)
     for path, model in zip(_weight_files(folder, len(models)), models, strict=True):
         save_weights(path, model.state_dict())
     vocabulary.save(folder / "tokenizer.json")
@@ -184,16 +196,55 @@ def check_rows(encoder: str, shape: Shape, vocabulary: Vocabulary, length: Any) 
         raise ValueError(f"rows have {length:,} tokens, the encoder has {shape.positions:,} positions")
 
 
-def load_models(folder: Path, device: torch.device) -> tuple[list[TaskModel], Task, Vocabulary, dict[str, Any]]:
-    """Returns the model of a folder, or the several whose outputs are to be averaged, ready to predict."""
+@dataclass(frozen=True)
+class LoadedModels:
+    """The model of a folder, or the several whose outputs are averaged, ready to predict."""
+
+    models: Sequence[nn.Module]
+    task: Task
+    vocabulary: Vocabulary
+    config: dict[str, Any]
+    wide: Wide | None
+
+    @property
+    def length(self) -> int:
+        """Tokens of a row, at most."""
+        return int(self.config["length"])
+
+    @property
+    def model(self) -> TaskModel:
+        """The one model that was trained here."""
+        (model,) = self.models
+        assert isinstance(model, TaskModel)
+        return model
+
+    def encoded(self, examples: Sequence[Example]) -> EncodedExamples:
+        """Examples as the models read them."""
+        return encoded_with(self.wide, self.task, examples, self.vocabulary, self.length)
+
+
+def encoded_with(wide: Wide | None, task: Task, examples: Sequence[Example], vocabulary: Vocabulary, length: int) -> EncodedExamples:
+    """Examples as their task encodes them, with what the wide part of a model says of them, where it has one."""
+    return EncodedExamples.of(task, examples, vocabulary, length, None if wide is None else wide.outputs(examples))
+
+
+def load_models(folder: Path, device: torch.device) -> LoadedModels:
+    """The model of a folder, or the several whose outputs are to be averaged, ready to predict."""
     saved = read_saved_model(folder)
     with saved.damage_is_clear():
-        task = TASKS.get(saved.kind).from_dict(saved.config["task"])
-        models = [_load(saved, task, path).to(device).eval() for path in saved.weights]
-    return models, task, saved.vocabulary, saved.config
+        task, wide = TASKS.get(saved.kind).from_dict(saved.config["task"]), load_wide(folder)
+        models = [_load(saved, task, path, wide is not None).to(device).eval() for path in saved.weights]
+        require_width(wide, models[0].head)
+    return LoadedModels(models, task, saved.vocabulary, saved.config, wide)
 
 
-def _load(saved: SavedModel, task: Task, path: Path) -> TaskModel:
+def require_width(wide: Wide | None, head: nn.Module) -> None:
+    """Raises ValueError where a wide part has other outputs than the head that it is added to."""
+    if wide is not None and (not isinstance(head, TokenHead) or head.out.out_features != wide.width):
+        raise ValueError(f"the wide part has {wide.width} outputs, which the head has not")
+
+
+def _load(saved: SavedModel, task: Task, path: Path, wide: bool) -> TaskModel:
     """Returns a model with the weights of a file; raises ValueError, before it takes any memory,
     where they do not fit."""
     shapes = shapes_in(path)
@@ -201,7 +252,7 @@ def _load(saved: SavedModel, task: Task, path: Path) -> TaskModel:
     normed = "head.norm.weight" in shapes
 
     def new() -> TaskModel:
-        return TaskModel(new_encoder(saved.encoder, saved.shape), task.head(saved.shape.width, 0.0, normed))
+        return TaskModel(new_encoder(saved.encoder, saved.shape), task.head(saved.shape.width, 0.0, normed), wide)
 
     with torch.device("meta"):
         if problems := misfits(new(), "", shapes):
@@ -211,12 +262,13 @@ def _load(saved: SavedModel, task: Task, path: Path) -> TaskModel:
     return model
 
 
-def load_model(folder: Path, device: torch.device) -> tuple[TaskModel, Task, Vocabulary, dict[str, Any]]:
-    """Returns the model of a folder, ready to predict; an ensemble is refused."""
-    models, task, vocabulary, config = load_models(folder, device)
-    if len(models) > 1:
-        raise RunError(f"{folder} holds {len(models)} models that answer together; this takes one. Give the folder 'model' of the run.")
-    return models[0], task, vocabulary, config
+def load_model(folder: Path, device: torch.device) -> LoadedModels:
+    """The one model of a folder, ready to predict; an ensemble is refused."""
+    loaded = load_models(folder, device)
+    if len(loaded.models) > 1:
+        problem = f"{folder} holds {len(loaded.models)} models that answer together; this takes one"
+        raise RunError(f"{problem}. Give the folder 'model' of the run.")
+    return loaded
 
 
 def _weight_files(folder: Path, count: Any) -> tuple[Path, ...]:

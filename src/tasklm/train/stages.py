@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from tasklm.recipe import Finetune, Train
 from tasklm.run_folder import Seed
 from tasklm.runs import write_json
 from tasklm.tasks.base import Task, score
+from tasklm.tasks.examples import Example
+from tasklm.tasks.heads import TokenHead
+from tasklm.tasks.wide import Wide
 from tasklm.tokens.batches import PackedStream
 from tasklm.tokens.example_streams import ExampleStream
 from tasklm.tokens.examples import EncodedExamples
@@ -34,7 +38,7 @@ from tasklm.train.hardware import Machine
 from tasklm.train.joint import JointModel, JointStage
 from tasklm.train.language_model import describe_language_model
 from tasklm.train.loop import Loop, Record, Settings, Stage, step_seed
-from tasklm.train.model import TaskModel, cost_of, kept_of, new_encoder
+from tasklm.train.model import TaskModel, cost_of, encoded_with, kept_of, new_encoder
 from tasklm.train.neighbours import look_at_neighbours
 from tasklm.train.optimisers import Rule, make_optimiser
 from tasklm.train.schedules import Schedule
@@ -59,6 +63,11 @@ class Ingredients:
     external: Shards | None  # None: task data only
     length: int
     machine: Machine
+    wide: Wide | None = None  # of stage 2
+
+    def encoded(self, examples: Sequence[Example]) -> EncodedExamples:
+        """Examples as stage 2 reads them."""
+        return encoded_with(self.wide, self.task, examples, self.vocabulary, self.length)
 
     @functools.cached_property
     def counted(self) -> Counted:
@@ -173,7 +182,11 @@ def finetune_stage(parts: Ingredients, settings: Finetune, seed: int, metric: st
     accumulate = accumulation(parts, settings, batch)
     torch.manual_seed(step_seed(seed, 0))
     encoder = new_encoder(parts.encoder, dataclasses.replace(parts.shape, dropout=settings.dropout))
-    model = TaskModel(encoder, parts.task.head(parts.shape.width, settings.dropout, encoder.normed_heads)).to(parts.machine.device)
+    head = parts.task.head(parts.shape.width, settings.dropout, encoder.normed_heads)
+    if parts.wide is not None:
+        assert isinstance(head, TokenHead)
+        head.silence()  # at first the wide part says all
+    model = TaskModel(encoder, head, parts.wide is not None).to(parts.machine.device)
     gold = [example.label for example in parts.dev.examples]
 
     def evaluate() -> float:
@@ -214,6 +227,8 @@ def run_stage2(
     checkpoints = Checkpoints(folder, beside=(BEST,))
     _drop_damaged(checkpoints, parts, tracker)
     title = f"stage 2, seed {seed.stage2}" if seed.stage1 == 1 else f"stage 2, training {seed.stage1}, seed {seed.stage2}"
+    if parts.wide is not None and not checkpoints.there:
+        stage.judge(0)  # the wide part alone
     summary = _follow(title, stage, rule, schedule, how, average, checkpoints, parts, tracker)
     if not parts.machine.ranks.first:
         return

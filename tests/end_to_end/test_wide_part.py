@@ -1,0 +1,81 @@
+"""A run whose model has a wide part: never worse on dev, predicted from its folder and from an export, left out when told so."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tasklm.evaluate.scores import Scores
+from tasklm.export.exporting import export
+from tasklm.pipeline import fit
+from tasklm.recipe_files import load
+from tasklm.serve.predictor import Predictor
+from tasklm.tracking import SILENT
+from tasklm.train.checkpoints import load_weights
+from tests.end_to_end.conftest import options
+
+TEXTS = ["the cat likes music", "cold water on the road", "a dog in the house"]
+
+
+@pytest.fixture(scope="module")
+def done(files: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Scores]:
+    """A quick run."""
+    folder = tmp_path_factory.mktemp("wide") / "run"
+    scores = fit(load(None, options(files, train__steps="10", finetune__epochs="1", finetune__seeds="1")), folder, SILENT)
+    assert scores is not None
+    return folder, scores
+
+
+def test_on_dev_the_model_is_at_least_as_good_as_the_linear_model(done: tuple[Path, Scores]) -> None:
+    dev = {row.name: row.dev.mean for row in done[1].rows if row.dev is not None}
+    assert done[1].ours is not None and done[1].ours.dev is not None
+    assert done[1].ours.dev.mean >= dev["TF-IDF + linear"] > dev["majority"]
+
+
+def test_a_network_that_learns_nothing_leaves_the_linear_model(files: Path, tmp_path: Path) -> None:
+    given = options(files, train__steps="3", finetune__epochs="1", finetune__seeds="1", finetune__learning_rate="1e-12")
+    scores = fit(load(None, given), tmp_path / "run", SILENT)
+    assert scores is not None and scores.ours is not None and scores.ours.dev is not None
+    (linear,) = [row for row in scores.rows if row.name == "TF-IDF + linear"]
+    assert linear.dev is not None and linear.test is not None and scores.ours.test is not None
+    assert (scores.ours.dev.mean, scores.ours.test.mean) == (linear.dev.mean, linear.test.mean)
+    assert json.loads((tmp_path / "run/stage2/seed-1/summary.json").read_text())["best_epoch"] == 0
+
+
+def test_an_export_predicts_what_the_model_predicts_and_says_what_it_leaves_out(done: tuple[Path, Scores], tmp_path: Path) -> None:
+    folder = done[0]
+    ours = Predictor(folder / "model").answers(TEXTS)
+    export(folder, "onnx", tmp_path / "onnx")
+    theirs = Predictor(tmp_path / "onnx").answers(TEXTS)
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(list(one["probabilities"].values()), list(other["probabilities"].values()), atol=1e-4)
+    record = json.loads((tmp_path / "onnx/export.json").read_text())
+    assert record["wide"] == pytest.approx(float(load_weights(folder / "model/model.safetensors")["wide"]))
+    assert record["network"]["examples"] == 60 and record["network"]["model"] == pytest.approx(done[1].ours.dev.mean)  # type: ignore[union-attr]
+    for to in ("onnx", "hf"):
+        if to == "hf":
+            export(folder, "hf", tmp_path / "hf")
+        card = (tmp_path / to / "README.md").read_text()
+        assert "the network alone" in card and "On 60 dev examples" in card
+    shutil.rmtree(tmp_path / "onnx/wide")
+    with pytest.raises(Exception, match="damaged"):
+        Predictor(tmp_path / "onnx")
+
+
+def test_it_is_fitted_once_and_left_out_when_told_so(done: tuple[Path, Scores], files: Path, tmp_path: Path) -> None:
+    folder = done[0]
+    assert sorted(path.name for path in (folder / "model/wide").iterdir()) == [
+        "features.json", "features.safetensors", "weights.safetensors", "wide.json",
+    ]  # fmt: skip
+    before = (folder / "wide/weights.safetensors").stat().st_mtime_ns
+    given = options(files, train__steps="10", finetune__epochs="1", finetune__seeds="1", finetune__wide="false")
+    shutil.copytree(folder, tmp_path / "run", copy_function=shutil.copy2)
+    fit(load(None, given), tmp_path / "run", SILENT)
+    assert (tmp_path / "run/wide/weights.safetensors").stat().st_mtime_ns == before  # the baseline is the same
+    assert not (tmp_path / "run/model/wide").exists()
+    assert "wide" not in load_weights(tmp_path / "run/model/model.safetensors")
+    assert (tmp_path / "run/stage1/artefact.json").read_bytes() == (folder / "stage1/artefact.json").read_bytes()

@@ -1,0 +1,241 @@
+"""The wide part of a model: what the baseline answers, out of fold for train, saved and checked."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+from sklearn.linear_model import LogisticRegression
+from tests.tasks.test_linear import ENGLISH, VAGUE, topics
+
+from tasklm.encoders.base import Shape
+from tasklm.encoders.bert import Bert
+from tasklm.errors import RunError
+from tasklm.recipe import Kind
+from tasklm.tasks.base import TASKS, Task
+from tasklm.tasks.choice import Choice
+from tasklm.tasks.classify import Classify
+from tasklm.tasks.examples import Example
+from tasklm.tasks.linear import Trainer, choose_classes, tfidf_linear
+from tasklm.tasks.multilabel import Multilabel
+from tasklm.tasks.option_features import OptionFeatures
+from tasklm.tasks.option_words import MEASURES, Evidence, best_window, stem_weights
+from tasklm.tasks.regress import Regress
+from tasklm.tasks.wide import EDGE, Wide, labels_by, outputs_of
+from tasklm.tasks.wide_fitting import FOLDS, _folds, _OptionTrainer, fit_classes
+from tasklm.tokens.examples import EncodedExamples
+from tasklm.tokens.tokenizer import Vocabulary
+from tasklm.train.model import TaskModel, encoded_with, load_models, save_models
+
+
+def labelled(kind: str, count: int, seed: int) -> list[Example]:
+    """Examples of a kind whose words say something of their labels."""
+    draw = random.Random(seed)
+    rows = topics(count, seed, VAGUE)
+    if kind == "classify":
+        return rows
+    if kind == "multilabel":
+        return [Example(row.texts, (str(row.label),) if draw.random() < 0.8 else ()) for row in rows]
+    if kind == "regress":
+        return [Example(row.texts, float(sorted(VAGUE).index(str(row.label)))) for row in rows]
+    examples = []
+    for row in rows:
+        words = row.text.split()
+        options = [words[2], f"x{draw.randrange(9)}", f"y{draw.randrange(9)}"][: draw.choice((2, 3))]
+        right = options[0]
+        draw.shuffle(options)
+        texts = (row.text, "which word ?", *options)
+        examples.append(Example(texts, options.index(right), options=tuple(options)))
+    return examples
+
+
+def task_of(kind: str, train: Sequence[Example]) -> Task:
+    return TASKS.get(kind).from_examples(train, Kind())
+
+
+@pytest.mark.parametrize("kind", ["classify", "multilabel", "regress"])
+def test_by_itself_it_answers_what_the_baseline_answers(kind: str) -> None:
+    train, held = labelled(kind, 80, 1), {"dev": labelled(kind, 40, 2), "test": labelled(kind, 40, 3)}
+    task = task_of(kind, train)
+    metric = task.metrics[0]
+    fitted = task.fit_wide(train, held["dev"], metric)
+    apart = list(task.baselines(train, held, metric).values())[-1]
+    assert list(task.baselines(train, held, metric, fitted.wide).values())[-1] == apart
+    assert fitted.train.shape == (80, 3 if kind != "regress" else 1) and fitted.train.dtype == np.float32
+    if kind == "regress":  # answers stay within the scores of train
+        answered = labels_by(fitted.wide, task, held)["test"]
+        np.testing.assert_allclose(answered, np.clip(apart["test"], 2 * EDGE, 2 - 2 * EDGE), rtol=1e-5)
+    else:
+        assert labels_by(fitted.wide, task, held) == apart
+
+
+def test_two_classes_have_two_outputs() -> None:
+    two = {name: ENGLISH[name] for name in ("food", "law")}
+    train, dev = topics(60, 1, two), topics(30, 2, two)
+    task = task_of("classify", train)
+    fitted = task.fit_wide(train, dev, "macro_f1")
+    assert fitted.train.shape == (60, 2)
+    np.testing.assert_allclose(fitted.train.sum(1), 0, atol=1e-6)
+    expected = tfidf_linear(train, {"dev": dev}, task.metric("macro_f1")).labels
+    assert labels_by(fitted.wide, task, {"dev": dev}) == expected
+
+
+def test_train_is_judged_by_models_that_have_not_seen_it() -> None:
+    draw = random.Random(0)
+    train = [Example((" ".join(draw.choices("abcdefghijkl", k=6)),), draw.choice(("no", "yes", "maybe"))) for _ in range(90)]
+    chosen = choose_classes(train, train[:30], Classify(["maybe", "no", "yes"]).metric("accuracy"), ())
+    assert chosen is not None
+    fitted = fit_classes(chosen, train)
+    labels = np.array([chosen.labels.index(example.label) for example in train])
+    assert (fitted.wide.outputs(train).argmax(1) == labels).mean() > (fitted.train.argmax(1) == labels).mean() + 0.1
+    held = _folds(len(train))[0]
+    rest = [row for row in range(len(train)) if row not in held]
+    part = Trainer([train[row] for row in rest], chosen.trainer.featuriser, chosen.trainer.featuriser.parts([train[row] for row in rest]))
+    alone = part.decisions(part.fit(chosen.targets[rest], chosen.setting), [train[row] for row in held])
+    np.testing.assert_allclose(fitted.train[held], outputs_of("classes", alone, fitted.wide.scale, 0.0), atol=1e-5)
+
+
+def test_folds_part_all_rows_once_and_always_alike() -> None:
+    parts = _folds(23)
+    assert len(parts) == FOLDS and sorted(np.concatenate(parts).tolist()) == list(range(23))
+    assert all(np.array_equal(one, again) for one, again in zip(parts, _folds(23), strict=True))
+    assert len(_folds(3)) == 3
+
+
+def test_outputs_are_never_infinite() -> None:
+    decisions = np.array([[np.inf], [-np.inf], [0.5]])
+    for form in ("classes", "labels", "score"):
+        assert np.isfinite(outputs_of(form, decisions, 2.0, 0.0)).all()
+    share = 1 / (1 + np.exp(-outputs_of("score", np.array([[0.3]]), 1.0, 0.0)))
+    np.testing.assert_allclose(share, 0.3, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["classify", "multilabel", "regress", "choice"])
+def test_it_is_saved_and_read_again(kind: str, tmp_path: Path) -> None:
+    train, others = labelled(kind, 60, 1), labelled(kind, 20, 4)
+    task = task_of(kind, train)
+    wide = task.fit_wide(train, labelled(kind, 30, 2), task.metrics[0]).wide
+    wide.save(tmp_path)
+    np.testing.assert_allclose(Wide.load(tmp_path).outputs(others), wide.outputs(others), atol=1e-5)
+    assert len(wide.outputs([])) == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "words"),
+    [
+        ("wide.json", {"form": "other"}, "unknown form 'other'"),
+        ("wide.json", {"scale": float("nan")}, "not finite"),
+        ("weights.safetensors", {"weights": np.zeros((3, 3), np.float32)}, "3 weights for"),
+        ("weights.safetensors", {"offsets": np.zeros(1)}, "does not hold the weights of a linear model"),
+    ],
+)
+def test_files_that_do_not_belong_together_are_refused(tmp_path: Path, file: str, change: dict[str, Any], words: str) -> None:
+    train = labelled("classify", 60, 1)
+    task_of("classify", train).fit_wide(train, train[:20], "macro_f1").wide.save(tmp_path)
+    if file.endswith(".json"):
+        (tmp_path / file).write_text(json.dumps(json.loads((tmp_path / file).read_text()) | change))
+    else:
+        (tmp_path / file).write_bytes(safetensors.numpy.save(safetensors.numpy.load_file(tmp_path / file) | change))
+    with pytest.raises(ValueError, match=words):
+        Wide.load(tmp_path)
+
+
+def test_where_nothing_can_be_learnt_there_is_none() -> None:
+    one = [Example(("a text",), "a")] * 4
+    assert Classify(["a"]).fit_wide(one, one, "accuracy") is None
+    silent = [Example(("",), label) for label in ("a", "b")]
+    assert Classify(["a", "b"]).fit_wide(silent, silent, "accuracy") is None
+    assert Multilabel(["a"]).fit_wide([Example(("",), ("a",))] * 3, [], "micro_f1") is None
+    assert Regress(0, 1).fit_wide([Example(("",), 1.0)] * 3, [], "spearman") is None
+
+
+def test_weights_of_two_options_are_those_of_logistic_regression() -> None:
+    """The softmax over two options is a logistic function of their difference."""
+    train = [example for example in labelled("choice", 150, 1) if len(example.options) == 2]
+    features = OptionFeatures.fit(train, 2)
+    parts = features.parts(train)
+    right = np.array([example.label for example in train])
+    fitted = _OptionTrainer({**parts, "evidence": parts["evidence"] * 0}, np.full(len(train), 2), right, 2).fit(np.arange(len(train)), 0.5)
+    tokens = parts["tokens"].toarray()
+    difference = tokens[1::2] - tokens[::2]
+    peer = LogisticRegression(C=0.5, fit_intercept=False, tol=1e-8, max_iter=2000).fit(difference, right)
+    np.testing.assert_allclose(fitted.weights[MEASURES:, 0], peer.coef_[0], atol=0.02)
+
+
+def test_evidence_of_an_option_by_hand() -> None:
+    train = [Example(("the cat sat. the dog ran home", "who ran ?", "cat", "dog"), 1, options=("cat", "dog"))]
+    train += [Example((f"filler {number}", "q", "a", "b"), 0, options=("a", "b")) for number in range(9)]
+    weights = stem_weights(train)
+    measures = Evidence(weights).measures(train[0])
+    assert measures.shape == (2, MEASURES)
+    own = measures[:, : MEASURES // 3]
+    assert own[:, 0].tolist() == [1.0, 1.0]  # both words are in the text
+    assert own[0, 10] == 0.0 and own[1, 10] == 1.0  # the sentence that fits the question best has the dog
+    weight = weights["dog"] + weights["ran"]
+    assert own[1, 8] == pytest.approx(weight / (weight + weights.get("who", max(weights.values()))))
+    np.testing.assert_allclose(measures[:, MEASURES // 3 : 2 * MEASURES // 3], own - own.max(0))
+    assert best_window(np.array([1.0, 0, 2, 3, 0]), 2) == 5 and best_window(np.zeros(0), 3) == 0
+
+
+def test_options_are_chosen_by_words_of_the_text() -> None:
+    train, held = labelled("choice", 200, 1), labelled("choice", 60, 5)
+    task = Choice.from_examples(train, Kind())
+    fitted = task.fit_wide(train, labelled("choice", 40, 2), "accuracy")
+    assert fitted.train.shape == (600, 1)
+    chosen = labels_by(fitted.wide, task, {"test": held})["test"]
+    assert np.mean([one == example.label for one, example in zip(chosen, held, strict=True)]) > 0.9
+    assert max(number - len(example.options) for number, example in zip(chosen, held, strict=True)) < 0  # never one that is not there
+
+
+@pytest.mark.parametrize("kind", ["classify", "choice"])
+def test_a_model_adds_it_padded_and_packed_alike(kind: str, vocabulary: Vocabulary, tmp_path: Path) -> None:
+    train = labelled(kind, 40, 1)
+    task = task_of(kind, train)
+    wide = task.fit_wide(train, train[:10], task.metrics[0]).wide
+    torch.manual_seed(0)
+    shape = Shape(len(vocabulary), 1, 16, 2, 32, 64)
+    model = TaskModel(Bert(shape), task.head(16, 0.0), wide=True).eval()
+    assert model.wide is not None
+    torch.nn.init.constant_(model.wide, 0.5)
+    encoded = encoded_with(wide, task, train[:6], vocabulary, 64)
+    bare = EncodedExamples.of(task, train[:6], vocabulary, 64)
+    groups = np.arange(6)
+    padded, packed = encoded.padded(groups), encoded.packed(groups, 2, 256)
+    network = TaskModel(model.encoder, model.head)(bare.padded(groups))
+    expected = network[:, 0] + 0.5 * torch.from_numpy(wide.outputs(train[:6]))
+    torch.testing.assert_close(model(padded)[:, 0], expected)
+    in_rows = model(packed)
+    units = packed.pieces.max(1).values  # of each row
+    filled = torch.arange(in_rows.shape[1]) < units[:, None]
+    torch.testing.assert_close(in_rows[filled].sort(0)[0], expected.sort(0)[0], atol=1e-5, rtol=1e-4)
+    save_models(tmp_path / "model", "bert", shape, [model], task, vocabulary, 64, {}, wide)
+    loaded = load_models(tmp_path / "model", torch.device("cpu"))
+    torch.testing.assert_close(loaded.models[0](loaded.encoded(train[:6]).padded(groups))[:, 0], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_wide_part_of_another_task_is_refused(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    three, two = labelled("classify", 60, 1), topics(60, 1, {name: ENGLISH[name] for name in ("food", "law")})
+    task, other = task_of("classify", three), task_of("classify", two)
+    wide = other.fit_wide(two, two[:20], "macro_f1").wide
+    shape = Shape(len(vocabulary), 1, 16, 2, 32, 64)
+    save_models(tmp_path, "bert", shape, [TaskModel(Bert(shape), task.head(16, 0.0), wide=True)], task, vocabulary, 64, {}, wide)
+    with pytest.raises(RunError, match="the wide part has 2 outputs, which the head has not"):
+        load_models(tmp_path, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "features.safetensors", "features.json"])
+def test_a_pipe_in_place_of_a_file_is_refused_at_once(name: str, tmp_path: Path) -> None:
+    train = labelled("classify", 60, 1)
+    task_of("classify", train).fit_wide(train, train[:20], "macro_f1").wide.save(tmp_path)
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises((OSError, RunError), match="named pipe"):
+        Wide.load(tmp_path)
