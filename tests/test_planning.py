@@ -105,7 +105,7 @@ def test_minutes_are_shared_by_all_trainings_and_all_their_fine_tunings(monkeypa
     monkeypatch.setattr(planning, "_seconds_per_step", lambda *given: 0.5)
     monkeypatch.setattr(planning, "_seconds_per_epoch", lambda *given: 1.0)
     monkeypatch.setattr(planning, "beginning_of", lambda *given: SimpleNamespace(counts=False))
-    parts = SimpleNamespace(train=[None] * 1000, encoder="bert", shape=None)
+    parts = SimpleNamespace(train=[None] * 1000, encoder="bert", shape=None, task=SimpleNamespace(together=1))
 
     def steps(trainings: int, tunings: int) -> int:
         recipe = from_dict({"train": {"seeds": trainings}, "finetune": {"seeds": tunings, "epochs": 4, "batch": 32}})
@@ -127,5 +127,5 @@ def test_several_trainings_leave_less_to_each_and_so_a_smaller_model(monkeypatch
         task = SimpleNamespace(task=None, splits=SimpleNamespace(train=[None] * 1500))
         return planning._plan(cast(Any, run), cast(Any, task), None).reasons[-1]
 
-    assert read(1) == "stage 1 will read about 72.0M tokens"
-    assert read(3) == "stage 1 will read about 24.0M tokens"
+    assert read(1) == "stage 1 will read about 72.0 million tokens"
+    assert read(3) == "stage 1 will read about 24.0 million tokens"

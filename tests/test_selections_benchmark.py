@@ -160,7 +160,7 @@ def test_an_artefact_is_there_when_all_of_it_is_linked(module: Any, monkeypatch:
     recipe, giver, folder = load(None, {}), tmp_path / "giver", tmp_path / "run"
     (giver / "candidates").mkdir(parents=True)
     for name in ("a", "artefact.json", "b"):
-        (giver / "candidates" / name).write_text('{"key": "k"}', encoding="utf-8")
+        (giver / "candidates" / name).write_text('{"key": "k", "seconds": 1.0}', encoding="utf-8")
     link = folders.os.link
 
     def dies(source: str, target: str, **how: Any) -> None:

@@ -64,7 +64,7 @@ def test_a_damaged_model_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="format 99"):
         TaskLM.load(tmp_path)
     (tmp_path / "config.json").write_text('{"format": 3, "task": {"kind": "classify", "labels": ["a", "b"]}}')
-    with pytest.raises(RunError, match=r"is damaged \('shape'\)"):
+    with pytest.raises(RunError, match=r"is damaged \('shape' is missing\)"):
         TaskLM.load(tmp_path)
 
 

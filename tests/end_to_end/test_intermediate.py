@@ -104,7 +104,7 @@ def test_a_folder_that_cannot_be_started_from_is_told(first: Path, scored: Path,
     refused({"format": 7}, "format 7, this version reads 3")
     refused({"shape": {}}, "is damaged")
     refused({"task": {}}, r"is damaged \('kind' is missing\)")
-    refused({"models": 0}, "the number of models is not a whole number from 1")
+    refused({"models": 0}, "the number of models is not a whole number from 1 to 100")
     refused({"models": 3}, "holds 3 models that answer together.*Give the folder 'model'")
     refused({}, "encoder.token.weight is missing", {name: value for name, value in whole.items() if name != "encoder.token.weight"})
     with pytest.raises(RecipeError, match=r"train\.start is this run itself"):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tasklm.recipe import Finetune, Train
+from tasklm.run_folder import Seed
 from tasklm.tracking import SILENT, Tracker
 from tasklm.train import curves
 from tasklm.train.finetune import FinetuneStage
@@ -28,7 +29,7 @@ def stage1(folder: Path, parts: Ingredients, tracker: Tracker = SILENT) -> None:
 def stage2(folder: Path, parts: Ingredients, tracker: Tracker = SILENT) -> None:  # noqa: F811
     folder.mkdir(exist_ok=True)
     settings = Finetune(batch=8, learning_rate=3e-3)
-    run_stage2(folder, parts, settings, 4, 1, folder.parent / "stage1", "accuracy", 0.0, tracker)
+    run_stage2(folder, parts, settings, 4, Seed(folder.parent, 1, 1), "accuracy", 0.0, tracker)
 
 
 def cut_off(patch: pytest.MonkeyPatch, stage: Any, step: int) -> None:
