@@ -22,6 +22,9 @@ ANY_KIND = {
     "folders",
     "texts",
     "marks",
+    "heads",
+    "wide",
+    "conll",
 }  # modules of tasks/ that serve all kinds
 OUTSIDE = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] not in ("tasks", "demo")]
 

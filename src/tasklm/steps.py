@@ -256,10 +256,11 @@ def finetune(run: Run, task: TaskData, parts: Ingredients, trainings: Sequence[T
         epochs = recipe.finetune.epochs or int(read_json(plan)["epochs"])
     settings = dataclasses.replace(recipe.finetune, seeds=1)  # another number of seeds redoes none of them
     seeds = seeds_of(run.folder, len(trainings), recipe.finetune.seeds)
+    wide = [] if parts.wide is None else [WIDE_FORMAT]
     trained: list[Seed] = []  # seeds that were not there yet
     for seed in seeds:
         training = trainings[seed.stage1 - 1]
-        key = digest([training.key, epochs, task.metric, seed.stage2, WIDE_FORMAT, dataclasses.asdict(settings)])
+        key = digest([training.key, epochs, task.metric, seed.stage2, dataclasses.asdict(settings), *wide])
 
         def build(folder: Path, seed: Seed = seed) -> None:
             run_stage2(folder, parts, settings, epochs, seed, task.metric, recipe.train.checkpoint_seconds, run.tracker)

@@ -15,7 +15,7 @@ def test_every_file_of_a_run_once_damaged_is_made_again_or_told(tmp_path: Path) 
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     last = done.stdout.splitlines()[-1]
-    assert "rebuilt" in last and "12 clear error" in last
+    assert "rebuilt" in last and "28 clear error" in last
 
 
 def test_a_run_whose_power_was_cut_ends_the_same(tmp_path: Path) -> None:
