@@ -110,8 +110,11 @@ def _require_text(words: list[str]) -> None:
 def system_words(error: BaseException) -> str | None:
     """Returns what the system lacks and the way out; None for other errors."""
     text = str(error).partition("\n")[0][:MOST_WORDS]
-    if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, of a GPU
+    of_a_gpu = type(error).__name__  # PyTorch's classes, which are not imported here
+    if of_a_gpu == "OutOfMemoryError" or (of_a_gpu == "AcceleratorError" and "out of memory" in text):
         return f"the GPU's memory is not enough ({text.partition('. ')[0]}). {_LESS}"
+    if of_a_gpu == "AcceleratorError":
+        return f"the GPU failed ({text}). Run the same command again: training goes on from its last checkpoint."
     if lacks_memory(error):
         return f"the memory is not enough{f' ({text})' if text else ''}. {_LESS}"
     if isinstance(error, RuntimeError) and "start new thread" in text:
