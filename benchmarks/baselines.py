@@ -63,7 +63,8 @@ def rows(case: Case) -> Iterator[tuple[str, ...]]:
     metric = task.metric(case.metric)
     held = {name: part for name, part in splits.named().items() if name != "train"}
     started = cpu_seconds()
-    predicted = task.baselines(splits.train, held, case.metric)
+    fitted = task.fit_wide(splits.train, splits.dev, case.metric)
+    predicted = task.baselines(splits.train, held, case.metric, fitted and fitted.wide)
     seconds = cpu_seconds() - started
     sizes = " / ".join(f"{len(part):,}" for part in (splits.train, splits.dev, splits.test))
     for name, labels in predicted.items():

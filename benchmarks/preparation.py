@@ -118,7 +118,8 @@ def prepare(recipe: Recipe, folder: Path, clock: Clock) -> None:
         task = TASKS.get(resolved(recipe.data).kind).from_examples(splits.train, recipe.kind)
         held = {name: part for name, part in splits.named().items() if name != "train"}
         metric = task.metrics[0] if recipe.evaluate.metric == "auto" else recipe.evaluate.metric
-        found["digest"] = digest_of(task.baselines(splits.train, held, metric))
+        fitted = task.fit_wide(splits.train, splits.dev, metric)
+        found["digest"] = digest_of(task.baselines(splits.train, held, metric, fitted and fitted.wide))
 
 
 def main() -> None:

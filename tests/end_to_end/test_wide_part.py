@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tasklm.errors import RunError
 from tasklm.evaluate.scores import Scores
 from tasklm.export.exporting import export
 from tasklm.pipeline import fit
@@ -55,7 +56,7 @@ def test_an_export_predicts_what_the_model_predicts_and_says_what_it_leaves_out(
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(list(one["probabilities"].values()), list(other["probabilities"].values()), atol=1e-4)
     record = json.loads((tmp_path / "onnx/export.json").read_text())
-    assert record["wide"] == pytest.approx(float(load_weights(folder / "model/model.safetensors")["wide"]))
+    assert record["wide"] == pytest.approx(float(load_weights(folder / "model/model.safetensors")["wide_scale"]))
     assert record["network"]["examples"] == 60 and record["network"]["model"] == pytest.approx(done[1].ours.dev.mean)  # type: ignore[union-attr]
     for to in ("onnx", "hf"):
         if to == "hf":
@@ -63,7 +64,7 @@ def test_an_export_predicts_what_the_model_predicts_and_says_what_it_leaves_out(
         card = (tmp_path / to / "README.md").read_text()
         assert "the network alone" in card and "On 60 dev examples" in card
     shutil.rmtree(tmp_path / "onnx/wide")
-    with pytest.raises(Exception, match="damaged"):
+    with pytest.raises(RunError, match="damaged"):
         Predictor(tmp_path / "onnx")
 
 
@@ -78,5 +79,5 @@ def test_it_is_fitted_once_and_left_out_when_told_so(done: tuple[Path, Scores], 
     fit(load(None, given), tmp_path / "run", SILENT)
     assert (tmp_path / "run/wide/weights.safetensors").stat().st_mtime_ns == before  # the baseline is the same
     assert not (tmp_path / "run/model/wide").exists()
-    assert "wide" not in load_weights(tmp_path / "run/model/model.safetensors")
+    assert "wide_scale" not in load_weights(tmp_path / "run/model/model.safetensors")
     assert (tmp_path / "run/stage1/artefact.json").read_bytes() == (folder / "stage1/artefact.json").read_bytes()

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from tests.conftest import write_jsonl
+from tests.tasks.fitted import fitted_baselines
 
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe import Data, Kind
@@ -208,7 +209,7 @@ def test_baselines() -> None:
         example("common rare", 1, article="common rare words", question="rare?"),  # both are there: the rare word weighs more
         Example(("common words", "here", "strange other", "common words", "words"), 1, options=("strange other", "common words", "words")),
     ]
-    found = Choice(3).baselines(train, {"dev": held}, "accuracy")
+    found = fitted_baselines(Choice(3), train, {"dev": held}, "accuracy")
     assert found["most frequent option"]["dev"] == [1, 2]  # the first has two options only
     assert found["most words in common"]["dev"] == [1, 1]
 

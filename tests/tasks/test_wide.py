@@ -14,17 +14,22 @@ import pytest
 import safetensors.numpy
 import torch
 from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.svm import LinearSVC
+from tests.tasks.fitted import fitted_baselines
 from tests.tasks.test_linear import ENGLISH, VAGUE, topics
 
 from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
 from tasklm.errors import RunError
 from tasklm.recipe import Kind
+from tasklm.tasks import linear
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.choice import Choice
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
-from tasklm.tasks.linear import Trainer, choose_classes, tfidf_linear
+from tasklm.tasks.featuriser import joined
+from tasklm.tasks.linear import TOLERANCE, USUAL, Trainer, choose_classes
 from tasklm.tasks.multilabel import Multilabel
 from tasklm.tasks.option_features import OptionFeatures
 from tasklm.tasks.option_words import MEASURES, Evidence, best_window, stem_weights
@@ -61,20 +66,52 @@ def task_of(kind: str, train: Sequence[Example]) -> Task:
     return TASKS.get(kind).from_examples(train, Kind())
 
 
-@pytest.mark.parametrize("kind", ["classify", "multilabel", "regress"])
-def test_by_itself_it_answers_what_the_baseline_answers(kind: str) -> None:
-    train, held = labelled(kind, 80, 1), {"dev": labelled(kind, 40, 2), "test": labelled(kind, 40, 3)}
+@pytest.mark.parametrize("kind", ["classify", "multilabel"])
+def test_by_itself_it_answers_what_scikit_learn_answers(kind: str) -> None:
+    train, test = labelled(kind, 80, 1), labelled(kind, 40, 3)
     task = task_of(kind, train)
-    metric = task.metrics[0]
-    fitted = task.fit_wide(train, held["dev"], metric)
-    apart = list(task.baselines(train, held, metric).values())[-1]
-    assert list(task.baselines(train, held, metric, fitted.wide).values())[-1] == apart
-    assert fitted.train.shape == (80, 3 if kind != "regress" else 1) and fitted.train.dtype == np.float32
-    if kind == "regress":  # answers stay within the scores of train
-        answered = labels_by(fitted.wide, task, held)["test"]
-        np.testing.assert_allclose(answered, np.clip(apart["test"], 2 * EDGE, 2 - 2 * EDGE), rtol=1e-5)
+    fitted = task.fit_wide(train, (), task.metrics[0])  # without dev: the usual setting
+    assert fitted.train.shape == (80, 3) and fitted.train.dtype == np.float32
+    features = fitted.wide.features
+    parts = [joined(list(features.parts(part).values())) for part in (train, test)]
+    wanted = np.array([[label in task.classes(example.label) for label in task.labels] for example in train])
+    peer = OneVsRestClassifier(LinearSVC(C=USUAL, tol=TOLERANCE, random_state=0)).fit(parts[0], wanted)
+    np.testing.assert_allclose(fitted.wide.decisions(test), peer.decision_function(parts[1]), atol=1e-4)
+    by_hand = peer.decision_function(parts[1]) if kind == "classify" else fitted.wide.outputs(test)
+    answered = labels_by(fitted.wide, task, {"test": test})["test"]
+    if kind == "classify":
+        assert answered == [task.labels[best] for best in by_hand.argmax(1)]
     else:
-        assert labels_by(fitted.wide, task, held) == apart
+        assert answered == [tuple(label for label, output in zip(task.labels, row, strict=True) if output >= 0) for row in by_hand]
+
+
+def test_scores_by_itself_are_those_of_ridge_regression_within_the_range_of_train() -> None:
+    train, dev, test = labelled("regress", 80, 1), labelled("regress", 40, 2), labelled("regress", 40, 3)
+    task = task_of("regress", train)
+    fitted = task.fit_wide(train, dev, "spearman")
+    scores = fitted_baselines(task, train, {"dev": dev, "test": test}, "spearman")["TF-IDF + ridge"]["test"]
+    answered = labels_by(fitted.wide, task, {"test": test})["test"]
+    np.testing.assert_allclose(answered, np.clip(scores, 2 * EDGE, 2 - 2 * EDGE), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["multilabel", "regress", "choice"])
+def test_a_single_training_example_is_no_obstacle(kind: str) -> None:
+    train = labelled(kind, 1, 1)
+    fitted = task_of(kind, train).fit_wide(train, train, task_of(kind, train).metrics[0])
+    assert np.isfinite(fitted.train).all() and np.isfinite(fitted.wide.outputs(train)).all()
+
+
+@pytest.mark.parametrize("kind", ["classify", "choice"])
+def test_of_much_text_a_part_is_read_and_the_rest_is_judged_by_its_model(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = labelled(kind, 60, 1)
+    monkeypatch.setattr(linear, "MOST_WORDS", sum(len(example.text.split()) for example in train) // 2)
+    fitted = task_of(kind, train).fit_wide(train, train[:10], task_of(kind, train).metrics[0])
+    places = linear.thinned_places(train)
+    rest = [place for place in range(60) if place not in places]
+    assert 20 < len(places) < 40
+    outputs = fitted.wide.outputs([train[place] for place in rest])
+    of_rest = fitted.train.reshape(60, -1)[rest]
+    np.testing.assert_allclose(of_rest, outputs.reshape(len(rest), -1), atol=1e-6)
 
 
 def test_two_classes_have_two_outputs() -> None:
@@ -84,8 +121,8 @@ def test_two_classes_have_two_outputs() -> None:
     fitted = task.fit_wide(train, dev, "macro_f1")
     assert fitted.train.shape == (60, 2)
     np.testing.assert_allclose(fitted.train.sum(1), 0, atol=1e-6)
-    expected = tfidf_linear(train, {"dev": dev}, task.metric("macro_f1")).labels
-    assert labels_by(fitted.wide, task, {"dev": dev}) == expected
+    by_hand = [task.labels[int(decision > 0)] for (decision,) in fitted.wide.decisions(dev)]
+    assert labels_by(fitted.wide, task, {"dev": dev})["dev"] == by_hand
 
 
 def test_train_is_judged_by_models_that_have_not_seen_it() -> None:
@@ -98,7 +135,12 @@ def test_train_is_judged_by_models_that_have_not_seen_it() -> None:
     assert (fitted.wide.outputs(train).argmax(1) == labels).mean() > (fitted.train.argmax(1) == labels).mean() + 0.1
     held = _folds(len(train))[0]
     rest = [row for row in range(len(train)) if row not in held]
-    part = Trainer([train[row] for row in rest], chosen.trainer.featuriser, chosen.trainer.featuriser.parts([train[row] for row in rest]))
+    part = Trainer(
+        [train[row] for row in rest],
+        np.array(rest),
+        chosen.trainer.featuriser,
+        chosen.trainer.featuriser.parts([train[row] for row in rest]),
+    )
     alone = part.decisions(part.fit(chosen.targets[rest], chosen.setting), [train[row] for row in held])
     np.testing.assert_allclose(fitted.train[held], outputs_of("classes", alone, fitted.wide.scale, 0.0), atol=1e-5)
 
@@ -203,8 +245,8 @@ def test_a_model_adds_it_padded_and_packed_alike(kind: str, vocabulary: Vocabula
     torch.manual_seed(0)
     shape = Shape(len(vocabulary), 1, 16, 2, 32, 64)
     model = TaskModel(Bert(shape), task.head(16, 0.0), wide=True).eval()
-    assert model.wide is not None
-    torch.nn.init.constant_(model.wide, 0.5)
+    assert model.wide_scale is not None
+    torch.nn.init.constant_(model.wide_scale, 0.5)
     encoded = encoded_with(wide, task, train[:6], vocabulary, 64)
     bare = EncodedExamples.of(task, train[:6], vocabulary, 64)
     groups = np.arange(6)

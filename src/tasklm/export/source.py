@@ -60,7 +60,7 @@ class Source:
     @property
     def wide(self) -> float | None:
         """The scale of the model's wide part, which no graph holds; None where it has none."""
-        return None if self.model.wide is None else float(self.model.wide.detach())
+        return None if self.model.wide_scale is None else float(self.model.wide_scale.detach())
 
     def network(self, batch: TokenBatch) -> Tensor:
         """The outputs of the network alone."""

@@ -178,7 +178,7 @@ class Task(Protocol):
         """Returns cheap predictions: name of the baseline → split → a label per example.
 
         `held` has dev, by whose metric a baseline may choose its strength, and, where given, test.
-        `wide` is the fitted wide part (`wide.Wide`) where there is one: it is a baseline, too.
+        `wide` is the wide part (`wide.Wide`) that `fit_wide` fitted, where there is one: by itself it is a baseline.
         """
         ...
 

@@ -186,8 +186,7 @@ class Choice:
         }
         weights = _word_weights(train)
         overlap = {name: [_most_in_common(example, weights) for example in part] for name, part in held.items()}
-        fitted = wide or fit_options(train, held.get("dev", ()), self.metric(metric), self.together).wide
-        linear = labels_by(fitted, self, held) or usual
+        linear = labels_by(wide, self, held) or usual
         return {"most frequent option": usual, "most words in common": overlap, "words in common + linear": linear}
 
     def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> FittedWide | None:

@@ -18,7 +18,7 @@ from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Label, Metric, Tok
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.folders import is_dataset
 from tasklm.tasks.heads import TokenHead
-from tasklm.tasks.linear import choose_classes, majority, tfidf_linear
+from tasklm.tasks.linear import choose_classes, majority
 from tasklm.tasks.marks import MOST as MOST_MARKS
 from tasklm.tasks.marks import checked_marks, mark_findings, marked_places
 from tasklm.tasks.saved import names_in
@@ -149,10 +149,8 @@ class Classify:
     def baselines(
         self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Wide | None = None
     ) -> dict[str, dict[str, list[Label]]]:
-        return {
-            "majority": {split: majority(train, examples) for split, examples in held.items()},
-            "TF-IDF + linear": labels_by(wide, self, held) or tfidf_linear(train, held, self.metric(metric), self.marks).labels,
-        }
+        usual = {split: majority(train, examples) for split, examples in held.items()}
+        return {"majority": usual, "TF-IDF + linear": labels_by(wide, self, held) or usual}
 
     def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> FittedWide | None:
         chosen = choose_classes(train, dev, self.metric(metric), self.marks)

@@ -78,15 +78,6 @@ class Linear:
         return np.asarray(matrix_of(parts, self.view) @ self.weights + self.offsets, np.float64)
 
 
-@dataclass(frozen=True)
-class LinearBaseline:
-    """What TF-IDF + a linear model predicts, and how it was chosen."""
-
-    labels: dict[str, list[Label]]  # of each split
-    setting: Setting | None  # None: majority stood in
-    dev_score: float | None
-
-
 def majority(train: Sequence[Example], texts: Sequence[Any]) -> list[Any]:
     """The most frequent training label, once per text; of equal ones the first by name."""
     if not train:
@@ -94,21 +85,6 @@ def majority(train: Sequence[Example], texts: Sequence[Any]) -> list[Any]:
     counts = Counter(example.label for example in train)
     label = min(counts, key=lambda name: (-counts[name], str(name)))
     return [label] * len(texts)
-
-
-def tfidf_linear(
-    train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: Metric, marks: Sequence[str] = ()
-) -> LinearBaseline:
-    """The classes that the setting which scores best on dev predicts for each split.
-
-    Where there is nothing to learn from (one class, or texts without a letter) it is the majority.
-    """
-    chosen = choose_classes(train, held.get("dev", ()), metric, marks)
-    if chosen is None:
-        return LinearBaseline({name: majority(train, part) for name, part in held.items()}, None, None)
-    model = chosen.trainer.fit(chosen.targets, chosen.setting)
-    predicted = {name: chosen.named(chosen.trainer.decisions(model, part)) for name, part in held.items()}
-    return LinearBaseline(predicted, chosen.setting, chosen.dev_score)
 
 
 @dataclass(frozen=True)
@@ -121,10 +97,6 @@ class ChosenClasses:
     targets: Targets
     setting: Setting
     dev_score: float | None
-
-    def named(self, decisions: Floats) -> list[Label]:
-        """The classes that decisions amount to."""
-        return _named(self.labels, decisions)
 
 
 def _named(labels: Sequence[Label], decisions: Floats) -> list[Label]:
@@ -158,6 +130,7 @@ class Trainer:
     """Training examples, as many as are read, with their features: fits models to any targets."""
 
     train: list[Example]
+    places: NDArray[np.int64]  # of these among all training examples
     featuriser: Featuriser
     parts: dict[str, Any]
 
@@ -167,10 +140,11 @@ class Trainer:
 
         Marks that the texts usually have are seen where none are given.
         """
-        some = thinned(train)
+        places = thinned_places(train)
+        some = [train[place] for place in places]
         most = max(1, min(MOST_FEATURES, MOST_WEIGHTS // outputs))
         featuriser = Featuriser.fit(some, marks or usual_marks(some), most)
-        return cls(some, featuriser, featuriser.parts(some))
+        return cls(some, np.array(places, np.int64), featuriser, featuriser.parts(some))
 
     @property
     def views(self) -> tuple[tuple[str, ...], ...]:
@@ -245,8 +219,13 @@ def matrix_of(parts: Mapping[str, Any], view: Sequence[str]) -> Any:
 
 def thinned(examples: Sequence[Example]) -> list[Example]:
     """All examples, or evenly spread ones of them where they have more than MOST_WORDS."""
+    return [examples[place] for place in thinned_places(examples)]
+
+
+def thinned_places(examples: Sequence[Example]) -> list[int]:
+    """Where those stand that `thinned` takes."""
     size = sum(count_words(example.text) for example in examples)
-    return evenly(examples, len(examples) * MOST_WORDS // max(size, MOST_WORDS))
+    return evenly(range(len(examples)), len(examples) * MOST_WORDS // max(size, MOST_WORDS))
 
 
 @dataclass(frozen=True)

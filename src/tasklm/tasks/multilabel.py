@@ -187,20 +187,7 @@ class Multilabel:
         counts = Counter(tuple(example.label) for example in train)
         usual = min(counts, key=lambda names: (-counts[names], names))
         frequent = {name: [usual] * len(part) for name, part in held.items()}
-        linear = labels_by(wide, self, held) or self._linear(train, held, self.metric(metric))
-        return {"most frequent labels": frequent, "TF-IDF + linear": linear or frequent}
-
-    def _linear(self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: Metric) -> dict[str, list[Label]] | None:
-        """The answers of the setting that is best on dev; None where texts hold nothing to count."""
-        dev = held.get("dev", ())
-        chosen = self._chosen(train, dev, metric)
-        if chosen is None:
-            return None
-        trainer, targets, setting = chosen
-        model = trainer.fit(targets, setting)
-        decided = {name: trainer.decisions(model, part) for name, part in held.items()}
-        task = self._tuned_by(dev, decided["dev"]) if dev else Multilabel(self.labels)
-        return {name: task._named(decisions) for name, decisions in decided.items()}
+        return {"most frequent labels": frequent, "TF-IDF + linear": labels_by(wide, self, held) or frequent}
 
     def _chosen(self, train: Sequence[Example], dev: Sequence[Example], metric: Metric) -> tuple[Trainer, Targets, Setting] | None:
         """What fits linear models, their targets, and the setting that is best on dev."""

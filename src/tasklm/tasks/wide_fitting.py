@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tasklm.tasks.base import Floats, Label, Metric, score
 from tasklm.tasks.examples import Example
 from tasklm.tasks.featuriser import evenly
-from tasklm.tasks.linear import ChosenClasses, Linear, Setting, Targets, Trainer, best_of, matrix_of
+from tasklm.tasks.linear import ChosenClasses, Linear, Setting, Targets, Trainer, best_of, matrix_of, thinned, thinned_places
 from tasklm.tasks.option_features import OptionFeatures
 from tasklm.tasks.wide import Wide, outputs_of
 
@@ -24,8 +24,6 @@ OPTION_STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0)  # the larger, the freer the weigh
 USUAL_OPTIONS = 0.3
 CHOOSING = 4000  # examples that choose a strength, at most
 _STEPS = 60  # of the search for weights of options, at most
-
-
 Rows = NDArray[np.int64]
 
 
@@ -41,7 +39,7 @@ def fit_classes(chosen: ChosenClasses, train: Sequence[Example]) -> FittedWide:
     """The wide part of a classifier with the setting that was chosen."""
     trainer = chosen.trainer
     model, decisions = _cross_fitted(trainer, train, lambda own, rows: own.fit(chosen.targets[rows], chosen.setting))
-    own = decisions[_places(trainer, train)]
+    own = decisions[trainer.places]
     likely = [_likelihood(outputs_of("classes", own, scale, 0.0), chosen.classes) for scale in SCALES]
     wide = Wide("classes", trainer.featuriser, model, float(SCALES[int(np.argmax(likely))]))
     return FittedWide(wide, outputs_of("classes", decisions, wide.scale, 0.0))
@@ -50,7 +48,7 @@ def fit_classes(chosen: ChosenClasses, train: Sequence[Example]) -> FittedWide:
 def fit_labels(trainer: Trainer, targets: Targets, setting: Setting, train: Sequence[Example]) -> FittedWide:
     """The wide part of a model that says yes or no to each label."""
     model, decisions = _cross_fitted(trainer, train, lambda own, rows: own.fit(targets[rows], setting))
-    own = decisions[_places(trainer, train)]
+    own = decisions[trainer.places]
     tried = [(_agreement(outputs_of("labels", own, scale, offset), targets), scale, offset) for scale in SCALES for offset in OFFSETS]
     _, scale, offset = max(tried)
     wide = Wide("labels", trainer.featuriser, model, float(scale), float(offset))
@@ -69,27 +67,39 @@ def fit_score(
 
 
 def fit_options(train: Sequence[Example], dev: Sequence[Example], metric: Metric, together: int) -> FittedWide:
-    """The wide part of a choice: a softmax over the options of each example (conditional logit)."""
-    features = OptionFeatures.fit(train, together)
-    trainer = _OptionTrainer(features.parts(train), _counts(train), np.array([example.label for example in train]), together)
-    some, everything = np.array(evenly(range(len(train)), CHOOSING)), np.arange(len(train))
-    chosen = evenly(dev, CHOOSING)
-    of_dev, counts = features.parts(chosen), _counts(chosen)
-    gold: list[Label] = [example.label for example in chosen]
+    """The wide part of a choice: a softmax over the options of each example (conditional logit).
+
+    As many examples are read as other linear models read.
+    """
+    places = np.array(thinned_places(train), np.int64)
+    some = [train[place] for place in places]
+    features = OptionFeatures.fit(some, together)
+    trainer = _OptionTrainer(features.parts(some), _counts(some), np.array([example.label for example in some]), together)
+    strength = _chosen_strength(trainer, features, evenly(thinned(dev), CHOOSING), metric)
+    everything = np.arange(len(some))
+    wide = Wide("options", features, trainer.fit(everything, strength))
+    decisions = np.zeros((len(train), together, 1))
+    outside = np.setdiff1d(np.arange(len(train)), places)
+    decisions[outside] = wide.decisions([train[place] for place in outside.tolist()]).reshape(-1, together, 1)
+    for held in _folds(len(some)):
+        fitted = trainer.fit(np.setdiff1d(everything, held), strength)
+        decisions[places[held]] = fitted.decisions(rows_of(trainer.parts, trainer.rows(held))).reshape(-1, together, 1)
+    return FittedWide(wide, outputs_of("options", decisions.reshape(-1, 1), 1.0, 0.0))
+
+
+def _chosen_strength(trainer: _OptionTrainer, features: OptionFeatures, dev: Sequence[Example], metric: Metric) -> float:
+    """The strength that is best on dev, by fits to a part of train."""
+    if not dev:
+        return USUAL_OPTIONS
+    some = np.array(evenly(range(len(trainer.right)), CHOOSING))
+    of_dev, counts = features.parts(dev), _counts(dev)
+    gold: list[Label] = [example.label for example in dev]
 
     def judged(settings: Sequence[Setting]) -> list[float]:
         fits = [trainer.fit(some, setting.strength).decisions(of_dev) for setting in settings]
-        return [score(metric, gold, best_options(decisions, counts, together)) for decisions in fits]
+        return [score(metric, gold, best_options(decisions, counts, trainer.together)) for decisions in fits]
 
-    usual = Setting(features.blocks, USUAL_OPTIONS)
-    strength = best_of([usual], OPTION_STRENGTHS, judged)[0].strength if chosen else USUAL_OPTIONS
-    decisions = np.zeros((len(train) * together, 1))
-    for held in _folds(len(train)):
-        rows = (held[:, None] * together + np.arange(together)).ravel()
-        fitted = trainer.fit(np.setdiff1d(everything, held), strength)
-        decisions[rows] = fitted.decisions({name: part[rows] for name, part in trainer.parts.items()})
-    wide = Wide("options", features, trainer.fit(everything, strength))
-    return FittedWide(wide, outputs_of("options", decisions, 1.0, 0.0))
+    return best_of([Setting(features.blocks, USUAL_OPTIONS)], OPTION_STRENGTHS, judged)[0].strength
 
 
 def best_options(decisions: Floats, counts: Rows, together: int) -> list[Label]:
@@ -108,13 +118,16 @@ class _OptionTrainer:
     right: Rows
     together: int
 
+    def rows(self, examples: Rows) -> Rows:
+        """The rows of the options of some examples."""
+        return np.asarray((examples[:, None] * self.together + np.arange(self.together)).ravel())
+
     def fit(self, examples: Rows, strength: float) -> Linear:
         """The weights with the likeliest right options, held down by their squares."""
         from scipy.optimize import minimize
         from scipy.sparse import diags
 
-        rows = (examples[:, None] * self.together + np.arange(self.together)).ravel()
-        matrix = matrix_of({name: part[rows] for name, part in self.parts.items()}, OptionFeatures.blocks)
+        matrix = matrix_of(rows_of(self.parts, self.rows(examples)), OptionFeatures.blocks)
         mean = np.asarray(matrix.mean(0)).ravel()
         spread = np.sqrt(np.maximum(np.asarray(matrix.multiply(matrix).mean(0)).ravel() - mean**2, 0.0))
         # measures are put on one scale; words, most of which are rare, keep theirs
@@ -148,28 +161,31 @@ def _cross_fitted(trainer: Trainer, train: Sequence[Example], fit: Callable[[Tra
     """The model of all examples that the trainer reads, and decisions on all of train by models without them."""
     count = len(trainer.train)
     model = fit(trainer, np.arange(count))
-    inside = _places(trainer, train)
-    outside = np.setdiff1d(np.arange(len(train)), inside)
+    outside = np.setdiff1d(np.arange(len(train)), trainer.places)
     decisions = np.zeros((len(train), len(model.offsets)))
     decisions[outside] = trainer.decisions(model, [train[place] for place in outside.tolist()])
     for held in _folds(count):
         rest = np.setdiff1d(np.arange(count), held)
-        part = dataclasses.replace(
-            trainer, train=[trainer.train[row] for row in rest.tolist()], parts={name: one[rest] for name, one in trainer.parts.items()}
-        )
-        decisions[inside[held]] = fit(part, rest).decisions({name: one[held] for name, one in trainer.parts.items()})
+        decisions[trainer.places[held]] = fit(_part(trainer, rest), rest).decisions(rows_of(trainer.parts, held))
     return model, decisions
 
 
+def _part(trainer: Trainer, rows: Rows) -> Trainer:
+    """The trainer of some of its examples."""
+    train = [trainer.train[row] for row in rows.tolist()]
+    return dataclasses.replace(trainer, train=train, places=trainer.places[rows], parts=rows_of(trainer.parts, rows))
+
+
+def rows_of(parts: Mapping[str, Any], rows: Rows) -> dict[str, Any]:
+    """Some rows of the matrix of each block."""
+    return {name: matrix[rows] for name, matrix in parts.items()}
+
+
 def _folds(count: int) -> list[Rows]:
-    """Rows in FOLDS parts by chance, always the same."""
+    """Rows in FOLDS parts by chance, always the same; none where there is no other row to learn from."""
+    if count < 2:
+        return []
     return [np.sort(part) for part in np.array_split(np.random.default_rng(0).permutation(count), min(FOLDS, count))]
-
-
-def _places(trainer: Trainer, train: Sequence[Example]) -> Rows:
-    """Where in train the examples stand that a trainer reads."""
-    place = {id(example): number for number, example in enumerate(train)}
-    return np.array([place[id(example)] for example in trainer.train], np.int64)
 
 
 def _likelihood(outputs: NDArray[np.float32], classes: Rows) -> float:

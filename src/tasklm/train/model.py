@@ -63,15 +63,15 @@ class TaskModel(nn.Module):
     def __init__(self, encoder: nn.Module, head: nn.Module, wide: bool = False) -> None:
         super().__init__()
         self.encoder, self.head = encoder, head
-        self.wide = nn.Parameter(torch.ones(())) if wide else None
+        self.wide_scale = nn.Parameter(torch.ones(())) if wide else None
 
     def forward(self, batch: TokenBatch) -> Tensor:
         """The outputs of head and wide part."""
         outputs = task_outputs(self.encoder, self.head, batch)
-        if self.wide is None:
+        if self.wide_scale is None:
             return outputs
         assert batch.wide is not None
-        return outputs + self.wide * batch.wide
+        return outputs + self.wide_scale * batch.wide
 
 
 def task_outputs(encoder: nn.Module, head: nn.Module, batch: TokenBatch) -> Tensor:
