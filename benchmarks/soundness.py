@@ -11,6 +11,7 @@ thousands: those run hold every combination of the values of any two factors, co
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import sys
@@ -34,8 +35,9 @@ def main() -> None:
     """Runs the cells and prints the page; exits with 1 where one of them shows a problem or was not reached."""
     options = _options()
     cells = _cells(options)
-    outcomes = []
-    for outcome in _run(cells, options):
+    outcomes = [outcome for outcome in _earlier(options.work / "soundness.json") if outcome.cell in cells]
+    reached = {outcome.cell for outcome in outcomes}
+    for outcome in _run([cell for cell in cells if cell not in reached], options):
         outcomes.append(outcome)
         if outcome.problems:
             print(f"{outcome.cell}: {'; '.join(outcome.problems)}", file=sys.stderr, flush=True)
@@ -46,9 +48,16 @@ def main() -> None:
     sys.exit(int(len(outcomes) < len(cells) or any(outcome.problems for outcome in outcomes)))
 
 
+def _earlier(file: Path) -> list[Outcome]:
+    """The outcomes of a run that was stopped, none of which is run again."""
+    if not file.exists():
+        return []
+    return [Outcome.from_dict(values) for values in json.loads(file.read_text(encoding="utf-8"))]
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, required=True, help="folder for the results")
+    parser.add_argument("--work", type=Path, required=True, help="folder for the results; those that it has are not run again")
     parser.add_argument("--device", default="cuda", help="what the cells are trained on")
     parser.add_argument("--workers", type=int, default=2, help="cells at once")
     parser.add_argument("--seconds", type=float, default=1e9, help="no cell is begun after that")

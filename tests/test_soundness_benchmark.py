@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
 from soundness_runs import cells, report
-from soundness_runs.cells import Cell, covering, run_cell
+from soundness_runs.cells import Cell, Outcome, covering, run_cell
 
 SHORT = (64, 128)  # rows that a CPU reads in seconds
 
@@ -62,3 +63,8 @@ def test_steps_that_are_skipped_and_losses_that_are_off_are_told(tmp_path: Path,
     assert "2 steps skipped" in outcome.problems[0] and "off those of fp32 on a CPU" in outcome.problems[-1]
     page = report.markdown([outcome], [cell], "cpu")
     assert "0 are sound" in page and f"- {cell}: 2 steps skipped" in page
+
+
+def test_outcomes_of_a_run_that_was_stopped_are_read_again() -> None:
+    outcome = Outcome(Cell("bert", "mlm", "tag", 64, "bf16", True), ("2 steps skipped",), 3.5, 0.01, 2.0, 1.0)
+    assert Outcome.from_dict(json.loads(json.dumps(outcome.to_dict()))) == outcome

@@ -67,6 +67,11 @@ class Outcome:
         """Plain values."""
         return dataclasses.asdict(self)
 
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Outcome:
+        """The outcome that `to_dict` wrote."""
+        return cls(**{**values, "cell": Cell(**values["cell"]), "problems": tuple(values["problems"])})
+
 
 def covering(precisions: Sequence[str], compiled: bool, strength: int, seed: int = 0) -> list[Cell]:
     """Cells that together hold every combination of values of any `strength` of the factors."""
