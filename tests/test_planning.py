@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from tasklm import planning
+from tasklm import budget, planning
 from tasklm.budget import Plan
 from tasklm.recipe import from_dict, with_overrides
 from tasklm.tasks.classify import Classify
+from tasklm.tasks.tag import Tag
 from tasklm.train.optimisers import Rule
 
 
@@ -96,8 +98,9 @@ def test_the_pace_of_either_stage_is_that_of_its_own_optimiser(monkeypatch: pyte
     monkeypatch.setattr(planning, "finetune_stage", lambda *given: stage)
     recipe = from_dict({"train": {"optimiser": "muon"}, "finetune": {"optimiser": "lamb"}})
     run, parts = SimpleNamespace(recipe=recipe, machine=None), SimpleNamespace(task=Classify(("a", "b")), train=[None] * 30, dev=[None] * 9)
-    assert planning._seconds_per_step(cast(Any, run), cast(Any, parts), Plan("tiny", 1, 1, 16, 60.0, None, ())) == 0.5
-    assert planning._seconds_per_epoch(cast(Any, run), cast(Any, parts)) == pytest.approx(10 * 0.5 * 1.1)
+    plan = Plan("tiny", 1, 1, 16, 60.0, None, ())
+    assert planning._seconds_per_step(cast(Any, run), cast(Any, parts), plan) == 0.5
+    assert planning._seconds_per_epoch(cast(Any, run), cast(Any, parts), plan) == pytest.approx(10 * 0.5 * 1.1)
     assert measured == ["muon", "lamb"]
 
 
@@ -110,16 +113,64 @@ def test_minutes_are_shared_by_all_trainings_and_all_their_fine_tunings(monkeypa
     def steps(trainings: int, tunings: int) -> int:
         recipe = from_dict({"train": {"seeds": trainings}, "finetune": {"seeds": tunings, "epochs": 4, "batch": 32}})
         run = SimpleNamespace(recipe=recipe, machine=SimpleNamespace(ranks=SimpleNamespace(total=1)), seconds=lambda: 100.0)
-        decided = planning.stage_plan(cast(Any, run), cast(Any, parts), Plan("tiny", 1, 1, 16, 1100.0, None, ()))
+        decided = planning.stage_plan(cast(Any, run), cast(Any, parts), Plan("tiny", 1, 1, 16, 1100.0, None, ()), 300)
         return int(decided["stage1"]["steps"])
 
-    assert steps(1, 3) == int((930 - 4 * 3) / 0.5)
-    assert steps(3, 3) == int((930 - 4 * 9) / 3 / 0.5)
+    left = 1100 * 0.94 - 3 - 100  # scores and report take the rest
+    assert steps(1, 3) == int((left - 4 * 3 - 3 * 0.1) / 0.5)  # 300 examples are predicted by each
+    assert steps(3, 3) == int((left - 4 * 9 - 3 * 0.3) / 3 / 0.5)
+
+
+def test_one_seed_gets_its_epochs_before_others_and_before_text() -> None:
+    assert budget.tunings_for(10, 1.0, 100.0, None) == (3, 10)
+    assert budget.tunings_for(10, 1.0, 99.0, None) == (1, 10)
+    assert budget.tunings_for(10, 10.0, 99.0, None) == (1, 5)
+    assert budget.tunings_for(10, 10.0, 99.0, 3) == (3, 1)
+    assert budget.tunings_for(10, 1e9, 99.0, None) == (1, 1)
+
+
+def test_a_fine_tuning_may_take_its_share_of_what_is_left() -> None:
+    run = SimpleNamespace(recipe=from_dict({}), seconds=lambda: 40.0)
+    allowed = planning.stage2_seconds(cast(Any, run), Plan("tiny", 1, 1, 16, 100.0, None, ()), 1.0, 3)
+    assert allowed == pytest.approx((100 * 0.94 - 3 - 40) / 3 - 1)
+    assert planning.stage2_seconds(cast(Any, run), Plan("tiny", 1, 1, 16, None, 1e9, ()), 1.0, 3) is None
+    run.recipe = from_dict({"finetune": {"epochs": 2}})
+    assert planning.stage2_seconds(cast(Any, run), Plan("tiny", 1, 1, 16, 100.0, None, ()), 1.0, 3) is None
+
+
+def test_rows_follow_the_texts() -> None:
+    assert budget.row_length([10] * 100, 256) == 64
+    assert budget.row_length([10] * 96 + [1000] * 4, 256) == 64
+    assert budget.row_length([60] * 100, 256) == 128
+    assert budget.row_length([400] * 100, 256) == 256 and budget.row_length([300] * 100, 512) == 512
+    assert budget.row_length([], 256) == 64
+
+
+@pytest.mark.parametrize(("kind", "lowercase"), [(Classify(("a", "b")), True), (Tag(["O", "B-x"], "bio"), False)])
+def test_capitals_stay_where_words_are_tagged(kind: Any, lowercase: bool) -> None:
+    task = SimpleNamespace(task=kind, texts=lambda split: ["a b c"] * 9)
+    machine = SimpleNamespace(device=SimpleNamespace(type="cpu"))
+    recipe = planning.settled(from_dict({}), cast(Any, task), cast(Any, machine))
+    assert recipe.tokens.length == 64 and recipe.tokens.lowercase is lowercase
+    given = from_dict({"tokens": {"length": 300, "lowercase": not lowercase}})
+    assert planning.settled(given, cast(Any, task), cast(Any, machine)) == given
+
+
+def test_a_corpus_that_would_take_most_of_the_minutes_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "texts.txt"
+    with file.open("wb") as out:
+        out.truncate(400_000_000)
+    sections = {"data": {"corpus": [str(file)]}}
+    assert planning.too_much_text(from_dict(sections)) is None  # nobody gave minutes
+    warning = planning.too_much_text(from_dict({**sections, "budget": {"minutes": 2}}))
+    assert warning is not None and warning.endswith("--minutes 5")
+    assert planning.too_much_text(from_dict({**sections, "budget": {"minutes": 5}})) is None
+    assert planning.too_much_text(from_dict({**sections, "budget": {"minutes": 2}, "select": {"engine": "spark"}})) is None
 
 
 def test_several_trainings_leave_less_to_each_and_so_a_smaller_model(monkeypatch: pytest.MonkeyPatch) -> None:
     speeds = {"tiny": 4e5, "mini": 1e5, "small": 3e4, "medium": 1e4, "base": 3e3, "large": 1e3}
-    monkeypatch.setattr(planning, "_tokens_per_second", lambda run, size, task, train: speeds[size])
+    monkeypatch.setattr(planning, "_tokens_per_second", lambda run, size, task, tries: speeds[size])
 
     def read(trainings: int) -> str:
         run = SimpleNamespace(recipe=from_dict({"train": {"seeds": trainings}, "budget": {"minutes": 20}, "model": {"size": "mini"}}))
@@ -127,5 +178,5 @@ def test_several_trainings_leave_less_to_each_and_so_a_smaller_model(monkeypatch
         task = SimpleNamespace(task=None, splits=SimpleNamespace(train=[None] * 1500))
         return planning._plan(cast(Any, run), cast(Any, task), None).reasons[-1]
 
-    assert read(1) == "stage 1 will read about 72.0 million tokens"
-    assert read(3) == "stage 1 will read about 24.0 million tokens"
+    assert read(1) == "stage 1 will read about 68.0 million tokens"
+    assert read(3) == "stage 1 will read about 22.0 million tokens"

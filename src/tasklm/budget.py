@@ -6,7 +6,7 @@ Each rule stands beside its reason. All of it is arithmetic: speeds are measured
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,7 +18,15 @@ TOKENS_PER_PARAMETER, TOKENS_PER_COUNTED_PARAMETER = 8, 2
 EPOCHS_OVER_SELECTION = 4  # repeating text up to about 4 times is as good as new text (Muennighoff et al., arXiv 2305.16264)
 TASK_EPOCHS = 10  # passes over the task in stage 1: the papers' settings lie between 10 and 250
 TOKENS_PER_WORD = 1.4  # subwords per word, for planning before there is a vocabulary
-STAGE2_SHARE = 0.3  # most of the time left after tokenizing that fine-tuning may take
+SHORTEST_LENGTH, LONGEST_ON_CPU, LONGEST_ON_GPU = 64, 256, 512  # tokens of a row that follow from the texts
+TOKENS_PER_RARE_WORD = 1.6  # the same of a special domain or a small language, whose words are cut into more parts
+# Text that two cores read, clean, index and search in a second; and the most of a budget that this may take.
+BYTES_PER_SECOND, COMPRESSION, READING_SHARE = 5e6, 3, 0.3
+END_SHARE, END_SECONDS = 0.06, 3.0  # of a budget, for starting the program, scores and the report
+STAGE2_SHARE = 0.3  # of the time left after tokenizing, for fine-tuning with all seeds that are usual …
+STAGE2_MOST = 0.6  # … or with one, which gets its epochs before stage 1 gets text
+USUAL_SEEDS = 3  # fine-tunings of a training
+LEAST_STEPS = 30  # of stage 1: a budget that buys fewer does without
 STEPS_WANTED = 3000  # few large steps learn less than many small ones at a small budget
 FEW_STEPS = 1000  # of stage 1, a third of those wanted: in fewer, a language is hardly learnt
 SMALLEST_BATCH, LARGEST_BATCH = 16, 256  # sequences per step of stage 1 that a budget chooses
@@ -49,6 +57,20 @@ class Plan:
         return cls(**{**values, "reasons": tuple(values["reasons"])})
 
 
+def minutes_to_read(plain: int, compressed: int) -> float:
+    """Minutes of a budget that leave time to train beside reading and searching so many bytes of text."""
+    return (plain + COMPRESSION * compressed) / BYTES_PER_SECOND / READING_SHARE / 60
+
+
+def row_length(words: Sequence[int], most: int) -> int:
+    """Tokens of a row, a power of two up to `most`, for texts of so many words: 19 of 20 fit into one."""
+    usual = sorted(words)[int(0.95 * (len(words) - 1))] if words else 0
+    length = SHORTEST_LENGTH
+    while length < most and TOKENS_PER_RARE_WORD * usual + 2 > length:
+        length *= 2
+    return length
+
+
 def default_k(examples: int) -> int:
     """Returns K by the rule of TLM: many examples need few passages each."""
     if examples > 100_000:
@@ -65,10 +87,13 @@ def choose_size(sizes: list[str], enough: Callable[[str], float], tokens_read: C
     """Returns the largest size that the budget trains on enough tokens, and how many tokens that is.
 
     `enough(size)` says how many a size should read and `tokens_read(size)` how many the budget reads at it; sizes come
-    smallest first. When even the smallest sees too few, it is taken all the same.
+    smallest first. When even the smallest sees too few, it is taken all the same. A size is measured only where the
+    one before it reads enough for it: larger ones read fewer.
     """
     best, read = sizes[0], tokens_read(sizes[0])
     for size in sizes[1:]:
+        if read < enough(size):
+            break
         tokens = tokens_read(size)
         if tokens < enough(size):
             break
@@ -118,6 +143,13 @@ def epochs_for(examples: int, batch: int) -> int:
     """Returns passes over the task in stage 2, between 3 and 30: about FINETUNE_STEPS steps, of smaller batches more by the root."""
     steps = FINETUNE_STEPS * math.sqrt(PAPERS_BATCH / batch)
     return max(3, min(30, round(steps * batch / max(1, examples))))
+
+
+def tunings_for(epochs: int, epoch_seconds: float, seconds: float, seeds: int | None) -> tuple[int, int]:
+    """Seeds and epochs of stage 2 in the seconds left: one seed gets its epochs before others come."""
+    if seeds is None:
+        seeds = USUAL_SEEDS if USUAL_SEEDS * epochs * epoch_seconds <= STAGE2_SHARE * seconds else 1
+    return seeds, max(1, min(epochs, int(STAGE2_MOST * seconds / (seeds * epoch_seconds))))
 
 
 def stage2_batch(examples: int, shallow: bool) -> int:

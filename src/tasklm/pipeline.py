@@ -27,7 +27,7 @@ from tasklm.evaluate.scores import Kind, Row, Scores, to_dict
 from tasklm.evaluate.verdict import with_verdict
 from tasklm.insights import insights
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.planning import make_plan
+from tasklm.planning import make_plan, settled, too_much_text
 from tasklm.recipe import FEWEST_TYPES, Recipe
 from tasklm.recipe_files import absolute, cache_folder, dump, recipe_key
 from tasklm.registry import Registry, nearest
@@ -44,6 +44,7 @@ from tasklm.train.hardware import set_up
 from tasklm.train.parallel import first_of_all, processes_started
 from tasklm.train.stages import Ingredients
 from tasklm.train.start import started, title_of
+from tasklm.wide_part import first_model
 from tasklm.workspace import CorpusData, Run, TaskData
 
 STEPS = ("check", "select", "tokenize", "train", "finetune", "evaluate", "report")
@@ -192,11 +193,11 @@ def _train(run: Run, task: TaskData, corpus: CorpusData | None, until: str) -> T
     if until == "tokenize":
         return None
     parts = steps.ingredients(run, task, tokens, plan)
-    trainings = steps.train(run, parts, tokens, plan)
+    trainings = steps.train(run, task, parts, tokens, plan)
     run.keep_clock()
     if until == "train":
         return None
-    seeds = steps.finetune(run, task, parts, trainings)
+    seeds = steps.finetune(run, task, parts, trainings, plan)
     run.keep_clock()
     if until == "finetune":
         return None
@@ -207,12 +208,19 @@ def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
     """Returns task and corpus; refuses on the audit's errors and says its warnings."""
     with run.tracker.progress(READING):
         task = steps.read_task(run)
+    run.recipe = settled(run.recipe, task, run.machine)
     for note in task.splits.notes:
         run.tracker.detail(note)
     refuse(task.findings)
     run.tracker.say(data_text(run.recipe, task), "data")
-    corpus = steps.prepare_corpus(run, task)
-    run.tracker.say(corpus_text(corpus), "corpus")
+    if run.recipe.finetune.wide:
+        first_model(run, task)
+    warning = too_much_text(run.recipe)
+    if warning:
+        run.tracker.warn(warning)
+    corpus = None if warning else steps.prepare_corpus(run, task)
+    if not warning:
+        run.tracker.say(corpus_text(corpus), "corpus")
     findings = [*task.findings, *(corpus.findings if corpus else [])]
     refuse(findings)
     warnings = [finding for finding in findings if finding.level == "warning"]
@@ -241,8 +249,9 @@ def _scores(ours: Trained, task: TaskData, corpus: CorpusData | None) -> Scores:
     if corpus is not None:
         data |= {"corpus": corpus.store.counts, "contaminated": int(corpus.contamination.banned.sum())}
     rows += [own_row, *_ensemble_rows(ours, task, ours_test)]
-    seeds, recipe = run.recipe.finetune.seeds, recipe_key(run.folder / "recipe.toml")
-    return with_verdict(Scores(task.metric, task.task.labels, rows, data, seeds, "", evaluate.confidence, recipe, trainings))
+    seeds, recipe = len(ours.seeds) // trainings, recipe_key(run.folder / "recipe.toml")
+    linear = results.is_linear(ours.parts, ours.seeds)
+    return with_verdict(Scores(task.metric, task.task.labels, rows, data, seeds, "", evaluate.confidence, recipe, trainings, linear))
 
 
 def _ensemble_rows(ours: Trained, task: TaskData, ours_test: Predicted | None) -> list[Row]:
@@ -271,7 +280,6 @@ def _row(trained: Trained, name: str, kind: Kind, task: TaskData, ours_test: Pre
 def _comparison(ours: Trained, name: str) -> Run:
     """Returns the run of an ablation: the same numbers of steps, batches and weights as ours, other text."""
     run, shape = ours.run, ours.parts.shape
-    decided = read_json(run.artefacts.path("stage1") / "plan.json")
     done = read_json(run.artefacts.path("stage1") / "summary.json")
     passages = len(ours.parts.external) if ours.parts.external is not None else None
     recipe = run.recipe.changed(
@@ -279,7 +287,7 @@ def _comparison(ours: Trained, name: str) -> Run:
         tokens={"vocabulary": max(FEWEST_TYPES, len(ours.parts.vocabulary)) if run.recipe.tokens.kind != "file" else None},
         model={"size": "tiny", "layers": shape.layers, "width": shape.width, "heads": shape.heads, "feedforward": shape.feedforward},
         train={"steps": done["steps"], "batch": done["batch"], "rho1": 0 if name == "task-only" else done["rho1"]},
-        finetune={"epochs": run.recipe.finetune.epochs or decided["epochs"]},
+        finetune={"epochs": max(seed.summary()["epochs"] for seed in ours.seeds), "seeds": len(ours.seeds) // run.recipe.train.seeds},
         evaluate={"compare": [], "baselines": False, "ensemble": False},
         budget={"minutes": None, "flops": None},
     )

@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from tasklm import budget
+from tasklm.corpus.sources import find_files
+from tasklm.corpus.streams import COMPRESSED
 from tasklm.encoders.base import Shape
 from tasklm.encoders.sizes import SIZES, encoder_of, shape_of
 from tasklm.manifests import damage_is_clear
 from tasklm.recipe import Finetune, Recipe, Train
 from tasklm.runs import digest, read_json, write_json
 from tasklm.summaries import counted
-from tasklm.tasks.base import Task
-from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import train_vocabulary
 from tasklm.train.beginning import beginning_of, wished
+from tasklm.train.hardware import Machine
 from tasklm.train.joint import JointStage
 from tasklm.train.model import cost_of
 from tasklm.train.optimisers import Rule
 from tasklm.train.speed import matmul_ceiling, seconds_per_step
 from tasklm.train.stages import Ingredients, Stage1Plan, batch_of, finetune_stage, joint_stage
-from tasklm.train.start import title_of
+from tasklm.train.start import starting_weights, title_of
 from tasklm.workspace import CorpusData, Run, TaskData, sections
 
 INTERNAL_TRIED, EXTERNAL_TRIED = 256, 8  # batches whose FLOPs are counted to plan by FLOPs
 Measured = TypeVar("Measured")
-SPEED_TRIES, TRY_SECONDS = 3, 0.5  # for each size
+SPEED_TRIES, TRY_SECONDS, SPEED_ROWS = 3, 0.5, 16  # for each size
+SHORT = 300.0  # seconds of a budget for which one try is enough
 STAGE1_SECONDS, STAGE2_SECONDS = 3.0, 2.0  # for the pace of a step of either stage, once the size is known
+MEASURING_SHARE = 0.01  # of a budget in minutes, for each
+PACKED = (*COMPRESSED, ".parquet")  # endings of compressed files
 BATCH = 64  # sequences per step where neither the recipe nor a budget says
 MEASURING = "measuring the speed of this machine"  # what is shown meanwhile
 
@@ -54,12 +59,12 @@ def make_plan(run: Run, task: TaskData, corpus: CorpusData | None) -> budget.Pla
 
 def _plan(run: Run, task: TaskData, corpus: CorpusData | None) -> budget.Plan:
     recipe, examples = run.recipe, len(task.splits.train)
-    length, steps = recipe.tokens.length, recipe.train.steps
+    length, steps = recipe.tokens.rows, recipe.train.steps
     minutes = recipe.budget.minutes
     if steps is None and minutes is None and recipe.budget.flops is None:
         minutes = budget.DEFAULT_MINUTES
     seconds = None if minutes is None or steps is not None else minutes * 60
-    for_stage1 = None if seconds is None else 0.6 * max(0.0, seconds - run.seconds()) / recipe.train.seeds
+    for_stage1 = None if seconds is None else 0.6 * max(1.0, time_left(run, seconds)) / recipe.train.seeds
 
     def shaped(size: str) -> tuple[str, Shape]:
         return encoder_of(recipe.model, size), shape_of(recipe.model, size, 8000, length)
@@ -70,7 +75,8 @@ def _plan(run: Run, task: TaskData, corpus: CorpusData | None) -> budget.Plan:
         if for_stage1 is None:
             assert recipe.budget.flops is not None
             return recipe.budget.flops / cost_of(*shaped(size)).training(1, 0, length)
-        return for_stage1 * _tokens_per_second(run, size, task.task, task.splits.train)
+        tries = SPEED_TRIES if seconds is None or seconds >= SHORT else 1
+        return for_stage1 * _tokens_per_second(run, size, task, tries)
 
     def per_weight(size: str) -> int:
         return budget.tokens_per_parameter(wished(recipe.train, *shaped(size)).counts)
@@ -125,18 +131,20 @@ def few_steps_warning(recipe: Recipe, steps: int, batch: int) -> str | None:
     """What to do where the budget buys too few steps of stage 1 to learn a language; else None."""
     if recipe.train.steps is not None or recipe.train.start or steps >= budget.FEW_STEPS:
         return None
+    if not steps:
+        return "the budget is too small for stage 1: all of it goes to fine-tuning; raise --minutes to read text too"
     more = "--flops" if recipe.budget.minutes is None and recipe.budget.flops is not None else "--minutes"
     fewer = "--train.batch" if batch > budget.SMALLEST_BATCH else "--tokens.length"
     return f"stage 1 has few steps ({steps:,}): raise {more} or lower {fewer}"
 
 
-def _tokens_per_second(run: Run, size: str, task: Task, train: Sequence[Example]) -> float:
+def _tokens_per_second(run: Run, size: str, task: TaskData, tries: int) -> float:
     """Returns the training speed at a size, measured on made-up text: the best of a few short tries, since the first ones are slow.
 
     Where training is compiled, which takes longer than the measurement, it is taken from the speed of a matrix product:
     at BERT-base's width training reaches more than half of that, and narrower models a share that falls with the width.
     """
-    recipe, length = run.recipe, run.recipe.tokens.length
+    recipe, length = run.recipe, run.recipe.tokens.rows
     if run.machine.compiles:
         shape = shape_of(recipe.model, size, 8000, length)
         cost = cost_of(encoder_of(recipe.model, size), shape)
@@ -148,14 +156,14 @@ def _tokens_per_second(run: Run, size: str, task: Task, train: Sequence[Example]
     encoded = vocabulary.encode(words * 8)
     shards = Shards(np.concatenate([np.array(row) for row in encoded]), np.cumsum([0, *map(len, encoded)]))
     shape = shape_of(recipe.model, size, 8000, length)
-    examples = EncodedExamples.of(task, train[:1], vocabulary, length)
-    parts = Ingredients(encoder_of(recipe.model, size), shape, task, vocabulary, examples, examples, shards, length, run.machine)
+    examples = EncodedExamples.of(task.task, task.splits.train[:1], vocabulary, length)
+    parts = Ingredients(encoder_of(recipe.model, size), shape, task.task, vocabulary, examples, examples, shards, length, run.machine)
 
     def tried() -> float:
-        stage = joint_stage(parts, recipe.train, rho1=1_000_000, batch=32)
-        return seconds_per_step(stage, _rule(recipe.train), run.machine, TRY_SECONDS)
+        stage = joint_stage(parts, recipe.train, rho1=1_000_000, batch=SPEED_ROWS)
+        return seconds_per_step(stage, _rule(recipe.train), run.machine, TRY_SECONDS, least=2)
 
-    return 32 * length / min(tried() for _ in range(SPEED_TRIES))
+    return SPEED_ROWS * length / min(tried() for _ in range(tries))
 
 
 def _rule(of_stage: Train | Finetune) -> Rule:
@@ -163,28 +171,60 @@ def _rule(of_stage: Train | Finetune) -> Rule:
     return Rule(of_stage.optimiser, 1e-5, 0.0)
 
 
-def stage_plan(run: Run, parts: Ingredients, plan: budget.Plan) -> dict[str, Any]:
-    """Returns the steps of stage 1 and the epochs of stage 2 that fit the budget, from the measured speed.
+def settled(recipe: Recipe, task: TaskData, machine: Machine) -> Recipe:
+    """The recipe with rows as long as the texts ask for, and with capitals where the kind asks for them."""
+    tokens = recipe.tokens
+    most = budget.LONGEST_ON_CPU if machine.device.type == "cpu" else budget.LONGEST_ON_GPU
+    if recipe.train.start and not (start := starting_weights(Path(recipe.train.start))).rotary:
+        most = min(most, start.shape.positions)
+    length = tokens.length or budget.row_length([len(text.split()) for text in task.texts("train")], most)
+    lowercase = not task.task.cased if tokens.lowercase is None else tokens.lowercase
+    return recipe.changed(tokens={"length": length, "lowercase": lowercase})
+
+
+def too_much_text(recipe: Recipe) -> str | None:
+    """What to do about a corpus whose reading would take most of the minutes given; None where it would not."""
+    if recipe.budget.minutes is None or not recipe.data.corpus or recipe.select.engine != "local":
+        return None
+    sizes = [(path.suffix.lower() in PACKED, path.stat().st_size) for path in find_files(recipe.data.corpus)]
+    packed = sum(size for is_packed, size in sizes if is_packed)
+    minutes = budget.minutes_to_read(sum(size for _, size in sizes) - packed, packed)
+    if minutes <= recipe.budget.minutes:
+        return None
+    return f"the corpus is left out: reading it takes most of the budget; use it with --minutes {math.ceil(minutes)}"
+
+
+def time_left(run: Run, seconds: float) -> float:
+    """Seconds of a budget that are left for training: scores and report come after it."""
+    return seconds * (1 - budget.END_SHARE) - budget.END_SECONDS - run.seconds()
+
+
+def stage_plan(run: Run, parts: Ingredients, plan: budget.Plan, held: int) -> dict[str, Any]:
+    """The steps of stage 1, and the seeds and epochs of stage 2, that fit the budget, from the measured speed.
 
     Minutes are shared by all trainings of stage 1 and all their fine-tunings; FLOPs are those of one training.
+    `held` examples are predicted at the end.
     """
     recipe, examples = run.recipe, len(parts.train)
     together = parts.task.together  # rows of an example
     epochs = recipe.finetune.epochs or budget.epochs_for(examples, max(1, batch_of(recipe.finetune, parts) // together))
     per_step = max(1, plan.batch // together)  # examples
     rho1 = recipe.train.rho1
-    steps, allowed = recipe.train.steps, None
+    steps, allowed, ending = recipe.train.steps, None, 0.0
+    seeds = recipe.finetune.seeds
     if steps is None and plan.seconds is not None:
         pace = _seconds_per_step(run, parts, plan)
         if beginning_of(recipe.train, parts.encoder, parts.shape).counts:
             _ = parts.counted  # its seconds are those of the budget too: counted now, kept for stage 1
-        left = max(1.0, plan.seconds - run.seconds())
         trainings = recipe.train.seeds
-        epoch = trainings * recipe.finetune.seeds * _seconds_per_epoch(run, parts)
-        if recipe.finetune.epochs is None:
-            epochs = max(1, min(epochs, int(budget.STAGE2_SHARE * left / epoch)))
-        allowed = max(1.0, 0.93 * left - epochs * epoch) / trainings
-        steps = max(1, int(allowed * run.machine.ranks.total / pace))
+        epoch = trainings * _seconds_per_epoch(run, parts, plan)
+        ending = epoch * held / (3 * examples)  # of each seed; forward alone takes a third
+        left = max(1.0, time_left(run, plan.seconds) - ending)
+        seeds, fitting = budget.tunings_for(epochs, epoch, left, seeds)
+        epochs = recipe.finetune.epochs or fitting
+        allowed = max(0.0, left - epochs * seeds * epoch - (seeds - 1) * ending) / trainings
+        steps = int(allowed * run.machine.ranks.total / pace)
+        steps = steps if steps >= budget.LEAST_STEPS else 0
     elif steps is None:
         assert plan.flops is not None
         internal, external = _flops_per_step(parts, recipe.train, plan.batch)
@@ -192,7 +232,14 @@ def stage_plan(run: Run, parts: Ingredients, plan: budget.Plan) -> dict[str, Any
     if rho1 is None:
         rho1 = budget.rho1_for(steps, per_step, examples)
     stage1 = Stage1Plan(steps, rho1, plan.batch, allowed)
-    return {"stage1": dataclasses.asdict(stage1), "epochs": epochs}
+    return {"stage1": dataclasses.asdict(stage1), "epochs": epochs, "seeds": seeds or budget.USUAL_SEEDS, "ending": ending}
+
+
+def stage2_seconds(run: Run, plan: budget.Plan, ending: float, seeds_left: int) -> float | None:
+    """Seconds that the next fine-tuning may take; None where no minutes were planned, or its epochs were given."""
+    if plan.seconds is None or run.recipe.finetune.epochs is not None:
+        return None
+    return max(1.0, time_left(run, plan.seconds) / seeds_left - ending)
 
 
 def _seconds_per_step(run: Run, parts: Ingredients, plan: budget.Plan) -> float:
@@ -200,7 +247,8 @@ def _seconds_per_step(run: Run, parts: Ingredients, plan: budget.Plan) -> float:
     rho1 = 4 if run.recipe.train.rho1 is None else min(run.recipe.train.rho1, 4)
 
     def pace(stage: JointStage) -> float:
-        return seconds_per_step(stage, _rule(run.recipe.train), run.machine, STAGE1_SECONDS, least=max(5, stage.rho1 + 1))
+        seconds = _of_budget(plan, STAGE1_SECONDS)
+        return seconds_per_step(stage, _rule(run.recipe.train), run.machine, seconds, least=max(5, stage.rho1 + 1))
 
     return float(np.mean(_of_each_half(pace, parts, run.recipe.train, rho1, plan.batch)))
 
@@ -232,8 +280,13 @@ def _of_each_half(measure: Callable[[JointStage], Measured], parts: Ingredients,
     return found
 
 
-def _seconds_per_epoch(run: Run, parts: Ingredients) -> float:
+def _of_budget(plan: budget.Plan, seconds: float) -> float:
+    """Seconds of a measurement: fewer where a budget is short."""
+    return seconds if plan.seconds is None else min(seconds, MEASURING_SHARE * plan.seconds)
+
+
+def _seconds_per_epoch(run: Run, parts: Ingredients, plan: budget.Plan) -> float:
     """Returns how long a pass of stage 2 over train and, forward only, over dev takes."""
     stage = finetune_stage(parts, run.recipe.finetune, 0, parts.task.metrics[0], None)
-    pace = seconds_per_step(stage, _rule(run.recipe.finetune), run.machine, STAGE2_SECONDS)
+    pace = seconds_per_step(stage, _rule(run.recipe.finetune), run.machine, _of_budget(plan, STAGE2_SECONDS))
     return pace * len(stage.stream) * (1 + len(parts.dev) / (3 * len(parts.train)))

@@ -22,6 +22,7 @@ OPTIMISERS = ("adamw", "lamb", "muon")
 SCHEDULES = ("linear", "cosine", "constant")
 FEWEST_TYPES, MOST_TYPES = 300, 500_000  # of a vocabulary
 SHORTEST_ROW, LONGEST_ROW = 8, 8192  # tokens
+USUAL_ROW = 128
 MOST_LAYERS, MOST_WIDTH, MOST_HEADS, MOST_FEEDFORWARD = 256, 65_536, 1024, 262_144  # of an encoder
 MOST_SEEDS = 100
 # many more than a machine can start end in a crash of the libraries that start them
@@ -111,8 +112,23 @@ class Tokens:
     kind: str = key("wordpiece", "subword model", choices=("wordpiece", "bpe", "unigram", "file"))
     file: str = key("", "existing tokenizer.json, when kind = file")
     vocabulary: int | None = key(None, "subword types; auto: by the amount of text", low=FEWEST_TYPES, high=MOST_TYPES)
-    lowercase: bool = key(True, "fold case before splitting")
-    length: int = key(128, "longest sequence, in tokens", low=SHORTEST_ROW, high=LONGEST_ROW)
+    lowercase: bool | None = key(None, "fold case before splitting; auto: not where words are tagged or parsed")
+    length: int | None = key(
+        None,
+        "longest sequence, in tokens; auto: 64, 128 or 256 (on a GPU up to 512), what 19 of 20 texts of train fit into",
+        low=SHORTEST_ROW,
+        high=LONGEST_ROW,
+    )
+
+    @property
+    def rows(self) -> int:
+        """Tokens of a row: as given, or the usual number where no data were looked at yet."""
+        return self.length or USUAL_ROW
+
+    @property
+    def folds_case(self) -> bool:
+        """Whether capitals are read as small letters: as given, or the usual where no data were looked at yet."""
+        return self.lowercase is not False
 
 
 @dataclass(frozen=True)
@@ -207,7 +223,11 @@ class Train(Moments):
 
 @dataclass(frozen=True)
 class Finetune(Moments):
-    epochs: int | None = key(None, "passes over the training examples, the best on dev is kept; auto: 3 to 30 by their number", low=1)
+    epochs: int | None = key(
+        None,
+        "passes over the training examples, the best on dev is kept; auto: 3 to 30 by their number, fewer where the minutes are few",
+        low=1,
+    )
     batch: int | None = key(
         None, "rows per step; auto: those of 32 examples, but of 8 where up to 4 layers learn from fewer than 2,000 examples", low=1
     )
@@ -221,9 +241,10 @@ class Finetune(Moments):
     clip: float = key(1.0, "largest gradient norm; 0: no clipping", low=0.0)
     dropout: float = key(0.1, "dropout rate of stage 2", low=0.0, high=0.9)
     wide: bool = key(True, "add what a linear model of words says to the network's outputs (classify, multilabel, regress, choice)")
-    seeds: int = key(
-        3,
-        "fine-tuning runs of each training of stage 1; scores are their mean ± sd, the model is the best on dev",
+    seeds: int | None = key(
+        None,
+        "fine-tuning runs of each training of stage 1; scores are their mean ± sd, the model is the best on dev; "
+        "auto: 3, but 1 where the minutes are few",
         low=1,
         high=MOST_SEEDS,
     )

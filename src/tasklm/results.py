@@ -16,7 +16,7 @@ from tasklm.tasks.base import TASKS, Answer
 from tasklm.train.checkpoints import load_weights
 from tasklm.train.model import TaskModel, cost_of, kept_of, new_encoder, save_models
 from tasklm.train.stages import Ingredients
-from tasklm.wide_part import fitted_wide
+from tasklm.wide_part import fitted_wide, keep_linear
 from tasklm.workspace import Run, TaskData
 
 Predictions = dict[str, list[list[Answer]]]  # split → answers of every seed
@@ -167,11 +167,20 @@ def _baseline_seconds(run: Run) -> float:
     return run.artefacts.seconds("baselines") + run.artefacts.seconds("wide")
 
 
+def is_linear(parts: Ingredients, seeds: list[Seed]) -> bool:
+    """Whether no seed is better on dev than the linear model that it began with, which then is the model."""
+    return parts.wide is not None and best_seed(seeds).summary()["best_epoch"] == 0
+
+
 def keep_best(run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed], scores: Scores) -> Path:
     """Returns the folder model/: the seed that is best on dev, ready to predict."""
     best = best_seed(seeds)
-    of = {"stage1": best.stage1, "seed": best.stage2}
-    about = {"metric": scores.metric, "dev": best.summary()["dev"], **of, "test": _on_test(scores.ours)}
+    of = {"stage1": best.stage1, "seed": best.stage2, "test": _on_test(scores.ours)}
+    if scores.linear:
+        assert parts.wide is not None
+        keep_linear(run, task, parts.wide, of)
+        return run.artefacts.path("model")
+    about = {"metric": scores.metric, "dev": best.summary()["dev"], **of}
     tuned = run.artefacts.path("predictions") / f"task-{seeds.index(best) + 1}.json"
     return _keep(run, "model", task, parts, [best], tuned, about, seeds)
 

@@ -162,7 +162,7 @@ def _most_influential(run: Run, task: TaskData, plan: Plan, candidates_of: Calla
         raise DataError(problem, remedy="Give some (data.dev or data.dev_share), or --select.influence_on train.")
     scoring, scoring_plan = steps.scoring_run(run, plan)
     batches = -(-len(examples) // settings.influence_task_batch)
-    shape = shape_of(scoring.recipe.model, scoring_plan.size, 1, scoring.recipe.tokens.length)  # the layers do not depend on the vocabulary
+    shape = shape_of(scoring.recipe.model, scoring_plan.size, 1, scoring.recipe.tokens.rows)  # the layers do not depend on the vocabulary
     encoder = encoder_of(scoring.recipe.model, scoring_plan.size)
     projection = projection_for(settings, encoder, shape, batches, bytes_of(settings.memory))
     candidates, candidates_key = candidates_of()

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tasklm.budget import default_k
+from tasklm.budget import LONGEST_ON_GPU, TOKENS_PER_RARE_WORD, default_k, row_length
 from tasklm.corpus.sources import find_files
 from tasklm.errors import DataError, RunError
 from tasklm.recipe import Data, Recipe
@@ -28,7 +28,7 @@ def starting_recipe(recipe: Recipe, path: Path) -> list[str]:
     splits = read_splits(data)
     words = sorted(len(example.text.split()) for example in splits.train)
     typical, longest = words[len(words) // 2], words[int(0.99 * (len(words) - 1))]
-    length = next((size for size in (64, 128, 256) if 1.6 * words[int(0.95 * (len(words) - 1))] + 2 <= size), 512)
+    length = row_length(words, LONGEST_ON_GPU)
     files = find_files(data.corpus) if data.corpus else []
     total = sum(file.stat().st_size for file in files)
     metric, why = _metric(splits, data, recipe)
@@ -45,7 +45,7 @@ def starting_recipe(recipe: Recipe, path: Path) -> list[str]:
         "data.corpus": f"{len(files):,} files, {total / 1e6:,.1f} MB on disk",
         "data.kind": _known_by(recipe.data),
         "data.text_column": f"texts of {typical} words typically, {longest} at the 99th percentile",
-        "tokens.length": f"holds 95 % of the texts at 1.6 tokens per word, as far as {length} goes",
+        "tokens.length": f"holds 95 % of the texts at {TOKENS_PER_RARE_WORD} tokens per word, as far as {length} goes",
         "select.k": f"auto gives {default_k(len(splits.train)):,} for this many examples",
         "evaluate.metric": why,
     }

@@ -18,7 +18,7 @@ from tasklm.corpus.store import PassageStore, kept_store
 from tasklm.encoders.sizes import SIZES, encoder_of, shape_of
 from tasklm.errors import DataError, RecipeError
 from tasklm.manifests import damage_is_clear, load_array
-from tasklm.planning import MEASURING, few_steps_warning, stage_plan
+from tasklm.planning import MEASURING, few_steps_warning, stage2_seconds, stage_plan
 from tasklm.progress import Bar
 from tasklm.recipe import Train
 from tasklm.registry import nearest
@@ -33,7 +33,7 @@ from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary, vocabulary_size
 from tasklm.train.model import encoded_with
-from tasklm.train.stages import Ingredients, Stage1Plan, run_stage1, run_stage2
+from tasklm.train.stages import Ingredients, Stage1Plan, Stage2Plan, run_stage1, run_stage2
 from tasklm.train.start import starting_weights
 from tasklm.wide_part import FORMAT as WIDE_FORMAT
 from tasklm.wide_part import FittedPart, fitted_wide
@@ -146,7 +146,7 @@ def _counted(batches: Iterator[list[str]], bar: Bar) -> Iterator[list[str]]:
 
 def ingredients(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> Ingredients:
     """Returns what both training stages are made from."""
-    recipe, length = run.recipe, run.recipe.tokens.length
+    recipe, length = run.recipe, run.recipe.tokens.rows
     start = recipe.train.start
     shape = starting_weights(Path(start)).shape_for(length) if start else shape_of(recipe.model, plan.size, len(tokens.vocabulary), length)
 
@@ -167,7 +167,7 @@ def ingredients(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> Ingr
     )
 
 
-def train(run: Run, parts: Ingredients, tokens: Tokenised, plan: Plan) -> list[Training]:
+def train(run: Run, task: TaskData, parts: Ingredients, tokens: Tokenised, plan: Plan) -> list[Training]:
     """Returns the trainings of stage 1; the number of steps is decided once, when the first one starts.
 
     The others take as many steps as the first took, whatever time they need, so that they differ by their seeds alone.
@@ -183,7 +183,7 @@ def train(run: Run, parts: Ingredients, tokens: Tokenised, plan: Plan) -> list[T
         title = "stage 1" if number == 1 else f"stage 1, training {number}"
 
         def build(folder: Path, settings: Train = settings, done: Stage1Plan | None = done, title: str = title) -> None:
-            run_stage1(folder, parts, settings, done or _stage1_plan(run, parts, plan, folder), run.tracker, title)
+            run_stage1(folder, parts, settings, done or _stage1_plan(run, task, parts, plan, folder), run.tracker, title)
             if run.machine.ranks.first:
                 run.tracker.say(stage1_text(read_json(folder / "summary.json")), title)
 
@@ -192,11 +192,12 @@ def train(run: Run, parts: Ingredients, tokens: Tokenised, plan: Plan) -> list[T
     return trainings
 
 
-def _stage1_plan(run: Run, parts: Ingredients, plan: Plan, folder: Path) -> Stage1Plan:
+def _stage1_plan(run: Run, task: TaskData, parts: Ingredients, plan: Plan, folder: Path) -> Stage1Plan:
     """Returns what the first training of stage 1 decides when it starts, and keeps in its folder."""
+    held = sum(len(part) for name, part in task.splits.named().items() if name != "train")
     if run.machine.ranks.first and not (folder / "plan.json").exists():
         with run.machine.ranks.by_itself(), run.tracker.progress(MEASURING):
-            write_record(folder / "plan.json", stage_plan(run, parts, plan))
+            write_record(folder / "plan.json", stage_plan(run, parts, plan, held))
     run.machine.ranks.wait()
     with damage_is_clear(folder / "plan.json"):
         decided = Stage1Plan(**read_json(folder / "plan.json")["stage1"])
@@ -247,23 +248,26 @@ def train_scoring_model(run: Run, parts: Ingredients, tokens: Tokenised, plan: P
     return run.artefacts.build("scoring-model", key, build, uses=[tokens.folder], together=True), key
 
 
-def finetune(run: Run, task: TaskData, parts: Ingredients, trainings: Sequence[Training]) -> list[Seed]:
+def finetune(run: Run, task: TaskData, parts: Ingredients, trainings: Sequence[Training], plan: Plan) -> list[Seed]:
     """Returns the fine-tuned models: finetune.seeds of each training of stage 1."""
     recipe = run.recipe
-    plan = trainings[0].folder / "plan.json"
-    with damage_is_clear(plan):
-        # the plan may be of a run with another number
-        epochs = recipe.finetune.epochs or int(read_json(plan)["epochs"])
+    decided = trainings[0].folder / "plan.json"
+    with damage_is_clear(decided):
+        planned = read_json(decided)  # may be of a run with other numbers
+        epochs = recipe.finetune.epochs or int(planned["epochs"])
+        tunings, ending = recipe.finetune.seeds or int(planned["seeds"]), float(planned["ending"])
     settings = dataclasses.replace(recipe.finetune, seeds=1)  # another number of seeds redoes none of them
-    seeds = seeds_of(run.folder, len(trainings), recipe.finetune.seeds)
+    seeds = seeds_of(run.folder, len(trainings), tunings)
     wide = [] if parts.wide is None else [WIDE_FORMAT]
     trained: list[Seed] = []  # seeds that were not there yet
-    for seed in seeds:
+    for number, seed in enumerate(seeds):
         training = trainings[seed.stage1 - 1]
         key = digest([training.key, epochs, task.metric, seed.stage2, dataclasses.asdict(settings), *wide])
 
-        def build(folder: Path, seed: Seed = seed) -> None:
-            run_stage2(folder, parts, settings, epochs, seed, task.metric, recipe.train.checkpoint_seconds, run.tracker)
+        def build(folder: Path, seed: Seed = seed, seeds_left: int = len(seeds) - number) -> None:
+            seconds = stage2_seconds(run, plan, ending, seeds_left)
+            stage2 = Stage2Plan(epochs, task.metric, recipe.train.checkpoint_seconds, seconds)
+            run_stage2(folder, parts, settings, stage2, seed, run.tracker)
             trained.append(seed)
 
         group = Artefacts(seed.folder.parent, run.machine.ranks, tell=run.tracker.warn)

@@ -1,19 +1,30 @@
-"""The wide part of a run's model: fitted once, for the network and as a baseline."""
+"""The wide part of a run's model: fitted once, for the network, as a baseline, and as the first model that a run has."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tasklm.encoders.sizes import shape_of
+from tasklm.evaluate.scores import metric_name
 from tasklm.manifests import damage_is_clear, load_array
+from tasklm.recipe import SHORTEST_ROW, Model, Tokens
 from tasklm.runs import digest
+from tasklm.tasks.base import score
 from tasklm.tasks.wide import Wide
+from tasklm.tokens.tokenizer import train_vocabulary
+from tasklm.train.model import TaskModel, new_encoder, save_models
+from tasklm.train.stages import silenced
 from tasklm.workspace import Run, TaskData
 
 FORMAT = 1  # raise it when another wide part would be fitted
+SMALLEST = Model(encoder="bert", size="tiny", layers=1, width=8, heads=1, feedforward=8)
+SMALLEST_TYPES, SMALLEST_TEXTS = 300, 20  # of its vocabulary, and texts that this is learnt from
 
 
 @dataclass(frozen=True)
@@ -49,3 +60,35 @@ def _fitted(run: Run, task: TaskData) -> FittedPart:
         return FittedPart()
     with damage_is_clear(folder / "wide.json"):
         return FittedPart(Wide.load(folder), load_array(folder / "train.npy", np.float32, dimensions=2))
+
+
+def first_model(run: Run, task: TaskData) -> None:
+    """Leaves the linear model in model/ where a run has no model yet, and says so."""
+    part = fitted_wide(run, task)
+    if part.wide is None or run.artefacts.path("model").exists():
+        return
+    values = keep_linear(run, task, part.wide, {})
+    run.tracker.say(
+        f"model/ has a linear model of words: dev {metric_name(task.metric)} {100 * values:.1f}; what is better on dev takes its place",
+        "first model",
+    )
+
+
+def keep_linear(run: Run, task: TaskData, wide: Wide, about: Mapping[str, Any]) -> float:
+    """Makes model/ of the linear model alone, beside the smallest network, which says nothing; gives its score on dev."""
+    dev = task.splits.dev
+    outputs = [task.task.keep(one[None]) for one in wide.outputs(dev)]
+    own = task.task.tuned(dev, [], outputs)
+    labels = [own.label_of(answer) for answer in own.answers(dev, [], outputs)]
+    reached = score(own.metric(task.metric), [example.label for example in dev], labels)
+
+    def build(folder: Path) -> None:
+        vocabulary = train_vocabulary([task.texts("train")[:SMALLEST_TEXTS]], Tokens(), SMALLEST_TYPES)
+        shape = shape_of(SMALLEST, SMALLEST.size, len(vocabulary), SHORTEST_ROW)
+        encoder = new_encoder(SMALLEST.encoder, shape)
+        model = TaskModel(encoder, silenced(own.head(shape.width, 0.0, encoder.normed_heads)), True)
+        values = {"metric": task.metric, "dev": reached, "linear": True, **about}
+        save_models(folder, SMALLEST.encoder, shape, [model], own, vocabulary, SHORTEST_ROW, values, wide)
+
+    run.artefacts.build("model", digest(["linear", FORMAT, task.key, task.metric, dict(about)]), build)
+    return reached

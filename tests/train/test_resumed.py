@@ -10,11 +10,12 @@ import pytest
 
 from tasklm.recipe import Finetune, Train
 from tasklm.run_folder import Seed
+from tasklm.runs import read_json
 from tasklm.tracking import SILENT, Tracker
 from tasklm.train import curves
 from tasklm.train.finetune import FinetuneStage
 from tasklm.train.joint import JointStage
-from tasklm.train.stages import BEST, Ingredients, Stage1Plan, run_stage1, run_stage2
+from tasklm.train.stages import BEST, Ingredients, Stage1Plan, Stage2Plan, run_stage1, run_stage2
 from tests.train.test_loop import parts  # noqa: F401
 
 STEPS = 12
@@ -29,7 +30,7 @@ def stage1(folder: Path, parts: Ingredients, tracker: Tracker = SILENT) -> None:
 def stage2(folder: Path, parts: Ingredients, tracker: Tracker = SILENT) -> None:  # noqa: F811
     folder.mkdir(exist_ok=True)
     settings = Finetune(batch=8, learning_rate=3e-3)
-    run_stage2(folder, parts, settings, 4, Seed(folder.parent, 1, 1), "accuracy", 0.0, tracker)
+    run_stage2(folder, parts, settings, Stage2Plan(4, "accuracy", 0.0, None), Seed(folder.parent, 1, 1), tracker)
 
 
 def cut_off(patch: pytest.MonkeyPatch, stage: Any, step: int) -> None:
@@ -103,3 +104,15 @@ def test_it_is_said_from_where_training_goes_on(parts: Ingredients, tmp_path: Pa
         HARMS[harm](tmp_path / harm)
         stage1(tmp_path / harm, parts, Tracker())
         assert any("is damaged: training goes on from" in message and message.endswith(goes_on) for message in messages), messages
+
+
+def test_a_fine_tuning_whose_time_is_over_within_an_epoch_is_judged_there(tmp_path: Path, parts: Ingredients) -> None:  # noqa: F811
+    stage1(tmp_path / "stage1", parts)
+    folder = tmp_path / "stage2" / "seed-1"
+    folder.mkdir(parents=True)
+    plan = Stage2Plan(50, "accuracy", 60.0, 0.0)
+    run_stage2(folder, parts, Finetune(batch=8), plan, Seed(tmp_path, 1, 1), SILENT)
+    summary = read_json(folder / "summary.json")
+    steps = summary["steps_planned"] // 50  # of an epoch
+    assert 0 < summary["steps"] < summary["steps_planned"] and summary["steps"] % steps
+    assert (folder / BEST).exists() and summary["epochs"] == summary["steps"] // steps + 1

@@ -144,7 +144,7 @@ def test_a_generator_of_another_width_is_told(parts: Ingredients, tmp_path: Path
 def test_encoders_that_compute_their_positions_may_read_longer_rows(parts: Ingredients, tmp_path: Path) -> None:  # noqa: F811
     rotary = dataclasses.replace(parts, encoder="modern")
     before = trained(rotary, tmp_path / "stage1", 0)
-    full = started(Recipe().changed(train={"start": str(tmp_path)}), tmp_path / "second")
+    full = started(Recipe().changed(train={"start": str(tmp_path)}, tokens={"length": 128}), tmp_path / "second")
     assert full.model.encoder == "modern" and full.tokens.length == 128
     shape = starting_weights(tmp_path).shape_for(128)
     longer = dataclasses.replace(rotary, shape=shape, length=128)

@@ -7,12 +7,14 @@ import dataclasses
 from tasklm.evaluate.intervals import Difference
 from tasklm.evaluate.scores import Row, Scores, Spread, metric_name, score_text
 
+LINEAR = "The model is the linear model of words alone: training did not better it on dev. "
 TRAININGS = 3  # of stage 1, of each model: fewer tell too little of what another seed would have given
 
 
 def with_verdict(scores: Scores) -> Scores:
     """The scores with their verdict filled in."""
-    return dataclasses.replace(scores, verdict=verdict(scores))
+    ships = LINEAR if scores.linear else ""
+    return dataclasses.replace(scores, verdict=ships + verdict(scores))
 
 
 def verdict(scores: Scores) -> str:

@@ -90,6 +90,7 @@ class Task(Protocol):
     classifies: bool  # whether a label is one class, and an answer has the probabilities of all
     pairs: bool  # whether two texts by themselves ask something
     metrics: tuple[str, ...]  # names; the first is the default
+    cased: bool  # whether capitals tell something of what is asked: names, the roles of words
     packs: bool  # whether examples may share a row: heads that look at each place by itself
     labels: list[str]  # names of classes; empty where the kind has none
     together: int  # units that are answered as one, next to one another: the options of a choice; else 1

@@ -41,7 +41,7 @@ class Choice:
     """
 
     kind: ClassVar[str] = "choice"
-    classifies, pairs = False, False
+    classifies, pairs, cased = False, False, False
     metrics: tuple[str, ...] = ("accuracy",)
     packs: bool = True
 

@@ -36,7 +36,7 @@ class Classify:
     """Single-label classification; labels are texts, in the order of their first letter."""
 
     kind: ClassVar[str] = "classify"
-    classifies, pairs = True, True
+    classifies, pairs, cased = True, True, False
     metrics: tuple[str, ...] = ("macro_f1", "micro_f1", "accuracy", "weighted_f1", "matthews")
     packs = True
 

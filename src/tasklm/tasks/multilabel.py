@@ -37,7 +37,7 @@ class Multilabel:
     """Sets of labels; the label of an example is the sorted tuple of its names."""
 
     kind: ClassVar[str] = "multilabel"
-    classifies, pairs = False, True
+    classifies, pairs, cased = False, True, False
     metrics: tuple[str, ...] = ("micro_f1", "macro_f1", "accuracy")
     packs: bool = True
 

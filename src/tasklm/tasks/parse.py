@@ -52,7 +52,7 @@ class Parse:
     """
 
     kind: ClassVar[str] = "parse"
-    classifies, pairs = False, False
+    classifies, pairs, cased = False, False, True
     metrics: tuple[str, ...] = ("las", "uas")
     packs: bool = False
     together = 1

@@ -31,7 +31,7 @@ class Regress:
     """A score between the smallest and the largest label of train."""
 
     kind: ClassVar[str] = "regress"
-    classifies, pairs = False, True
+    classifies, pairs, cased = False, True, False
     metrics: tuple[str, ...] = ("spearman", "pearson")
     packs: bool = True
 

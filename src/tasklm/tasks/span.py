@@ -73,7 +73,7 @@ class Span:
     """Extractive question answering. Gold labels are lists of (answer, where it begins), predicted ones texts; "": no answer."""
 
     kind: ClassVar[str] = "span"
-    classifies, pairs = False, True
+    classifies, pairs, cased = False, True, False
     metrics: tuple[str, ...] = ("answer_f1", "exact_match")
     packs: bool = False
 

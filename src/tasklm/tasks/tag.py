@@ -70,7 +70,7 @@ class Tag:
     """Sequence labelling; the label of an example is the list of its words' tags."""
 
     kind: ClassVar[str] = "tag"
-    classifies, pairs = False, False
+    classifies, pairs, cased = False, False, True
     metrics: tuple[str, ...] = ("entity_f1", "accuracy")  # plain tags have accuracy alone
     packs: bool = True  # a CRF looks at neighbouring places
     together = 1

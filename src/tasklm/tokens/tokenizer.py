@@ -174,7 +174,7 @@ def train_vocabulary(texts: Iterable[Sequence[str]], settings: Tokens, size: int
     trained, but another run on the same data gets a slightly different one.
     """
     # accents are kept: in many languages they tell words apart
-    normalizer = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=settings.lowercase)
+    normalizer = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=settings.folds_case)
     if settings.kind == "wordpiece":
         counts = count_words(texts, normalizer)
         known = learn(counts, size, SPECIALS, alphabet=max(1000, size // 4))

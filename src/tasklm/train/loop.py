@@ -142,6 +142,7 @@ class Settings:
     accumulate: int = 1  # micro-batches that each process makes of its share
     non_finite: str = "skip"  # or "back" or "stop"
     seconds_allowed: float | None = None
+    longer: float = LONGER
 
 
 @dataclass
@@ -328,7 +329,8 @@ class Loop:
         if at.mark is None:
             at.mark = at.step, at.seconds  # what comes before, such as compilation, says nothing about the pace
             return
-        steps = steps_that_fit(at.step, self.schedule.steps, at.seconds, allowed, since=at.mark, most=int(LONGER * at.planned))
+        most = int(self.settings.longer * at.planned)
+        steps = steps_that_fit(at.step, self.schedule.steps, at.seconds, allowed, since=at.mark, most=most)
         steps = self.machine.ranks.of_first(steps or 0)  # each process has its own clock, all follow one
         if steps:
             self.schedule.replan(at.step, steps)

@@ -5,20 +5,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from tasklm.budget import stage1_rate, stage2_batch, stage2_rate
 from tasklm.costs import describe, micro_batch_for, training_bytes
 from tasklm.encoders.base import Shape
 from tasklm.encoders.sizes import SHALLOW
+from tasklm.manifests import damage_is_clear
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe import Finetune, Train
 from tasklm.run_folder import Seed
-from tasklm.runs import write_json
+from tasklm.runs import read_json, write_json, write_record
 from tasklm.tasks.base import Task, score
 from tasklm.tasks.examples import Example
 from tasklm.tasks.heads import TokenHead
@@ -82,6 +85,16 @@ class Stage1Plan:
     steps: int
     rho1: int
     batch: int
+    seconds_allowed: float | None
+
+
+@dataclass(frozen=True)
+class Stage2Plan:
+    """The numbers of a fine-tuning."""
+
+    epochs: int  # at most
+    metric: str
+    checkpoint_seconds: float
     seconds_allowed: float | None
 
 
@@ -184,8 +197,7 @@ def finetune_stage(parts: Ingredients, settings: Finetune, seed: int, metric: st
     encoder = new_encoder(parts.encoder, dataclasses.replace(parts.shape, dropout=settings.dropout))
     head = parts.task.head(parts.shape.width, settings.dropout, encoder.normed_heads)
     if parts.wide is not None:
-        assert isinstance(head, TokenHead)
-        head.silence()  # at first the wide part says all
+        silenced(head)  # at first the wide part says all
     model = TaskModel(encoder, head, parts.wide is not None).to(parts.machine.device)
     gold = [example.label for example in parts.dev.examples]
 
@@ -202,27 +214,26 @@ def finetune_stage(parts: Ingredients, settings: Finetune, seed: int, metric: st
     return FinetuneStage(model, parts.task, stream, evaluate, best, parts.machine, cost, accumulate, graphs)
 
 
-def run_stage2(
-    folder: Path,
-    parts: Ingredients,
-    settings: Finetune,
-    epochs: int,
-    seed: Seed,
-    metric: str,
-    checkpoint_seconds: float,
-    tracker: Tracker,
-) -> None:
+def silenced(head: nn.Module) -> nn.Module:
+    """A head whose outputs are 0 until it is trained."""
+    assert isinstance(head, TokenHead)
+    head.silence()
+    return head
+
+
+def run_stage2(folder: Path, parts: Ingredients, settings: Finetune, plan: Stage2Plan, seed: Seed, tracker: Tracker) -> None:
     """Fine-tunes with one seed; leaves best.safetensors, curve.json and summary.json (with the dev score)."""
     # apart from the seeds of stage 1, and from one another
     seed_of_draws = 1000 + 100 * (seed.stage1 - 1) + seed.stage2
-    stage = finetune_stage(parts, settings, seed_of_draws, metric, folder / BEST)
+    stage = finetune_stage(parts, settings, seed_of_draws, plan.metric, folder / BEST)
     weights = load_weights(seed.training / "model.safetensors")
     prefix = "encoder."
     stage.module.encoder.load_state_dict({name[len(prefix) :]: value for name, value in weights.items() if name.startswith(prefix)})
     peak = settings.learning_rate or stage2_rate(parts.shape.width)
     rule = Rule(settings.optimiser, peak, settings.weight_decay, settings.layer_decay, settings)
-    how = Settings(settings.clip, seed_of_draws, checkpoint_seconds, stage.accumulate)
-    schedule = Schedule(settings.schedule, epochs * len(stage.stream), settings.warmup)
+    allowed = _allowed(folder, plan, parts)
+    how = Settings(settings.clip, seed_of_draws, plan.checkpoint_seconds, stage.accumulate, seconds_allowed=allowed, longer=1.0)
+    schedule = Schedule(settings.schedule, plan.epochs * len(stage.stream), settings.warmup)
     average = WeightAverage(stage.module, settings.average) if settings.average else None
     checkpoints = Checkpoints(folder, beside=(BEST,))
     _drop_damaged(checkpoints, parts, tracker)
@@ -230,11 +241,26 @@ def run_stage2(
     if parts.wide is not None and not checkpoints.there:
         stage.judge(0)  # the wide part alone
     summary = _follow(title, stage, rule, schedule, how, average, checkpoints, parts, tracker)
+    if summary["steps"] % len(stage.stream):  # time ended it within an epoch
+        with nullcontext() if average is None else average.applied():
+            stage.judge(summary["steps"])
     if not parts.machine.ranks.first:
         return
-    found = {"dev": stage.best_score, "best_epoch": stage.best_step // len(stage.stream), "metric": metric}
-    write_json(folder / "summary.json", {**summary, **found, "epochs": epochs, "learning_rate": peak, "batch": batch_of(settings, parts)})
+    best = {"dev": stage.best_score, "best_epoch": -(-stage.best_step // len(stage.stream)), "metric": plan.metric}
+    epochs = -(-summary["steps"] // len(stage.stream))
+    write_json(folder / "summary.json", {**summary, **best, "epochs": epochs, "learning_rate": peak, "batch": batch_of(settings, parts)})
     checkpoints.clear()
+
+
+def _allowed(folder: Path, plan: Stage2Plan, parts: Ingredients) -> float | None:
+    """The seconds that a fine-tuning was given when it began."""
+    record = folder / "plan.json"
+    if parts.machine.ranks.first and not record.exists():
+        write_record(record, dataclasses.asdict(plan))
+    parts.machine.ranks.wait()
+    with damage_is_clear(record):
+        seconds = read_json(record)["seconds_allowed"]
+        return None if seconds is None else float(seconds)
 
 
 def _drop_damaged(checkpoints: Checkpoints, parts: Ingredients, tracker: Tracker) -> None:

@@ -245,11 +245,9 @@ def started(recipe: Recipe, folder: Path) -> Recipe:
     own = start.folder.parent == folder.resolve() and (start.folder.name == "model" or is_stage1(start.folder))
     problems = ["train.start is this run itself; choose another folder with --out"] if own else []
     problems += _other_vocabulary(recipe.tokens, start) + _other_encoder(recipe.model, start) + start.problems(recipe.train)
-    if recipe.tokens.length > start.shape.positions and not start.rotary:
-        most = start.shape.positions
-        problems.append(
-            f"tokens.length = {recipe.tokens.length}: the encoder of train.start has {most} positions; set it to {most} or less"
-        )
+    length, most = recipe.tokens.length, start.shape.positions
+    if length is not None and length > most and not start.rotary:
+        problems.append(f"tokens.length = {length}: the encoder of train.start has {most} positions; set it to {most} or less")
     if problems:
         raise RecipeError(problems)
     size = recipe.model.size
@@ -270,7 +268,7 @@ def _other_vocabulary(asked: Tokens, start: Start) -> list[str]:
             problem = f"tokens.file = {asked.file!r} is another vocabulary"
     elif asked.kind != Tokens().kind:
         problem = f"tokens.kind = {asked.kind!r} asks for a new vocabulary"
-    elif asked.lowercase != Tokens().lowercase:
+    elif asked.lowercase is False:
         problem = "tokens.lowercase = false asks for a new vocabulary"
     if not problem and asked.vocabulary not in (None, len(has)):
         problem = f"tokens.vocabulary = {asked.vocabulary} asks for a new vocabulary"
