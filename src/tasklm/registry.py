@@ -46,6 +46,8 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T:
         """Returns the entry called `name`; the error for an unknown name lists what there is."""
         if name not in self._entries:
+            self._import_file(name)
+        if name not in self._entries:
             self._import_folder()
         if name not in self._entries:
             names = self.names()
@@ -57,7 +59,15 @@ class Registry(Generic[T]):
         self._import_folder()
         return sorted(self._entries)
 
+    def _import_file(self, name: str) -> None:
+        """Imports the file of that name, if there is one: the others may need much that it does not."""
+        if name in self._files():
+            importlib.import_module(f"{self.package}.{name}")
+
     def _import_folder(self) -> None:
+        for name in self._files():
+            importlib.import_module(f"{self.package}.{name}")
+
+    def _files(self) -> list[str]:
         folder = importlib.import_module(self.package)
-        for module in pkgutil.iter_modules(folder.__path__):
-            importlib.import_module(f"{self.package}.{module.name}")
+        return [module.name for module in pkgutil.iter_modules(folder.__path__)]

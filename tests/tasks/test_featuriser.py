@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.preprocessing import normalize
 
 from tasklm.errors import RunError
 from tasklm.tasks import featuriser
@@ -20,6 +21,10 @@ from tasklm.tasks.pair_words import RAMPS, shared_words
 TEXTS = ["the red ball", "The red balloon, a red one!", "cold water", "the water is cold, cold"]
 OTHERS = ["the cold balls", "", "nothing of it"]
 PAIRS = [("a red ball", "a red ball"), ("one cat", "two dogs"), ("cold water here", "water is cold"), ("", "music")]
+WORDS = [
+    *("the", "The", "ball's", "e-mail", "3.14", "naïve", "cafe\u0301", "Straße", "ﬁne", "İstanbul", "прекрасный", "ἀγαθός"),
+    *("很好的电影", "とても", "ありがとう", "한국어", "हिन्दी", "العربية", "עברית", "ọ̀rọ̀", "👍🏽", "a\u200bb", "...", "x"),
+]
 SETTINGS: dict[str, dict[str, Any]] = {
     "words": {"ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"},
     "letters": {"analyzer": "char_wb", "ngram_range": (3, 5), "min_df": 2},
@@ -41,6 +46,45 @@ def test_the_blocks_of_a_text_are_those_of_scikit_learn(name: str) -> None:
     assert fitted.blocks[name].tokens == expected.get_feature_names_out().tolist()
     for texts in (TEXTS, OTHERS):
         np.testing.assert_allclose(fitted.parts(single(texts))[name].toarray(), expected.transform(texts).toarray())
+
+
+def many_texts(count: int, seed: int) -> list[str]:
+    """Texts of words of many languages, with spaces of many kinds."""
+    draw = np.random.default_rng(seed)
+    spaces = [" ", "  ", "\t", "\n", "\u00a0", "\u3000"]
+    return ["".join(f"{draw.choice(WORDS)}{draw.choice(spaces)}" for _ in range(draw.integers(0, 60))) for _ in range(count)]
+
+
+def letters_of(texts: list[str], runs: list[str] | None = None) -> tuple[CountVectorizer, Any]:
+    """scikit-learn's runs of letters and their counts: of each word once, times the words of texts."""
+    words = CountVectorizer(analyzer=featuriser._between_spaces)
+    letters = CountVectorizer(analyzer="char_wb", ngram_range=(3, 5), lowercase=False, vocabulary=runs)
+    in_texts = words.fit_transform(texts)
+    in_words = letters.fit_transform(words.get_feature_names_out())
+    return letters, in_texts @ in_words
+
+
+def test_counts_and_weights_are_those_of_scikit_learn_to_the_last_digit() -> None:
+    train, others = many_texts(300, 1), many_texts(100, 2)
+    words, (letters, letter_counts) = CountVectorizer(analyzer=word_grams), letters_of(train)
+    expected = {
+        "words": Block.of(words.fit(train).get_feature_names_out().tolist(), words.transform(train), 1, 5000),
+        "letters": Block.of(letters.get_feature_names_out().tolist(), letter_counts, featuriser.RARE, 5000),
+    }
+    fitted = Featuriser.fit(single(train), most=5000)
+    for name, block in expected.items():
+        assert len(block.tokens) > 100 and fitted.blocks[name].tokens == block.tokens
+        assert np.array_equal(fitted.blocks[name].idf, block.idf)
+    for texts in (train, others, others[:1]):
+        parts = fitted.parts(single(texts))
+        for name, block in expected.items():
+            known = CountVectorizer(analyzer=word_grams, vocabulary=block.tokens)
+            counts = known.transform(texts) if name == "words" else letters_of(texts, block.tokens)[1]
+            counts = counts.astype(np.float64)
+            counts.data = (1 + np.log(counts.data)) * block.idf[counts.indices]
+            wanted = normalize(counts)
+            for part in ("data", "indices", "indptr"):
+                assert np.array_equal(getattr(parts[name], part), getattr(wanted, part)), (name, part)
 
 
 def test_a_pair_has_the_words_of_both_texts_side_by_side() -> None:
@@ -142,6 +186,9 @@ def test_a_featuriser_of_another_format_or_with_other_weights_is_refused(tmp_pat
     (tmp_path / "features.json").write_text(json.dumps(about), encoding="utf-8")
     save_file({"words": np.zeros(2), "letters": np.zeros(1)}, tmp_path / "features.safetensors")
     with pytest.raises(RunError, match="have different features"):
+        Featuriser.load(tmp_path)
+    save_file({"words": np.array([np.nan])}, tmp_path / "features.safetensors")
+    with pytest.raises(RunError, match="weights that are not finite numbers"):
         Featuriser.load(tmp_path)
 
 

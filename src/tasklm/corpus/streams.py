@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from tasklm.errors import DataError
 from tasklm.safe_reading import open_regular
 
@@ -73,6 +71,8 @@ class Source(io.RawIOBase):
         elif path.suffix.lower() == ".zst":
             # Arrow's reader notices a file that was cut off; zstandard's stream reader takes it for
             # the end
+            import pyarrow as pa  # here: few files are of this kind, and importing it takes a while
+
             self._stream = pa.CompressedInputStream(pa.PythonFile(read, "r"), "zstd")
         else:
             self._stream = read

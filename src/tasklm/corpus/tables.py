@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-from tasklm.corpus.arrow_rows import parquet_values
 from tasklm.corpus.streams import COMPRESSED, Source, Watch
 from tasklm.errors import DataError
 from tasklm.registry import nearest
@@ -88,6 +87,8 @@ def read_rows(path: Path, columns: Sequence[str] | None = None, *, watch: Watch 
     kind = kind_of(path)
     rows: Iterator[Row]
     if kind == ".parquet" and path.suffix.lower() == ".parquet":
+        from tasklm.corpus.arrow_rows import parquet_values  # here: importing Arrow takes a while
+
         pick = partial(_pick, path, columns=columns)
         rows = (Row(number, values) for number, values in enumerate(parquet_values(path, pick, watch), 1))
     elif kind in (".csv", ".tsv"):

@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.encoders.hugging_face import State, from_hugging_face, head_from_hugging_face, judgement_from_hugging_face
 from tasklm.encoders.weight_files import Shapes, finite_weights, shapes_in
+from tasklm.encoders.weights import shapes_alone
 from tasklm.errors import DataError, RecipeError
 from tasklm.safe_reading import is_there, read_json_file, read_text
 
@@ -86,7 +87,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             shapes |= shapes_in(file)
     try:
         name, shape, found = from_hugging_face(config, {_name_today(key): torch.empty(size, device="meta") for key, size in shapes.items()})
-        with torch.device("meta"):
+        with shapes_alone():
             wanted = ENCODERS.get(name)(shape).state_dict()
     except DataError as error:
         raise DataError(error.problem, file=folder, remedy=error.remedy) from None

@@ -1,10 +1,15 @@
-"""How weights are drawn at the start."""
+"""How weights are drawn at the start, and modules that have none yet."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from tasklm.encoders.base import Shape
 
@@ -41,3 +46,26 @@ def shrink_outputs(outputs: list[nn.Linear], layers: int) -> None:
     """
     for module in outputs:
         draw_weights(module, initial_spread(module.out_features) / math.sqrt(2 * layers))
+
+
+@contextmanager
+def shapes_alone() -> Iterator[None]:
+    """Modules made inside know the shapes of their weights and take no memory for them."""
+    with torch.device("meta"), _NothingDrawn():
+        yield
+
+
+class _NothingDrawn(TorchFunctionMode):
+    """Leaves random numbers out: to draw none at all, PyTorch would import its compiler, for seconds."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        given = kwargs or {}
+        if func in (Tensor.normal_, nn.init.normal_):
+            return given["tensor"] if "tensor" in given else args[0]
+        return func(*args, **given)

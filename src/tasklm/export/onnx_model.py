@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tasklm.encoders.weights import shapes_alone
 from tasklm.errors import RunError
 from tasklm.export.onnx_runtime import load_onnxruntime
 from tasklm.manifests import require_whole
@@ -115,7 +116,7 @@ def open_onnx(folder: Path, threads: int) -> LoadedModels:
             raise ValueError(f"tasklm exports no {task.kind} with inputs {', '.join(inputs)}")
         check_length(record["length"])
         record["columns"] = {name: str(value) for name, value in record.get("columns", {}).items() if name in COLUMNS}
-        with torch.device("meta"):
+        with shapes_alone():
             head = task.head(8, 0.0)
             outputs = head(torch.empty(1, 1 + len(task.elsewhere.marks), 8)).shape[-1]
         wide, scale = load_wide(folder), record.get("wide")

@@ -17,8 +17,11 @@ Those of `marks` are in marks.py, those of pairs in pair_words.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +54,11 @@ class Block:
     tokens: list[str]
     idf: Floats
 
+    @cached_property
+    def columns(self) -> dict[str, int]:
+        """The number of each token."""
+        return {token: number for number, token in enumerate(self.tokens)}
+
     @classmethod
     def of(cls, tokens: Sequence[str], counts: Any, rarest: int, most: int) -> Block:
         """The block of the `most` tokens that most rows have.
@@ -65,13 +73,12 @@ class Block:
 
     def tfidf(self, counts: Any) -> Any:
         """1 + log(count), times the weight of the token, in rows of length 1."""
-        from sklearn.preprocessing import normalize
-
         matrix = counts.astype(np.float64)
-        if not matrix.nnz:  # `normalize` refuses matrices without rows or columns
-            return matrix
         matrix.data = (1 + np.log(matrix.data)) * self.idf[matrix.indices]
-        return normalize(matrix, copy=False)
+        rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        lengths = np.sqrt(np.bincount(rows, matrix.data * matrix.data, matrix.shape[0]))
+        matrix.data /= np.where(lengths > 0, lengths, 1.0)[rows]
+        return matrix
 
 
 class Featuriser:
@@ -138,7 +145,9 @@ class Featuriser:
             problem = f"{file} has format {about.get('format')!r}, this version reads {FORMAT}"
             raise RunError(f"{problem}. Make it again.")
         weights = safetensors.numpy.load_file(require_regular(folder / "features.safetensors"))
-        sizes = {name: len(tokens) for name, tokens in about["blocks"].items()}
+        if not all(np.isfinite(idf).all() for idf in weights.values()):
+            raise RunError(f"{folder / 'features.safetensors'} has weights that are not finite numbers. Make it again.")
+        sizes = {name: len(set(tokens)) for name, tokens in about["blocks"].items()}
         if sizes != {name: len(idf) for name, idf in weights.items()}:
             problem = f"{file} and features.safetensors beside it have different features"
             raise RunError(f"{problem}. Make them again.")
@@ -146,16 +155,12 @@ class Featuriser:
         return cls(blocks, about["marks"], about["pairs"])
 
     def _tfidf(self, name: str, tokens: Tokens, given: Sequence[Any]) -> Any:
-        from sklearn.feature_extraction.text import CountVectorizer
-
         block = self.blocks[name]
-        if not block.tokens or not given:
-            return _empty(len(given), len(block.tokens))
-        return block.tfidf(CountVectorizer(analyzer=tokens, vocabulary=block.tokens).transform(given))
+        return block.tfidf(count_tokens(map(tokens, given), block.columns)[1])
 
     def _letters(self, texts: Sequence[str]) -> Any:
         block = self.blocks["letters"]
-        return block.tfidf(_count_letters(texts, block.tokens)[1])
+        return block.tfidf(_count_letters(texts, block.columns)[1])
 
 
 def word_grams(text: str) -> list[str]:
@@ -179,20 +184,38 @@ def evenly(items: Sequence[Any], most: int) -> list[Any]:
 
 def joined(matrices: Sequence[Any]) -> Any:
     """Sparse matrices beside one another."""
-    # here and above: these packages cost a second, which reading and training need not spend
-    from scipy.sparse import hstack
+    from scipy.sparse import hstack  # not at the top: reading and training need not wait for it
 
     return hstack(matrices, format="csr")
 
 
-def _fit_block(tokens: Tokens, given: Sequence[Any], rarest: int, most: int) -> Block:
-    from sklearn.feature_extraction.text import CountVectorizer
+def count_tokens(rows: Iterable[Sequence[str]], known: Mapping[str, int] | None = None) -> tuple[list[str], Any]:
+    """How often each row has each token, as a sparse matrix behind the tokens of its columns.
 
-    if not any(tokens(one) for one in given):
-        return Block([], np.zeros(0))
-    vectorizer = CountVectorizer(analyzer=tokens)
-    counts = vectorizer.fit_transform(given)
-    return Block.of(vectorizer.get_feature_names_out().tolist(), counts, rarest, most)
+    These are the tokens that are known, whose columns are given, or else all, sorted by name.
+    """
+    from scipy.sparse import csr_matrix
+
+    numbers: dict[str, int] = {}
+    columns, counts, ends = array("i"), array("i"), [0]
+    for row in rows:
+        for token, count in Counter(row).items():
+            number = numbers.setdefault(token, len(numbers)) if known is None else known.get(token)
+            if number is not None:
+                columns.append(number)
+                counts.append(count)
+        ends.append(len(columns))
+    present = (np.array(counts, np.int64), np.array(columns), np.array(ends))
+    matrix = csr_matrix(present, (len(ends) - 1, len(numbers if known is None else known)))
+    tokens = sorted(numbers) if known is None else list(known)
+    if known is None:
+        matrix = matrix[:, [numbers[token] for token in tokens]]
+    matrix.sort_indices()
+    return tokens, matrix
+
+
+def _fit_block(tokens: Tokens, given: Sequence[Any], rarest: int, most: int) -> Block:
+    return Block.of(*count_tokens(map(tokens, given)), rarest, most)
 
 
 def _fit_letters(texts: Sequence[str], most: int) -> Block:
@@ -204,22 +227,21 @@ def _fit_letters(texts: Sequence[str], most: int) -> Block:
     return Block.of(*_count_letters(some), RARE, most)
 
 
-def _count_letters(texts: Sequence[str], runs: list[str] | None = None) -> tuple[list[str], Any]:
+def _count_letters(texts: Sequence[str], runs: Mapping[str, int] | None = None) -> tuple[list[str], Any]:
     """Runs of letters between spaces, all of them or those given, and how often texts have them.
 
     The same words come again and again: the runs of each are counted once, and multiplied by how
     often a text has it.
     """
-    from sklearn.feature_extraction.text import CountVectorizer
+    different, in_texts = count_tokens(map(_between_spaces, texts))
+    names, in_words = count_tokens(map(_runs_of, different), runs)
+    return names, in_texts @ in_words
 
-    if runs == [] or not any(map(_between_spaces, texts)):
-        return runs or [], _empty(len(texts), len(runs or []))
-    of_words = CountVectorizer(analyzer=_between_spaces)
-    sizes = (SHORTEST, LONGEST)
-    of_runs = CountVectorizer(analyzer="char_wb", ngram_range=sizes, lowercase=False, vocabulary=runs)
-    in_texts = of_words.fit_transform(texts)
-    in_words = of_runs.fit_transform(of_words.get_feature_names_out())
-    return of_runs.get_feature_names_out().tolist(), in_texts @ in_words
+
+def _runs_of(word: str) -> list[str]:
+    """The runs of letters of a word with a space on both sides."""
+    spaced, sizes = f" {word} ", range(SHORTEST, LONGEST + 1)
+    return [spaced[start : start + size] for size in sizes for start in range(len(spaced) - size + 1)]
 
 
 def _between_spaces(text: str) -> list[str]:

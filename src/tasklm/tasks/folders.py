@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tasklm.corpus.arrow_rows import stream_values
 from tasklm.corpus.tables import TABLES, Row, kind_of, places_of, read_lines, read_rows
 from tasklm.errors import DataError
 from tasklm.safe_reading import read_json_file
@@ -161,6 +160,8 @@ def _is_class(feature: Any) -> bool:
 
 def _dataset_rows(folder: Path, columns: Sequence[str] | None) -> Iterator[Row]:
     """Yields the rows of a dataset on disk, with their numbers from 1 on."""
+    from tasklm.corpus.arrow_rows import stream_values  # here: importing Arrow takes a while
+
     if not is_dataset(folder):
         raise DataError(
             "the folder is no dataset: it has no dataset_info.json with *.arrow files",

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
+
+from tasklm.tokens.compiling import compiled_when_called
 
 TILE = 128  # tokens whose attention one program of a GPU computes at once
 SHORTEST = 8  # a rest of a row shorter than this stays padding: too little context to learn from
@@ -34,7 +35,7 @@ def plan_rows(offsets: np.ndarray, order: np.ndarray, length: int) -> Plan:
     return Plan(starts, lengths, row_offsets)
 
 
-@njit(cache=True, nogil=True)
+@compiled_when_called
 def _plan(offsets, order, length, shortest):  # type: ignore[no-untyped-def]
     most = 0
     for passage in order:
@@ -64,7 +65,7 @@ def fill_rows(plan: Plan, rows: np.ndarray, tokens: np.ndarray, length: int, cls
     return ids, pieces, positions
 
 
-@njit(cache=True, nogil=True)
+@compiled_when_called
 def _fill(starts, lengths, row_offsets, rows, tokens, cls, sep, ids, pieces, positions):  # type: ignore[no-untyped-def]
     for i in range(len(rows)):
         column = 0
@@ -81,7 +82,7 @@ def _fill(starts, lengths, row_offsets, rows, tokens, cls, sep, ids, pieces, pos
             column += size + 2
 
 
-@njit(cache=True, nogil=True)
+@compiled_when_called
 def first_fit(lengths, length, most):  # type: ignore[no-untyped-def]
     """Returns the row of each piece: longest first, each into the first row that has room, at most `most` in a row."""
     order = np.argsort(-lengths, kind="mergesort")
@@ -98,7 +99,7 @@ def first_fit(lengths, length, most):  # type: ignore[no-untyped-def]
     return where
 
 
-@njit(cache=True, nogil=True)
+@compiled_when_called
 def tile_starts(pieces, most):  # type: ignore[no-untyped-def]
     """Returns where tiles of at most `most` tokens begin in the flattened batch (int32), then its end, repeated to one size.
 

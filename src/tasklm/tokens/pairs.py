@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from tasklm.tokens.compiling import compiled_when_called
 
 Ints = NDArray[np.int64]
 
@@ -64,7 +65,7 @@ def taken(neighbours: Neighbours) -> Iterator[tuple[int, int, int]]:
     return result
 
 
-@njit(cache=True, nogil=True)
+@compiled_when_called
 def join(words: Words, heads: Ints, left: int, right: int, joined: int) -> tuple[int, int]:
     """Puts `joined` in place of left, right in the words of the chains; what stood beside is in `before` and `after`.
 

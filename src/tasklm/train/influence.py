@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from tasklm.encoders.base import Shape
+from tasklm.encoders.weights import shapes_alone
 from tasklm.errors import RecipeError
 from tasklm.objectives.base import OBJECTIVES, Corrupted
 from tasklm.recipe import Select, Train
@@ -45,7 +46,7 @@ def projection_for(settings: Select, encoder: str, shape: Shape, batches: int, m
 
     Raises where a layer is not known, and where what the recipe asks for does not fit.
     """
-    with torch.device("meta"):
+    with shapes_alone():
         layers = chosen_layers(new_encoder(encoder, shape), settings.influence_layers)
     exact = 4 * batches * parameters_of(layers)
     asked = settings.influence_projection

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tasklm.encoders.base import Shape
 from tasklm.encoders.weight_files import finite_weights, misfits, shapes_in
+from tasklm.encoders.weights import shapes_alone
 from tasklm.errors import RunError
 from tasklm.manifests import require_whole
 from tasklm.objectives.base import OBJECTIVES
@@ -93,7 +94,7 @@ def load_language_model(where: Path, device: torch.device) -> LanguageModel:
     about = read_description(where)
     with about.damage_is_clear():
         shapes = shapes_in(about.weights)
-        with torch.device("meta"):
+        with shapes_alone():
             encoder, objective = _new_parts(about)
             if problems := misfits(encoder, "encoder.", shapes) + misfits(objective, "objective.", shapes):
                 raise ValueError(f"{about.weights.name}: {problems[0]}")

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from tasklm.costs import ARCHITECTURES, EncoderCost
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.encoders.weight_files import finite_weights, misfits, shapes_in
+from tasklm.encoders.weights import shapes_alone
 from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.manifests import files_in, require_whole, seal
 from tasklm.recipe import LONGEST_ROW, MOST_SEEDS, SHORTEST_ROW
@@ -254,7 +255,7 @@ def _load(saved: SavedModel, task: Task, path: Path, wide: bool) -> TaskModel:
     def new() -> TaskModel:
         return TaskModel(new_encoder(saved.encoder, saved.shape), task.head(saved.shape.width, 0.0, normed), wide)
 
-    with torch.device("meta"):
+    with shapes_alone():
         if problems := misfits(new(), "", shapes):
             raise ValueError(f"{path.name}: {problems[0]}")
     model = new()

@@ -21,6 +21,7 @@ from tasklm.encoders.base import Shape
 from tasklm.encoders.checkpoint_folder import TOKENIZER, Checkpoint, find_checkpoint, read_checkpoint
 from tasklm.encoders.sizes import SIZES, padded_vocabulary, shape_of
 from tasklm.encoders.weight_files import finite_weights, misfits, shapes_in
+from tasklm.encoders.weights import shapes_alone
 from tasklm.errors import RecipeError, RunError
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe import Model, Recipe, Tokens, Train
@@ -96,7 +97,7 @@ class OfRun(Start):
         before = self.about.settings
         if asked.objective != before.objective:
             return []
-        with torch.device("meta"):
+        with shapes_alone():
             objective = OBJECTIVES.get(asked.objective)(self.encoder, self.shape, self.vocabulary, asked)
         if not (problems := misfits(objective, "objective.", self.shapes)):
             return []
@@ -163,7 +164,7 @@ class OfCheckpoint(Start):
 def _refused(start: Start, asked: Train) -> list[str]:
     """Returns why the objective cannot be made new for an encoder, such as whole words of a vocabulary that marks none."""
     try:
-        with torch.device("meta"):
+        with shapes_alone():
             OBJECTIVES.get(asked.objective)(start.encoder, start.shape, start.vocabulary, asked)
     except RecipeError as error:
         return error.problems
@@ -211,7 +212,7 @@ def _of_model(folder: Path) -> OfModel:
 def _shapes_with_encoder(weights: Path, encoder: str, shape: Shape) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of all tensors of a file; raises ValueError where those of the encoder are not as described."""
     shapes = shapes_in(weights)
-    with torch.device("meta"):
+    with shapes_alone():
         described = new_encoder(encoder, shape)
     if problems := misfits(described, "encoder.", shapes):
         raise ValueError(problems[0])
