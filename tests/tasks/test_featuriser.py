@@ -68,8 +68,8 @@ def test_counts_and_weights_are_those_of_scikit_learn_to_the_last_digit() -> Non
     train, others = many_texts(300, 1), many_texts(100, 2)
     words, (letters, letter_counts) = CountVectorizer(analyzer=word_grams), letters_of(train)
     expected = {
-        "words": Block.of(words.fit(train).get_feature_names_out().tolist(), words.transform(train), 1, 5000),
-        "letters": Block.of(letters.get_feature_names_out().tolist(), letter_counts, featuriser.RARE, 5000),
+        "words": Block.of(words.fit(train).get_feature_names_out().tolist(), words.transform(train), 1, 5000)[0],
+        "letters": Block.of(letters.get_feature_names_out().tolist(), letter_counts, featuriser.RARE, 5000)[0],
     }
     fitted = Featuriser.fit(single(train), most=5000)
     for name, block in expected.items():
@@ -198,3 +198,15 @@ def test_a_block_weighs_counts_by_their_logarithm_and_rarity() -> None:
     block = Block(["a", "b"], np.array([1.0, 2.0]))
     row = np.array([1 + np.log(3), 2.0])
     np.testing.assert_allclose(block.tfidf(csr_matrix([[3, 1], [0, 0]])).toarray(), [row / np.linalg.norm(row), [0, 0]])
+
+
+@pytest.mark.parametrize("long", [10**6, 100])  # beyond which the runs of letters are those of some texts
+@pytest.mark.parametrize("train", [single(TEXTS), pairs(PAIRS)])
+def test_matrices_of_train_are_the_same_as_of_other_examples(train: list[Example], long: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(featuriser, "MOST_LONG", long)
+    monkeypatch.setattr(featuriser, "LONG", 2)
+    fitted, parts = Featuriser.fit_parts(train)
+    counted = fitted.parts(train)
+    assert list(parts) == list(counted)
+    for name, matrix in parts.items():
+        assert matrix.shape == counted[name].shape and not (matrix != counted[name]).nnz

@@ -261,8 +261,8 @@ def test_large_data_is_bounded_and_still_predicted_whole(monkeypatch: pytest.Mon
     for name, bound in (("MOST_WORDS", 300), ("CHOOSING", 2000), ("FITTING", 4000), ("MOST_DECISIONS", 30)):
         monkeypatch.setattr(linear, name, bound)
     read = []
-    fit = linear.Featuriser.fit
-    monkeypatch.setattr(linear.Featuriser, "fit", lambda train, *rest: read.append(len(train)) or fit(train, *rest))
+    fit = linear.Featuriser.fit_parts
+    monkeypatch.setattr(linear.Featuriser, "fit_parts", lambda train, *rest: read.append(len(train)) or fit(train, *rest))
     train, test = topics(200, 1, ENGLISH), topics(50, 2, ENGLISH)
     train[100] = Example(("once",), "a class that is left out")
     result = tfidf_linear(train, {"dev": topics(100, 3, ENGLISH), "test": test})

@@ -60,8 +60,8 @@ class Block:
         return {token: number for number, token in enumerate(self.tokens)}
 
     @classmethod
-    def of(cls, tokens: Sequence[str], counts: Any, rarest: int, most: int) -> Block:
-        """The block of the `most` tokens that most rows have.
+    def of(cls, tokens: Sequence[str], counts: Any, rarest: int, most: int) -> tuple[Block, Any]:
+        """The block of the `most` tokens that most rows have, and their counts.
 
         The columns of `counts` are the tokens, sorted by name; its rows are training examples.
         """
@@ -69,7 +69,7 @@ class Block:
         enough = np.flatnonzero(frequency >= rarest)
         chosen = np.sort(enough[np.argsort(-frequency[enough], kind="stable")[:most]])
         idf = np.log((1 + counts.shape[0]) / (1 + frequency[chosen])) + 1
-        return cls([tokens[number] for number in chosen], idf)
+        return cls([tokens[number] for number in chosen], idf), counts[:, chosen]
 
     def tfidf(self, counts: Any) -> Any:
         """1 + log(count), times the weight of the token, in rows of length 1."""
@@ -91,25 +91,49 @@ class Featuriser:
 
     @classmethod
     def fit(cls, train: Sequence[Example], marks: Sequence[str] = (), most: int = MOST_FEATURES) -> Featuriser:
-        """The featuriser of training examples, with at most so many features a block.
+        """The featuriser of training examples, with at most so many features a block."""
+        return cls._fit(train, marks, most)[0]
 
-        The texts of a pair are of one language, so they share their words.
-        """
+    @classmethod
+    def fit_parts(cls, train: Sequence[Example], marks: Sequence[str] = (), most: int = MOST_FEATURES) -> tuple[Featuriser, dict[str, Any]]:
+        """The featuriser of training examples, and their matrices, which are not counted once more."""
+        featuriser, counts = cls._fit(train, marks, most)
+        return featuriser, featuriser._weighed(train, counts)
+
+    @classmethod
+    def _fit(cls, train: Sequence[Example], marks: Sequence[str], most: int) -> tuple[Featuriser, dict[str, Any]]:
+        """The featuriser, and what it counted; the texts of a pair are of one language, so they share their words."""
         pairs = len(train[0].texts) == 2
-        texts = [text for example in train for text in example.texts]
-        blocks = {"words": _fit_block(word_grams, texts, 1, most), "letters": _fit_letters(texts, most)}
+        texts = [_side(example, side) for example in train for side in range(2 if pairs else 1)]
+        fitted = {"words": _fit_block(word_grams, texts, 1, most), "letters": _fit_letters(texts, most)}
         if marks:
             whole = [example.text for example in train]
-            blocks["marks"] = _fit_block(lambda text: mark_words(text, marks), whole, 1, most)
+            fitted["marks"] = _fit_block(lambda text: mark_words(text, marks), whole, 1, most)
         if pairs:
-            blocks["shared"] = _fit_block(shared_words, [example.texts for example in train], RARE, most)
-        return cls(blocks, marks, pairs)
+            both = list(zip(texts[::2], texts[1::2], strict=True))
+            fitted["shared"] = _fit_block(shared_words, both, RARE, most)
+        blocks = {name: block for name, (block, _) in fitted.items()}
+        # those of letters may be of some texts alone
+        counts = {name: count for name, (_, count) in fitted.items() if count.shape[0] == len(texts)}
+        return cls(blocks, marks, pairs), counts
 
     def parts(self, examples: Sequence[Example]) -> dict[str, Any]:
         """A sparse matrix of each block, with a row for each example; empty blocks are left out."""
-        sides = [[_side(example, side) for example in examples] for side in range(2 if self.pairs else 1)]
-        of_words = [self._tfidf("words", word_grams, side) for side in sides]
-        of_letters = [self._letters(side) for side in sides]
+        return self._weighed(examples, {})
+
+    def _weighed(self, examples: Sequence[Example], counts: Mapping[str, Any]) -> dict[str, Any]:
+        """The matrices of examples; `counts` are those of blocks whose tokens were counted before."""
+        number = 2 if self.pairs else 1
+        texts = [_side(example, side) for example in examples for side in range(number)]
+        sides = [texts[side::number] for side in range(number)]
+        words, letters = self.blocks["words"], self.blocks["letters"]
+        word_counts, letter_counts = counts.get("words"), counts.get("letters")
+        if word_counts is None:
+            word_counts = count_tokens(map(word_grams, texts), words.columns)[1]
+        if letter_counts is None:
+            letter_counts = _count_letters(texts, letters.columns)[1]
+        of_words = [words.tfidf(word_counts[side::number]) for side in range(number)]
+        of_letters = [letters.tfidf(letter_counts[side::number]) for side in range(number)]
         parts = {"words": joined(of_words)}
         if self.pairs:
             parts["shared"] = self._tfidf("shared", shared_words, list(zip(*sides, strict=True)))
@@ -157,10 +181,6 @@ class Featuriser:
     def _tfidf(self, name: str, tokens: Tokens, given: Sequence[Any]) -> Any:
         block = self.blocks[name]
         return block.tfidf(count_tokens(map(tokens, given), block.columns)[1])
-
-    def _letters(self, texts: Sequence[str]) -> Any:
-        block = self.blocks["letters"]
-        return block.tfidf(_count_letters(texts, block.columns)[1])
 
 
 def word_grams(text: str) -> list[str]:
@@ -214,11 +234,11 @@ def count_tokens(rows: Iterable[Sequence[str]], known: Mapping[str, int] | None 
     return tokens, matrix
 
 
-def _fit_block(tokens: Tokens, given: Sequence[Any], rarest: int, most: int) -> Block:
+def _fit_block(tokens: Tokens, given: Sequence[Any], rarest: int, most: int) -> tuple[Block, Any]:
     return Block.of(*count_tokens(map(tokens, given)), rarest, most)
 
 
-def _fit_letters(texts: Sequence[str], most: int) -> Block:
+def _fit_letters(texts: Sequence[str], most: int) -> tuple[Block, Any]:
     different: set[str] = set()
     for text in texts:
         different.update(_between_spaces(text))

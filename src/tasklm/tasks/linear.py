@@ -143,8 +143,8 @@ class Trainer:
         places = thinned_places(train)
         some = [train[place] for place in places]
         most = max(1, min(MOST_FEATURES, MOST_WEIGHTS // outputs))
-        featuriser = Featuriser.fit(some, marks or usual_marks(some), most)
-        return cls(some, np.array(places, np.int64), featuriser, featuriser.parts(some))
+        featuriser, parts = Featuriser.fit_parts(some, marks or usual_marks(some), most)
+        return cls(some, np.array(places, np.int64), featuriser, parts)
 
     @property
     def views(self) -> tuple[tuple[str, ...], ...]:
