@@ -163,7 +163,7 @@ def _command(cell: Cell) -> Outcome:
     run.mkdir(parents=True)
     paths = [str(_SOURCE), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    output, started = run.with_suffix(".txt"), time.perf_counter()
+    output, started = run.with_name(f"{run.name}.txt"), time.perf_counter()
     with output.open("w", encoding="utf-8") as file:
         try:
             done = subprocess.run(
