@@ -94,7 +94,7 @@ def test_a_corpus_is_cut_evenly(tmp_path: Path) -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Peers that try less."""
-    monkeypatch.setattr(hashed, "RATES", (1e-2,))
+    monkeypatch.setattr(hashed, "RATES", (0.1,))
     monkeypatch.setattr(hashed, "EPOCHS", 6)
     monkeypatch.setattr(vectors, "STRENGTHS", (0.01,))
     monkeypatch.setattr(vectors, "WIDTH", 16)
