@@ -22,7 +22,7 @@ from tests.tasks.test_linear import ENGLISH, VAGUE, topics
 from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
 from tasklm.errors import RunError
-from tasklm.recipe import Kind
+from tasklm.recipe import Hardware, Kind
 from tasklm.tasks import linear
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.choice import Choice
@@ -38,7 +38,8 @@ from tasklm.tasks.wide import EDGE, Wide, labels_by, outputs_of
 from tasklm.tasks.wide_fitting import FOLDS, _folds, _OptionTrainer, fit_classes
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.model import TaskModel, encoded_with, load_models, save_models
+from tasklm.train.hardware import set_up
+from tasklm.train.model import TaskModel, encoded_with, kept_of, load_models, save_models
 
 
 def labelled(kind: str, count: int, seed: int) -> list[Example]:
@@ -261,6 +262,26 @@ def test_a_model_adds_it_padded_and_packed_alike(kind: str, vocabulary: Vocabula
     save_models(tmp_path / "model", "bert", shape, [model], task, vocabulary, 64, {}, wide)
     loaded = load_models(tmp_path / "model", torch.device("cpu"))
     torch.testing.assert_close(loaded.models[0](loaded.encoded(train[:6]).padded(groups))[:, 0], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_share_of_the_network_is_folded_into_its_head(vocabulary: Vocabulary) -> None:
+    train = labelled("classify", 60, 1)
+    task = task_of("classify", train)
+    fitted = task.fit_wide(train, train, task.metrics[0])
+    assert fitted is not None
+    torch.manual_seed(0)
+    encoder = Bert(Shape(len(vocabulary), 1, 16, 2, 32, 32))
+    model = TaskModel(encoder, task.head(16, 0.0, encoder.normed_heads), True).eval()
+    examples = encoded_with(fitted.wide, task, train[:9], vocabulary, 32)
+    machine = set_up(Hardware(device="cpu", precision="fp32"))
+    by_share = kept_of([model], task, examples, machine, shares=(0.0, 0.5, 1.0))
+    other = TaskModel(Bert(Shape(len(vocabulary), 1, 16, 2, 32, 32)), task.head(16, 0.0, encoder.normed_heads), True).eval()
+    for number, share in enumerate((0.0, 0.5, 1.0)):
+        other.load_state_dict(model.shared(share))
+        alone = kept_of([other], task, examples, machine)
+        np.testing.assert_allclose(np.array([one[number] for one in by_share]), np.array(alone), rtol=1e-5, atol=1e-6)
+    silent = [task.keep(fitted.wide.outputs(train[:9])[number][None]) for number in range(9)]
+    np.testing.assert_allclose(np.array([one[0] for one in by_share]), np.array(silent), rtol=1e-5, atol=1e-6)
 
 
 def test_a_wide_part_of_another_task_is_refused(vocabulary: Vocabulary, tmp_path: Path) -> None:

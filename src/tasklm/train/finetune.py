@@ -29,7 +29,7 @@ class FinetuneStage:
         module: TaskModel,
         task: Task,
         stream: ExampleStream,
-        evaluate: Callable[[], float],
+        evaluate: Callable[[], tuple[float, float]],
         best: Path | None,
         machine: Machine,
         cost: EncoderCost,
@@ -38,7 +38,7 @@ class FinetuneStage:
     ) -> None:
         self.module, self.task, self.stream, self.evaluate = module, task, stream, evaluate
         self.best_path, self.machine = best, machine
-        self.best_score, self.best_step = float("-inf"), 0
+        self.best_score, self.best_step, self.best_share = float("-inf"), 0, 1.0
         self.cost, self.accumulate, self.graphs = cost, accumulate, graphs
 
     def prepare(self, step: int) -> Step:
@@ -75,12 +75,13 @@ class FinetuneStage:
     def judge(self, step: int) -> float:
         """The score on dev; the weights are kept on disk where it is the best so far."""
         ranks = self.machine.ranks
-        score = float(ranks.sum(torch.tensor(self.evaluate() if ranks.first else 0.0, device=self.machine.device, dtype=torch.float64)))
+        judged = torch.tensor(self.evaluate() if ranks.first else (0.0, 0.0), device=self.machine.device, dtype=torch.float64)
+        score, share = ranks.sum(judged).tolist()
         if score > self.best_score:
-            self.best_score, self.best_step = score, step
+            self.best_score, self.best_step, self.best_share = score, step, share
             if self.best_path is not None and ranks.first:
-                save_weights(self.best_path, self.module.state_dict())
-        return score
+                save_weights(self.best_path, self.module.shared(share))
+        return float(score)
 
     def position(self) -> dict[str, Any]:
         """Returns the position in the data."""
@@ -92,8 +93,8 @@ class FinetuneStage:
 
     def state(self) -> dict[str, Any]:
         """Returns the best so far."""
-        return {"best_score": self.best_score, "best_step": self.best_step}
+        return {"best_score": self.best_score, "best_step": self.best_step, "best_share": self.best_share}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over the state of a checkpoint."""
-        self.best_score, self.best_step = state["best_score"], state["best_step"]
+        self.best_score, self.best_step, self.best_share = state["best_score"], state["best_step"], state["best_share"]

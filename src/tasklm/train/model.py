@@ -25,7 +25,7 @@ from tasklm.manifests import files_in, require_whole, seal
 from tasklm.recipe import LONGEST_ROW, MOST_SEEDS, SHORTEST_ROW
 from tasklm.runs import ARTEFACT, PARTIAL, damaged, read_json
 from tasklm.safe_reading import MOST_JSON, is_there
-from tasklm.tasks.base import TASKS, Answer, Task
+from tasklm.tasks.base import TASKS, Answer, Task, Unit
 from tasklm.tasks.examples import Example
 from tasklm.tasks.heads import TokenHead
 from tasklm.tasks.wide import FOLDER as WIDE
@@ -74,6 +74,14 @@ class TaskModel(nn.Module):
         assert batch.wide is not None
         return outputs + self.wide_scale * batch.wide
 
+    def shared(self, share: float) -> dict[str, Tensor]:
+        """The weights, with which the head says only a share of what it says."""
+        weights = dict(self.state_dict())
+        if share != 1.0:
+            assert isinstance(self.head, TokenHead)
+            weights |= {f"head.out.{name}": share * tensor for name, tensor in self.head.out.state_dict().items()}
+        return weights
+
 
 def task_outputs(encoder: nn.Module, head: nn.Module, batch: TokenBatch) -> Tensor:
     """Returns a head's outputs (rows, places, …) on a batch; the encoder's last layer computes what the head reads."""
@@ -89,13 +97,20 @@ def new_encoder(name: str, shape: Shape) -> Any:
 
 
 def kept_of(
-    models: Sequence[nn.Module], task: Task, examples: EncodedExamples, machine: Machine, batch: int = 64, finite: bool = False
+    models: Sequence[nn.Module],
+    task: Task,
+    examples: EncodedExamples,
+    machine: Machine,
+    batch: int = 64,
+    finite: bool = False,
+    shares: Sequence[float] = (),
 ) -> list[Any]:
     """Returns what the task keeps of the outputs of each unit, in their order; outputs of several
     models are averaged.
 
     `finite`: outputs that are NaN or infinite raise RunError, where a training would go on with the
-    next epoch.
+    next epoch. `shares`: what is kept of each unit is a list, for as many shares of what the
+    network adds to the wide part of the one model.
     """
     kept: list[Any] = [None] * len(examples.units)
     were_training = [model.training for model in models]
@@ -109,10 +124,17 @@ def kept_of(
                 own = outputs[row, : len(examples.units[number].places)]
                 if finite and not np.isfinite(own).all():
                     raise RunError("the model's outputs are not finite numbers, so that it has no answer. Train it again.")
-                kept[number] = task.keep(own)
+                kept[number] = _kept_by_share(task, own, models[0], examples.units[number], shares) if shares else task.keep(own)
     for model, was_training in zip(models, were_training, strict=True):
         model.train(was_training)
     return kept
+
+
+def _kept_by_share(task: Task, outputs: Any, model: nn.Module, unit: Unit, shares: Sequence[float]) -> list[Any]:
+    """What the task keeps of a unit's outputs where the network's own count by each of some shares."""
+    assert isinstance(model, TaskModel) and model.wide_scale is not None and unit.wide is not None
+    wide = float(model.wide_scale.detach()) * unit.wide
+    return [task.keep(wide + share * (outputs - wide)) for share in shares]
 
 
 def answers_of(models: Sequence[nn.Module], task: Task, examples: EncodedExamples, machine: Machine) -> list[Answer]:

@@ -50,6 +50,7 @@ from tasklm.train.speed import matmul_ceiling
 from tasklm.train.start import starting_weights
 
 BEST = "best.safetensors"  # the weights of stage 2 that are best on dev
+SHARES = (0.25, 0.5, 0.75, 1.0)  # of what the network adds to the wide part: what little text taught counts for less
 GRAPH_FLOPS = 5e13  # a GPU waits now and then for the launches of smaller steps: these are recorded and replayed then
 
 
@@ -201,12 +202,17 @@ def finetune_stage(parts: Ingredients, settings: Finetune, seed: int, metric: st
     model = TaskModel(encoder, head, parts.wide is not None).to(parts.machine.device)
     gold = [example.label for example in parts.dev.examples]
 
-    def evaluate() -> float:
-        """Returns the score on dev, by the thresholds that dev itself asks for where the kind has such."""
-        kept = kept_of([model], parts.task, parts.dev, parts.machine)
+    def judged(kept: Sequence[Any]) -> float:
         task = parts.task.tuned(parts.dev.examples, parts.dev.units, kept)
         answers = task.answers(parts.dev.examples, parts.dev.units, kept)
         return score(task.metric(metric), gold, [task.label_of(answer) for answer in answers])
+
+    def evaluate() -> tuple[float, float]:
+        """The score on dev, by the thresholds that dev asks for where the kind has such, and the best share of the network."""
+        if parts.wide is None:
+            return judged(kept_of([model], parts.task, parts.dev, parts.machine)), 1.0
+        kept = kept_of([model], parts.task, parts.dev, parts.machine, shares=SHARES)
+        return max((judged(of_share), share) for share, of_share in zip(SHARES, zip(*kept, strict=True), strict=True))
 
     stream = ExampleStream(parts.train, batch, seed, one_shape=parts.machine.compiles, packs=parts.task.packs)
     cost = cost_of(parts.encoder, parts.shape)
@@ -246,9 +252,10 @@ def run_stage2(folder: Path, parts: Ingredients, settings: Finetune, plan: Stage
             stage.judge(summary["steps"])
     if not parts.machine.ranks.first:
         return
-    best = {"dev": stage.best_score, "best_epoch": -(-stage.best_step // len(stage.stream)), "metric": plan.metric}
-    epochs = -(-summary["steps"] // len(stage.stream))
-    write_json(folder / "summary.json", {**summary, **best, "epochs": epochs, "learning_rate": peak, "batch": batch_of(settings, parts)})
+    epoch = len(stage.stream)
+    best = {"dev": stage.best_score, "best_epoch": -(-stage.best_step // epoch), "share": stage.best_share, "metric": plan.metric}
+    chosen = {"epochs": -(-summary["steps"] // epoch), "learning_rate": peak, "batch": batch_of(settings, parts)}
+    write_json(folder / "summary.json", {**summary, **best, **chosen})
     checkpoints.clear()
 
 
