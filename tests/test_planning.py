@@ -116,7 +116,7 @@ def test_minutes_are_shared_by_all_trainings_and_all_their_fine_tunings(monkeypa
         decided = planning.stage_plan(cast(Any, run), cast(Any, parts), Plan("tiny", 1, 1, 16, 1100.0, None, ()), 300)
         return int(decided["stage1"]["steps"])
 
-    left = 1100 * 0.94 - 3 - 100  # scores and report take the rest
+    left = 1100 * (1 - budget.END_SHARE) - budget.END_SECONDS - 100  # scores and report take the rest
     assert steps(1, 3) == int((left - 4 * 3 - 3 * 0.1) / 0.5)  # 300 examples are predicted by each
     assert steps(3, 3) == int((left - 4 * 9 - 3 * 0.3) / 3 / 0.5)
 
@@ -132,7 +132,7 @@ def test_one_seed_gets_its_epochs_before_others_and_before_text() -> None:
 def test_a_fine_tuning_may_take_its_share_of_what_is_left() -> None:
     run = SimpleNamespace(recipe=from_dict({}), seconds=lambda: 40.0)
     allowed = planning.stage2_seconds(cast(Any, run), Plan("tiny", 1, 1, 16, 100.0, None, ()), 1.0, 3)
-    assert allowed == pytest.approx((100 * 0.94 - 3 - 40) / 3 - 1)
+    assert allowed == pytest.approx((100 * (1 - budget.END_SHARE) - budget.END_SECONDS - 40) / 3 - 1)
     assert planning.stage2_seconds(cast(Any, run), Plan("tiny", 1, 1, 16, None, 1e9, ()), 1.0, 3) is None
     run.recipe = from_dict({"finetune": {"epochs": 2}})
     assert planning.stage2_seconds(cast(Any, run), Plan("tiny", 1, 1, 16, 100.0, None, ()), 1.0, 3) is None
@@ -178,5 +178,5 @@ def test_several_trainings_leave_less_to_each_and_so_a_smaller_model(monkeypatch
         task = SimpleNamespace(task=None, splits=SimpleNamespace(train=[None] * 1500))
         return planning._plan(cast(Any, run), cast(Any, task), None).reasons[-1]
 
-    assert read(1) == "stage 1 will read about 68.0 million tokens"
-    assert read(3) == "stage 1 will read about 22.0 million tokens"
+    assert read(1) == "stage 1 will read about 69.0 million tokens"
+    assert read(3) == "stage 1 will read about 23.0 million tokens"

@@ -13,6 +13,7 @@ import numpy as np
 from tasklm import budget
 from tasklm.corpus.sources import find_files
 from tasklm.corpus.streams import COMPRESSED
+from tasklm.corpus.words import count_words
 from tasklm.encoders.base import Shape
 from tasklm.encoders.sizes import SIZES, encoder_of, shape_of
 from tasklm.manifests import damage_is_clear
@@ -177,7 +178,7 @@ def settled(recipe: Recipe, task: TaskData, machine: Machine) -> Recipe:
     most = budget.LONGEST_ON_CPU if machine.device.type == "cpu" else budget.LONGEST_ON_GPU
     if recipe.train.start and not (start := starting_weights(Path(recipe.train.start))).rotary:
         most = min(most, start.shape.positions)
-    length = tokens.length or budget.row_length([len(text.split()) for text in task.texts("train")], most)
+    length = tokens.length or budget.row_length([count_words(text) for text in task.texts("train")], most)
     lowercase = not task.task.cased if tokens.lowercase is None else tokens.lowercase
     return recipe.changed(tokens={"length": length, "lowercase": lowercase})
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tasklm.budget import LONGEST_ON_GPU, TOKENS_PER_RARE_WORD, default_k, row_length
 from tasklm.corpus.sources import find_files
+from tasklm.corpus.words import count_words
 from tasklm.errors import DataError, RunError
 from tasklm.recipe import Data, Recipe
 from tasklm.recipe_files import absolute, dump
@@ -28,7 +29,7 @@ def starting_recipe(recipe: Recipe, path: Path) -> list[str]:
     splits = read_splits(data)
     words = sorted(len(example.text.split()) for example in splits.train)
     typical, longest = words[len(words) // 2], words[int(0.99 * (len(words) - 1))]
-    length = row_length(words, LONGEST_ON_GPU)
+    length = row_length([count_words(example.text) for example in splits.train], LONGEST_ON_GPU)
     files = find_files(data.corpus) if data.corpus else []
     total = sum(file.stat().st_size for file in files)
     metric, why = _metric(splits, data, recipe)

@@ -40,6 +40,7 @@ from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.hardware import set_up
 from tasklm.train.model import TaskModel, encoded_with, kept_of, load_models, save_models
+from tasklm.train.shares import SHARES, best_share
 
 
 def labelled(kind: str, count: int, seed: int) -> list[Example]:
@@ -264,24 +265,41 @@ def test_a_model_adds_it_padded_and_packed_alike(kind: str, vocabulary: Vocabula
     torch.testing.assert_close(loaded.models[0](loaded.encoded(train[:6]).padded(groups))[:, 0], expected, atol=1e-5, rtol=1e-4)
 
 
-def test_a_share_of_the_network_is_folded_into_its_head(vocabulary: Vocabulary) -> None:
-    train = labelled("classify", 60, 1)
-    task = task_of("classify", train)
+def with_network(kind: str, vocabulary: Vocabulary) -> tuple[Task, list[Example], Wide, TaskModel]:
+    """A task, its examples, their wide part, and a model with drawn weights."""
+    train = labelled(kind, 60, 1)
+    task = task_of(kind, train)
     fitted = task.fit_wide(train, train, task.metrics[0])
     assert fitted is not None
     torch.manual_seed(0)
     encoder = Bert(Shape(len(vocabulary), 1, 16, 2, 32, 32))
-    model = TaskModel(encoder, task.head(16, 0.0, encoder.normed_heads), True).eval()
-    examples = encoded_with(fitted.wide, task, train[:9], vocabulary, 32)
+    return task, train, fitted.wide, TaskModel(encoder, task.head(16, 0.0, encoder.normed_heads), True).eval()
+
+
+def test_a_share_of_the_network_is_folded_into_its_head(vocabulary: Vocabulary) -> None:
+    task, train, wide, model = with_network("classify", vocabulary)
     machine = set_up(Hardware(device="cpu", precision="fp32"))
-    by_share = kept_of([model], task, examples, machine, shares=(0.0, 0.5, 1.0))
-    other = TaskModel(Bert(Shape(len(vocabulary), 1, 16, 2, 32, 32)), task.head(16, 0.0, encoder.normed_heads), True).eval()
-    for number, share in enumerate((0.0, 0.5, 1.0)):
-        other.load_state_dict(model.shared(share))
-        alone = kept_of([other], task, examples, machine)
-        np.testing.assert_allclose(np.array([one[number] for one in by_share]), np.array(alone), rtol=1e-5, atol=1e-6)
-    silent = [task.keep(fitted.wide.outputs(train[:9])[number][None]) for number in range(9)]
-    np.testing.assert_allclose(np.array([one[0] for one in by_share]), np.array(silent), rtol=1e-5, atol=1e-6)
+    examples = encoded_with(wide, task, train[:9], vocabulary, 32)
+    outputs = np.stack(kept_of([model], task, examples, machine))
+    model.load_state_dict(model.shared(0.25))
+    expected = 0.75 * wide.outputs(train[:9]) + 0.25 * outputs
+    np.testing.assert_allclose(np.stack(kept_of([model], task, examples, machine)), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["classify", "multilabel", "regress", "choice"])
+def test_the_share_with_the_least_loss_is_taken(kind: str, vocabulary: Vocabulary) -> None:
+    task, train, wide, model = with_network(kind, vocabulary)
+    machine = set_up(Hardware(device="cpu", precision="fp32"))
+    examples = encoded_with(wide, task, train, vocabulary, 32)
+    outputs = kept_of([model], task, examples, machine, keep=np.copy)
+    share, loss, _ = best_share(task, examples, outputs, 1.0)
+    losses = {}
+    for tried in SHARES:
+        other = TaskModel(model.encoder, task.head(16, 0.0, False), True).eval()
+        other.load_state_dict(model.shared(tried))
+        sums = [(float(task.loss(other(rows), rows.targets).detach()), len(groups)) for groups, rows in examples.in_order(8)]
+        losses[tried] = sum(total for total, _ in sums) / sum(count for _, count in sums)
+    assert share == min(losses, key=lambda one: losses[one]) and loss == pytest.approx(losses[share], rel=1e-4)
 
 
 def test_a_wide_part_of_another_task_is_refused(vocabulary: Vocabulary, tmp_path: Path) -> None:

@@ -94,6 +94,15 @@ class EncodedExamples:
         targets = None if wanted is None else torch.from_numpy(wanted)
         return replace(batch, targets=targets, segments=segments, places=torch.from_numpy(read), wide=wide)
 
+    def targets(self) -> torch.Tensor:
+        """The targets of all units, none of which has more places than another."""
+        wanted = self._no_targets((len(self.units), max(len(unit.places) for unit in self.units)))
+        assert wanted is not None
+        for row, unit in enumerate(self.units):
+            if unit.targets is not None:
+                wanted[row] = unit.targets
+        return torch.from_numpy(wanted)
+
     def _no_targets(self, places: tuple[int, int]) -> np.ndarray | None:
         """Returns targets of which there are none yet, or None where the examples are not labelled."""
         known = next((unit.targets for unit in self.units if unit.targets is not None), None)

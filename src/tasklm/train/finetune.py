@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,15 @@ from tasklm.train.loop import Step
 from tasklm.train.model import TaskModel
 
 
+@dataclass(frozen=True)
+class Judgement:
+    """What dev says of a model."""
+
+    score: float
+    share: float = 1.0  # of what the network adds to the wide part
+    loss: float = 0.0  # of a model with a wide part
+
+
 class FinetuneStage:
     """Trains on the task's batches and scores dev after every epoch."""
 
@@ -29,7 +39,7 @@ class FinetuneStage:
         module: TaskModel,
         task: Task,
         stream: ExampleStream,
-        evaluate: Callable[[], tuple[float, float]],
+        evaluate: Callable[[], Judgement],
         best: Path | None,
         machine: Machine,
         cost: EncoderCost,
@@ -39,6 +49,7 @@ class FinetuneStage:
         self.module, self.task, self.stream, self.evaluate = module, task, stream, evaluate
         self.best_path, self.machine = best, machine
         self.best_score, self.best_step, self.best_share = float("-inf"), 0, 1.0
+        self.first_loss = float("inf")
         self.cost, self.accumulate, self.graphs = cost, accumulate, graphs
 
     def prepare(self, step: int) -> Step:
@@ -73,11 +84,17 @@ class FinetuneStage:
         return {} if step % len(self.stream) else {"dev": self.judge(step)}
 
     def judge(self, step: int) -> float:
-        """The score on dev; the weights are kept on disk where it is the best so far."""
+        """The score on dev; the weights are kept on disk where it is the best so far.
+
+        Where a model has a wide part, which is judged at step 0, its loss must be less than then:
+        a higher score by itself may be luck.
+        """
         ranks = self.machine.ranks
-        judged = torch.tensor(self.evaluate() if ranks.first else (0.0, 0.0), device=self.machine.device, dtype=torch.float64)
-        score, share = ranks.sum(judged).tolist()
-        if score > self.best_score:
+        judged = astuple(self.evaluate()) if ranks.first else (0.0, 0.0, 0.0)
+        score, share, loss = ranks.sum(torch.tensor(judged, device=self.machine.device, dtype=torch.float64)).tolist()
+        if not step:
+            self.first_loss = loss
+        if score > self.best_score and (loss < self.first_loss or not step):
             self.best_score, self.best_step, self.best_share = score, step, share
             if self.best_path is not None and ranks.first:
                 save_weights(self.best_path, self.module.shared(share))
@@ -93,8 +110,10 @@ class FinetuneStage:
 
     def state(self) -> dict[str, Any]:
         """Returns the best so far."""
-        return {"best_score": self.best_score, "best_step": self.best_step, "best_share": self.best_share}
+        best = {"best_score": self.best_score, "best_step": self.best_step, "best_share": self.best_share}
+        return {**best, "first_loss": self.first_loss}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over the state of a checkpoint."""
         self.best_score, self.best_step, self.best_share = state["best_score"], state["best_step"], state["best_share"]
+        self.first_loss = state["first_loss"]

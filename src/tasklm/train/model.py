@@ -5,7 +5,7 @@ A folder holds one model, or several of the same shape whose outputs are average
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from tasklm.manifests import files_in, require_whole, seal
 from tasklm.recipe import LONGEST_ROW, MOST_SEEDS, SHORTEST_ROW
 from tasklm.runs import ARTEFACT, PARTIAL, damaged, read_json
 from tasklm.safe_reading import MOST_JSON, is_there
-from tasklm.tasks.base import TASKS, Answer, Task, Unit
+from tasklm.tasks.base import TASKS, Answer, Task
 from tasklm.tasks.examples import Example
 from tasklm.tasks.heads import TokenHead
 from tasklm.tasks.wide import FOLDER as WIDE
@@ -103,14 +103,13 @@ def kept_of(
     machine: Machine,
     batch: int = 64,
     finite: bool = False,
-    shares: Sequence[float] = (),
+    keep: Callable[[Any], Any] | None = None,
 ) -> list[Any]:
     """Returns what the task keeps of the outputs of each unit, in their order; outputs of several
     models are averaged.
 
     `finite`: outputs that are NaN or infinite raise RunError, where a training would go on with the
-    next epoch. `shares`: what is kept of each unit is a list, for as many shares of what the
-    network adds to the wide part of the one model.
+    next epoch. `keep`: what is kept of a unit's outputs, in place of what the task keeps.
     """
     kept: list[Any] = [None] * len(examples.units)
     were_training = [model.training for model in models]
@@ -124,17 +123,10 @@ def kept_of(
                 own = outputs[row, : len(examples.units[number].places)]
                 if finite and not np.isfinite(own).all():
                     raise RunError("the model's outputs are not finite numbers, so that it has no answer. Train it again.")
-                kept[number] = _kept_by_share(task, own, models[0], examples.units[number], shares) if shares else task.keep(own)
+                kept[number] = (keep or task.keep)(own)
     for model, was_training in zip(models, were_training, strict=True):
         model.train(was_training)
     return kept
-
-
-def _kept_by_share(task: Task, outputs: Any, model: nn.Module, unit: Unit, shares: Sequence[float]) -> list[Any]:
-    """What the task keeps of a unit's outputs where the network's own count by each of some shares."""
-    assert isinstance(model, TaskModel) and model.wide_scale is not None and unit.wide is not None
-    wide = float(model.wide_scale.detach()) * unit.wide
-    return [task.keep(wide + share * (outputs - wide)) for share in shares]
 
 
 def answers_of(models: Sequence[nn.Module], task: Task, examples: EncodedExamples, machine: Machine) -> list[Answer]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -36,7 +37,7 @@ from tasklm.train.averages import WeightAverage
 from tasklm.train.beginning import Counted, beginning_of, count, put_counts
 from tasklm.train.checkpoints import Checkpoints, load_weights, save_weights
 from tasklm.train.curves import Curve, Headline, Speed
-from tasklm.train.finetune import FinetuneStage
+from tasklm.train.finetune import FinetuneStage, Judgement
 from tasklm.train.hardware import Machine
 from tasklm.train.joint import JointModel, JointStage
 from tasklm.train.language_model import describe_language_model
@@ -45,12 +46,12 @@ from tasklm.train.model import TaskModel, cost_of, encoded_with, kept_of, new_en
 from tasklm.train.neighbours import look_at_neighbours
 from tasklm.train.optimisers import Rule, make_optimiser
 from tasklm.train.schedules import Schedule
+from tasklm.train.shares import best_share
 from tasklm.train.showing import shown_rows
 from tasklm.train.speed import matmul_ceiling
 from tasklm.train.start import starting_weights
 
 BEST = "best.safetensors"  # the weights of stage 2 that are best on dev
-SHARES = (0.25, 0.5, 0.75, 1.0)  # of what the network adds to the wide part: what little text taught counts for less
 GRAPH_FLOPS = 5e13  # a GPU waits now and then for the launches of smaller steps: these are recorded and replayed then
 
 
@@ -207,12 +208,13 @@ def finetune_stage(parts: Ingredients, settings: Finetune, seed: int, metric: st
         answers = task.answers(parts.dev.examples, parts.dev.units, kept)
         return score(task.metric(metric), gold, [task.label_of(answer) for answer in answers])
 
-    def evaluate() -> tuple[float, float]:
+    def evaluate() -> Judgement:
         """The score on dev, by the thresholds that dev asks for where the kind has such, and the best share of the network."""
-        if parts.wide is None:
-            return judged(kept_of([model], parts.task, parts.dev, parts.machine)), 1.0
-        kept = kept_of([model], parts.task, parts.dev, parts.machine, shares=SHARES)
-        return max((judged(of_share), share) for share, of_share in zip(SHARES, zip(*kept, strict=True), strict=True))
+        if model.wide_scale is None:
+            return Judgement(judged(kept_of([model], parts.task, parts.dev, parts.machine)))
+        outputs = kept_of([model], parts.task, parts.dev, parts.machine, keep=np.copy)
+        share, loss, kept = best_share(parts.task, parts.dev, outputs, float(model.wide_scale.detach()))
+        return Judgement(judged(kept), share, loss)
 
     stream = ExampleStream(parts.train, batch, seed, one_shape=parts.machine.compiles, packs=parts.task.packs)
     cost = cost_of(parts.encoder, parts.shape)
