@@ -41,8 +41,7 @@ def main() -> None:
         outcomes.append(outcome)
         if outcome.problems:
             print(f"{outcome.cell}: {'; '.join(outcome.problems)}", file=sys.stderr, flush=True)
-        if len(outcomes) % 20 == 0 or len(outcomes) == len(cells):
-            _write(outcomes, cells, options)
+        _write(outcomes, cells, options)  # a run that is stopped goes on from here
     _write(outcomes, cells, options)
     print(markdown(outcomes, cells, options.device))
     sys.exit(int(len(outcomes) < len(cells) or any(outcome.problems for outcome in outcomes)))

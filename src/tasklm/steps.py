@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tasklm.artefacts import Artefacts
-from tasklm.budget import Plan
+from tasklm.budget import USUAL_SEEDS, Plan
 from tasklm.corpus.decontaminate import Contamination, contaminated
 from tasklm.corpus.spark_files import list_files
 from tasklm.corpus.spark_session import Spark
@@ -253,9 +253,9 @@ def finetune(run: Run, task: TaskData, parts: Ingredients, trainings: Sequence[T
     recipe = run.recipe
     decided = trainings[0].folder / "plan.json"
     with damage_is_clear(decided):
-        planned = read_json(decided)  # may be of a run with other numbers
+        planned = read_json(decided)  # may be of a run with other numbers, or of the version before
         epochs = recipe.finetune.epochs or int(planned["epochs"])
-        tunings, ending = recipe.finetune.seeds or int(planned["seeds"]), float(planned["ending"])
+        tunings, ending = recipe.finetune.seeds or int(planned.get("seeds", USUAL_SEEDS)), float(planned.get("ending", 0.0))
     settings = dataclasses.replace(recipe.finetune, seeds=1)  # another number of seeds redoes none of them
     seeds = seeds_of(run.folder, len(trainings), tunings)
     wide = [] if parts.wide is None else [WIDE_FORMAT]

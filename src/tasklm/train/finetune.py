@@ -115,5 +115,5 @@ class FinetuneStage:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over the state of a checkpoint."""
-        self.best_score, self.best_step, self.best_share = state["best_score"], state["best_step"], state["best_share"]
-        self.first_loss = state["first_loss"]
+        self.best_score, self.best_step, self.best_share = state["best_score"], state["best_step"], state.get("best_share", 1.0)
+        self.first_loss = state.get("first_loss", float("inf"))
