@@ -1,4 +1,4 @@
-"""A run whose model has a wide part: never worse on dev, predicted from its folder and from an export, left out when told so."""
+"""A run whose model has a wide part: there from the first seconds, never worse on dev, in its folder and in an export."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tasklm.export.exporting import export
 from tasklm.pipeline import fit
 from tasklm.recipe_files import load
 from tasklm.serve.predictor import Predictor
+from tasklm.tasks.reading import read_splits
 from tasklm.tracking import SILENT
 from tasklm.train.checkpoints import load_weights
 from tests.end_to_end.conftest import options
@@ -46,6 +47,26 @@ def test_a_network_that_learns_nothing_leaves_the_linear_model(files: Path, tmp_
     assert linear.dev is not None and linear.test is not None and scores.ours.test is not None
     assert (scores.ours.dev.mean, scores.ours.test.mean) == (linear.dev.mean, linear.test.mean)
     assert json.loads((tmp_path / "run/stage2/seed-1/summary.json").read_text())["best_epoch"] == 0
+    assert scores.linear and scores.verdict.startswith("The model is the linear model of words alone")
+    config = json.loads((tmp_path / "run/model/config.json").read_text())
+    assert config["about"]["linear"] and config["shape"]["layers"] == 1 and config["shape"]["width"] == 8
+    assert config["about"]["dev"] == linear.dev.mean and config["about"]["test"]["mean"] == linear.test.mean
+    again = (tmp_path / "run/model/artefact.json").read_bytes()
+    fit(load(None, given), tmp_path / "run", SILENT)
+    assert (tmp_path / "run/model/artefact.json").read_bytes() == again
+
+
+def test_a_run_that_is_stopped_before_training_has_a_model(files: Path, tmp_path: Path) -> None:
+    recipe = load(None, options(files, **SMALL))
+    assert fit(recipe, tmp_path / "run", SILENT, until="select") is None
+    first = Predictor(tmp_path / "run/model")
+    train, *_ = read_splits(recipe.data).named().values()
+    right = sum(answer["label"] == example.label for example, answer in zip(train, first.answers([one.text for one in train]), strict=True))
+    assert right > 0.9 * len(train)
+    scores = fit(recipe, tmp_path / "run", SILENT)
+    assert scores is not None
+    ships = json.loads((tmp_path / "run/model/config.json").read_text())["about"]
+    assert ships.get("linear", False) == scores.linear and "test" in ships
 
 
 def test_an_export_predicts_what_the_model_predicts_and_says_what_it_leaves_out(done: tuple[Path, Scores], tmp_path: Path) -> None:
