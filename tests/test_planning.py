@@ -178,5 +178,5 @@ def test_several_trainings_leave_less_to_each_and_so_a_smaller_model(monkeypatch
         task = SimpleNamespace(task=None, splits=SimpleNamespace(train=[None] * 1500))
         return planning._plan(cast(Any, run), cast(Any, task), None).reasons[-1]
 
-    assert read(1) == "stage 1 will read about 69.0 million tokens"
+    assert read(1) == "stage 1 will read about 68.0 million tokens"
     assert read(3) == "stage 1 will read about 23.0 million tokens"

@@ -22,7 +22,7 @@ SHORTEST_LENGTH, LONGEST_ON_CPU, LONGEST_ON_GPU = 64, 256, 512  # tokens of a ro
 TOKENS_PER_RARE_WORD = 1.6  # the same of a special domain or a small language, whose words are cut into more parts
 # Text that two cores read, clean, index and search in a second; and the most of a budget that this may take.
 BYTES_PER_SECOND, COMPRESSION, READING_SHARE = 5e6, 3, 0.3
-END_SHARE, END_SECONDS = 0.04, 8.0  # of a budget, for starting the program, scores and the report
+END_SHARE, END_SECONDS = 0.04, 12.0  # of a budget, for starting the program, scores and the report
 STAGE2_SHARE = 0.3  # of the time left after tokenizing, for fine-tuning with all seeds that are usual …
 STAGE2_MOST = 0.6  # … or with one, which gets its epochs before stage 1 gets text
 USUAL_SEEDS = 3  # fine-tunings of a training
