@@ -16,7 +16,7 @@ _ABOUT = """\
   to the linear baseline. Where the labels of test are not public, half of dev, cut off before anything
   was chosen, stands in its place. Training examples that dev or test has too are left out.
 - **linear** is what the run's own score table has: TF-IDF + a linear model tuned on dev; of tags
-  the most frequent one of each word; of choices words in common + a linear model.
+  a linear model of each word and its neighbours; of choices words in common + a linear model.
 - **hashed words**: the mean of hashed word and word-pair embeddings, and softmax, as in fastText.
 - **static vectors**: mutual information of the tokens that the run selected, cut to its largest
   directions, averaged over a text with rare tokens weighing more, and a linear model.

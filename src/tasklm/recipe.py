@@ -240,7 +240,7 @@ class Finetune(Moments):
     weight_decay: float = key(0.0, "weight decay of matrices", low=0.0)
     clip: float = key(1.0, "largest gradient norm; 0: no clipping", low=0.0)
     dropout: float = key(0.1, "dropout rate of stage 2", low=0.0, high=0.9)
-    wide: bool = key(True, "add what a linear model of words says to the network's outputs (classify, multilabel, regress, choice)")
+    wide: bool = key(True, "add what a linear model of words says to the network's outputs (classify, multilabel, regress, choice, tag)")
     seeds: int | None = key(
         None,
         "fine-tuning runs of each training of stage 1; scores are their mean ± sd, the model is the best on dev; "

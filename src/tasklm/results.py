@@ -137,7 +137,7 @@ def baseline_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list
         with run.tracker.progress("scoring the baselines"):
             write_json(folder / "baselines.json", task.task.baselines(task.splits.train, held, task.metric, wide))
 
-    found = read_json(run.artefacts.build("baselines", digest(["baselines 3", task.key, task.metric]), build) / "baselines.json")
+    found = read_json(run.artefacts.build("baselines", digest(["baselines 4", task.key, task.metric]), build) / "baselines.json")
     rows = []
     for number, (name, labels) in enumerate(found.items()):
         scored = {split: Predicted([example.label for example in held[split]], [labels[split]]) for split in held}

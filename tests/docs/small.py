@@ -25,7 +25,7 @@ def small_of(recipe: Recipe) -> Recipe:
         "tokens": {"length": 32, "vocabulary": None if started else 400},
         "select": {"k": _at_most(5, recipe.select.k), "passages": _at_most(40, recipe.select.passages), "influence_steps": 4},
         "train": {"steps": _at_most(6, recipe.train.steps), "batch": 8, "checkpoint_seconds": 1000.0},
-        "finetune": {"epochs": 1, "seeds": 2 if recipe.evaluate.ensemble else 1, "batch": 32},
+        "finetune": {"epochs": 1, "seeds": 2 if recipe.evaluate.ensemble else 1, "batch": 32, "wide": False},
         "evaluate": {"bootstrap": 100},
         "budget": {"minutes": None, "flops": None},
         "hardware": {"device": "cpu", "precision": "fp32", "threads": 1, "compile": "off"},

@@ -161,7 +161,7 @@ CASES = [
     ),
     Case(
         "tag", ".conll", _write_columns, _tagged, "words and tags in columns, by the file's name",
-        ["entity_f1", "accuracy"], ["majority", "most frequent tag of the word"], ASKED,
+        ["entity_f1", "accuracy"], ["majority", "most frequent tag of the word", "words around + linear"], ASKED,
         lambda rows: _changed(rows, tokens=["the", "ball"], tags=["O", "I-THING"]), ("warning", "tag sequences", "break the rules of BIO"),
         {"select__method": "bm25,influence"},
     ),

@@ -53,6 +53,9 @@ def labelled(kind: str, count: int, seed: int) -> list[Example]:
         return [Example(row.texts, (str(row.label),) if draw.random() < 0.8 else ()) for row in rows]
     if kind == "regress":
         return [Example(row.texts, float(sorted(VAGUE).index(str(row.label)))) for row in rows]
+    if kind == "tag":
+        sentences = [tuple(row.text.split()[: draw.randint(1, 9)]) for row in rows]
+        return [Example((" ".join(words),), ["B-x" if len(word) > 4 else "O" for word in words], words=words) for words in sentences]
     examples = []
     for row in rows:
         words = row.text.split()
@@ -162,7 +165,7 @@ def test_outputs_are_never_infinite() -> None:
     np.testing.assert_allclose(share, 0.3, rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["classify", "multilabel", "regress", "choice"])
+@pytest.mark.parametrize("kind", ["classify", "multilabel", "regress", "choice", "tag"])
 def test_it_is_saved_and_read_again(kind: str, tmp_path: Path) -> None:
     train, others = labelled(kind, 60, 1), labelled(kind, 20, 4)
     task = task_of(kind, train)
@@ -286,7 +289,7 @@ def test_a_share_of_the_network_is_folded_into_its_head(vocabulary: Vocabulary) 
     np.testing.assert_allclose(np.stack(kept_of([model], task, examples, machine)), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["classify", "multilabel", "regress", "choice"])
+@pytest.mark.parametrize("kind", ["classify", "multilabel", "regress", "choice", "tag"])
 def test_the_share_with_the_least_loss_is_taken(kind: str, vocabulary: Vocabulary) -> None:
     task, train, wide, model = with_network(kind, vocabulary)
     machine = set_up(Hardware(device="cpu", precision="fp32"))
@@ -297,7 +300,7 @@ def test_the_share_with_the_least_loss_is_taken(kind: str, vocabulary: Vocabular
     for tried in SHARES:
         other = TaskModel(model.encoder, task.head(16, 0.0, False), True).eval()
         other.load_state_dict(model.shared(tried))
-        sums = [(float(task.loss(other(rows), rows.targets).detach()), len(groups)) for groups, rows in examples.in_order(8)]
+        sums = [(float(task.loss(other(rows), rows.targets).detach()), task.count(rows.targets)) for _, rows in examples.in_order(8)]
         losses[tried] = sum(total for total, _ in sums) / sum(count for _, count in sums)
     assert share == min(losses, key=lambda one: losses[one]) and loss == pytest.approx(losses[share], rel=1e-4)
 

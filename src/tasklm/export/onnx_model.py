@@ -78,12 +78,14 @@ class OnnxModel(nn.Module):
         assert batch.places is not None
         given = {name: tensor[:, :longest] for name, tensor in tokens.items()} | {"places": batch.places}
         logits = self._logits({name: given[name].numpy() for name in self.inputs}, (len(batch.ids), longest))
-        if logits.dim() == 2 and self.wide is not None:
-            assert batch.wide is not None
-            return logits[:, None] + self.wide * batch.wide
         if logits.dim() == 2:
-            return logits[:, None]
-        return logits.gather(1, batch.places[..., None].expand(-1, -1, logits.shape[-1]))
+            read = logits[:, None]
+        else:
+            read = logits.gather(1, batch.places[..., None].expand(-1, -1, logits.shape[-1]))
+        if self.wide is None:
+            return read
+        assert batch.wide is not None
+        return read + self.wide * batch.wide
 
     def _logits(self, given: dict[str, Any], rows: tuple[int, int]) -> Tensor:
         try:

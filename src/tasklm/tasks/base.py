@@ -54,7 +54,7 @@ class Unit:
     targets: NDArray[Any] | None  # (places,) or (places, numbers): whole numbers, or floats where the kind has such; None: not labelled
     second: int = 0  # column where the second text begins, for encoders that tell segments apart; 0: one text
     example: int = 0  # number of its example
-    wide: NDArray[np.float32] | None = None  # (outputs,): what the model's wide part adds to the head's outputs
+    wide: NDArray[np.float32] | None = None  # (answers, outputs): what the model's wide part adds to the head's outputs
 
 
 @dataclass(frozen=True)

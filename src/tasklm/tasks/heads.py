@@ -8,7 +8,18 @@ from torch.nn import functional
 EPSILON = 1e-5  # of the LayerNorm, ModernBERT's
 
 
-class TokenHead(nn.Module):
+class OutHead(nn.Module):
+    """A head whose last layer is one linear map."""
+
+    out: nn.Linear
+
+    def silence(self) -> None:
+        """Makes all outputs 0 until it has learnt something."""
+        nn.init.zeros_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+
+
+class TokenHead(OutHead):
     """Reads each place by itself, mostly the first token of a row: Linear, GELU, Linear (TLM section 3).
 
     `reads` places next to one another, the first token and marks, may make one answer: their states are laid end to end.
@@ -25,10 +36,6 @@ class TokenHead(nn.Module):
         for linear in (self.dense, self.out):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
-
-    def silence(self) -> None:
-        """Makes all outputs 0 until it has learnt something."""
-        nn.init.zeros_(self.out.weight)
 
     def flops(self, rows: int, places: int) -> float:
         """Returns the FLOPs of a forward pass on states of so many rows and places."""

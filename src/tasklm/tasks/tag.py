@@ -19,10 +19,12 @@ from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Metric, To
 from tasklm.tasks.conll import COLUMN_FILES, CONLLU_FILES, FORM, UPOS, read_columns, read_conllu
 from tasklm.tasks.crf import CrfHead, best_tags, negative_log_likelihood
 from tasklm.tasks.examples import Example, Finding, Splits
-from tasklm.tasks.heads import TokenHead
+from tasklm.tasks.heads import OutHead, TokenHead
 from tasklm.tasks.saved import names_in, text_in, truth_in
 from tasklm.tasks.scoring import tag_metric
 from tasklm.tasks.tag_schemes import PLAIN, faults, scheme_of, spans
+from tasklm.tasks.wide import labels_by
+from tasklm.tasks.wide_fitting import FittedWide, fit_tags
 from tasklm.tasks.word_rows import (
     SHOWN,
     TAG_NAMES,
@@ -45,7 +47,7 @@ SUFFIX = 3
 Tags = list[str]
 
 
-class TagHead(nn.Module):
+class TagHead(OutHead):
     """A score for each tag from the state of each word's first piece."""
 
     def __init__(self, width: int, tags: int, dropout: float) -> None:
@@ -259,18 +261,19 @@ class Tag:
     def baselines(
         self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Any = None
     ) -> dict[str, dict[str, list[Tags]]]:
-        """Returns the predictions of the most frequent tag, and of the most frequent tag of each word."""
+        """Returns the predictions of the most frequent tag, of the most frequent tag of each word, and of the wide part."""
         usual = UsualTags(train)
+        of_words = {name: [[usual.of(word) for word in example.words] for example in part] for name, part in held.items()}
+        linear = {} if wide is None else {"words around + linear": labels_by(wide, self, held)}
         return {
             "majority": {name: [[usual.overall] * len(example.words) for example in part] for name, part in held.items()},
-            "most frequent tag of the word": {
-                name: [[usual.of(word) for word in example.words] for example in part] for name, part in held.items()
-            },
+            "most frequent tag of the word": of_words,
+            **linear,
         }
 
-    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> None:
-        """Fits nothing: this kind has no wide part."""
-        return
+    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> FittedWide | None:
+        """Fits a linear model of each word and its neighbours; none beside a CRF, whose outputs are those of pairs of tags."""
+        return None if self.crf else fit_tags(train, self.labels, self.characters)
 
 
 class UsualTags:

@@ -21,17 +21,21 @@ from numpy.typing import NDArray
 from tasklm.errors import RunError
 from tasklm.runs import read_json, write_bytes, write_text
 from tasklm.safe_reading import MOST_JSON, require_regular
-from tasklm.tasks.base import Floats, Label, Task
+from tasklm.tasks.base import Floats, Label, Task, Unit
 from tasklm.tasks.examples import Example
 from tasklm.tasks.featuriser import Featuriser
 from tasklm.tasks.linear import AT_ONCE, Linear
 from tasklm.tasks.option_features import OptionFeatures
+from tasklm.tasks.word_features import WordFeatures
 
 FORMAT = 1
 FOLDER = "wide"  # in that of a model
 LARGEST = 5.0  # of a linear model's decisions: beyond that they are no surer
 EDGE = 0.01  # scores nearer to the ends of their range would have endless outputs
-FORMS = ("classes", "labels", "score", "options")  # kinds of outputs
+FORMS = ("classes", "labels", "score", "options", "tags")  # kinds of outputs
+
+
+_SORTS: dict[str, type[OptionFeatures] | type[WordFeatures]] = {"options": OptionFeatures, "tags": WordFeatures}
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Wide:
     """A fitted linear model, and how its decisions become outputs of the kind that a head has."""
 
     form: str
-    features: Featuriser | OptionFeatures
+    features: Featuriser | OptionFeatures | WordFeatures
     linear: Linear
     scale: float = 1.0
     offset: float = 0.0
@@ -60,6 +64,20 @@ class Wide:
         rows = [self.linear.decisions(self.features.parts(examples[start : start + AT_ONCE])) for start in starts]
         return np.concatenate(rows) if rows else np.zeros((0, len(self.linear.offsets)))
 
+    def units(self, examples: Sequence[Example]) -> list[Unit]:
+        """The rows of outputs as units without tokens: all of a sentence make one, else each is one."""
+        if not isinstance(self.features, WordFeatures):
+            together = self.features.together if isinstance(self.features, OptionFeatures) else 1
+            return [Unit([], [0], None, example=number) for number in range(len(examples)) for _ in range(together)]
+        counts = self.features.counts(examples)
+        return [Unit([], list(range(count)), None, example=number) for number, count in enumerate(counts)]
+
+    def kept(self, task: Task, examples: Sequence[Example]) -> tuple[list[Unit], list[Any]]:
+        """Units, and what a task keeps of their outputs."""
+        units, outputs = self.units(examples), self.outputs(examples).astype(np.float64)
+        ends = np.cumsum([len(unit.places) for unit in units])
+        return units, [task.keep(own) for own in np.split(outputs, ends[:-1])] if units else []
+
     def save(self, folder: Path) -> None:
         """Writes the features, the weights and wide.json, what they are."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +97,7 @@ class Wide:
         form, view = str(about["form"]), tuple(map(str, about["view"]))
         if form not in FORMS:
             raise ValueError(f"wide.json names an unknown form {form!r}")
-        features = OptionFeatures.load(folder) if form == "options" else Featuriser.load(folder)
+        features = _SORTS.get(form, Featuriser).load(folder)
         arrays = safetensors.numpy.load_file(require_regular(folder / "weights.safetensors"))
         linear = Linear(view, arrays["weights"].astype(np.float64), arrays["offsets"].astype(np.float64))
         wide = cls(form, features, linear, float(about["scale"]), float(about["offset"]))
@@ -120,7 +138,7 @@ def labels_by(wide: Wide | None, task: Task, held: Mapping[str, Sequence[Example
     """What the wide part alone answers for some splits, with what dev decides where it is among them; nothing without one."""
     if wide is None:
         return {}
-    kept = {name: [task.keep(outputs[None]) for outputs in wide.outputs(part)] for name, part in held.items()}
-    tuned = task.tuned(held["dev"], [], kept["dev"]) if held.get("dev") else task
-    answers = {name: tuned.answers(part, [], kept[name]) for name, part in held.items()}
+    kept = {name: wide.kept(task, part) for name, part in held.items()}
+    tuned = task.tuned(held["dev"], *kept["dev"]) if held.get("dev") else task
+    answers = {name: tuned.answers(part, *kept[name]) for name, part in held.items()}
     return {name: [tuned.label_of(answer) for answer in each] for name, each in answers.items()}

@@ -12,16 +12,19 @@ from numpy.typing import NDArray
 
 from tasklm.tasks.base import Floats, Label, Metric, score
 from tasklm.tasks.examples import Example
-from tasklm.tasks.featuriser import evenly
-from tasklm.tasks.linear import ChosenClasses, Linear, Setting, Targets, Trainer, best_of, matrix_of, thinned, thinned_places
+from tasklm.tasks.featuriser import MOST_FEATURES, evenly
+from tasklm.tasks.linear import MOST_WEIGHTS, ChosenClasses, Linear, Setting, Targets, Trainer, best_of, matrix_of, thinned, thinned_places
 from tasklm.tasks.option_features import OptionFeatures
+from tasklm.tasks.tag_fitting import fit_linear
 from tasklm.tasks.wide import Wide, outputs_of
+from tasklm.tasks.word_features import WordFeatures
 
 FOLDS = 5
 SCALES = np.geomspace(0.2, 20, 41)  # of decisions, of which that with the likeliest labels of train is taken
 OFFSETS = np.linspace(-4, 4, 33)
 OPTION_STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0)  # the larger, the freer the weights
 USUAL_OPTIONS = 0.3
+MOST_TAGGED, TAG_FOLDS = 400_000, 3  # words of sentences that are read, and parts that are held out in turn
 CHOOSING = 4000  # examples that choose a strength, at most
 _STEPS = 60  # of the search for weights of options, at most
 Rows = NDArray[np.int64]
@@ -85,6 +88,35 @@ def fit_options(train: Sequence[Example], dev: Sequence[Example], metric: Metric
         fitted = trainer.fit(np.setdiff1d(everything, held), strength)
         decisions[places[held]] = fitted.decisions(rows_of(trainer.parts, trainer.rows(held))).reshape(-1, together, 1)
     return FittedWide(wide, outputs_of("options", decisions.reshape(-1, 1), 1.0, 0.0))
+
+
+def fit_tags(train: Sequence[Example], labels: Sequence[str], characters: bool) -> FittedWide | None:
+    """The wide part of a tagger: softmax regression for each word; None where there is nothing to learn."""
+    places = np.array(_some_sentences(train), np.int64)
+    some = [train[place] for place in places]
+    features = WordFeatures.fit(some, characters, min(MOST_FEATURES, MOST_WEIGHTS // len(labels)))
+    if len(labels) < 2 or not features.tokens:
+        return None
+    matrix = features.parts(some)["context"]
+    number = {label: row for row, label in enumerate(labels)}
+    tags = np.array([number[tag] for example in some for tag in (example.label or [labels[0]])], np.int64)
+    wide = Wide("tags", features, fit_linear(matrix, tags, len(labels)))
+    counts = features.counts(train)
+    rows = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])  # of each sentence
+    own = np.split(np.arange(len(tags)), np.cumsum([counts[place] for place in places])[:-1])
+    decisions = wide.decisions(train)
+    for held in _folds(len(some), TAG_FOLDS):
+        inside = np.concatenate([own[sentence] for sentence in held])
+        rest = np.setdiff1d(np.arange(len(tags)), inside)
+        fitted = fit_linear(matrix[rest], tags[rest], len(labels))
+        decisions[np.concatenate([rows[places[sentence]] for sentence in held])] = fitted.decisions({"context": matrix[inside]})
+    return FittedWide(wide, outputs_of("tags", decisions, 1.0, 0.0))
+
+
+def _some_sentences(train: Sequence[Example]) -> list[int]:
+    """Where evenly spread sentences stand that together have at most MOST_TAGGED words."""
+    words = sum(len(example.words) for example in train)
+    return evenly(range(len(train)), len(train) * MOST_TAGGED // max(words, MOST_TAGGED))
 
 
 def _chosen_strength(trainer: _OptionTrainer, features: OptionFeatures, dev: Sequence[Example], metric: Metric) -> float:
@@ -181,11 +213,11 @@ def rows_of(parts: Mapping[str, Any], rows: Rows) -> dict[str, Any]:
     return {name: matrix[rows] for name, matrix in parts.items()}
 
 
-def _folds(count: int) -> list[Rows]:
+def _folds(count: int, folds: int = FOLDS) -> list[Rows]:
     """Rows in FOLDS parts by chance, always the same; none where there is no other row to learn from."""
     if count < 2:
         return []
-    return [np.sort(part) for part in np.array_split(np.random.default_rng(0).permutation(count), min(FOLDS, count))]
+    return [np.sort(part) for part in np.array_split(np.random.default_rng(0).permutation(count), min(folds, count))]
 
 
 def _likelihood(outputs: NDArray[np.float32], classes: Rows) -> float:

@@ -39,7 +39,9 @@ class EncodedExamples:
         counts = {len(unit.places) for unit in units} or {1}
         self.most_places, self.few_places = max(counts), len(counts) == 1 and max(counts) <= FEW_PLACES
         self.pairs = any(unit.second for unit in units)
-        self.wide = max((0 if unit.wide is None else len(unit.wide) for unit in units), default=0)  # outputs of a wide part
+        shapes = [unit.wide.shape for unit in units if unit.wide is not None]
+        self.wide = max((outputs for _, outputs in shapes), default=0)  # outputs of a wide part …
+        self.wide_places = max((answers for answers, _ in shapes), default=0) > 1  # … for each place
 
     @classmethod
     def of(
@@ -48,8 +50,10 @@ class EncodedExamples:
         """Examples as their task encodes them, with what the wide part of a model says of each unit where it has one."""
         units = task.encode(examples, vocabulary, length)
         if wide is not None:
-            for unit, outputs in zip(units, wide, strict=True):
-                unit.wide = outputs
+            counts = [1] * len(units) if len(wide) == len(units) else [len(unit.places) for unit in units]
+            assert sum(counts) == len(wide)  # an answer for each unit, or for each of its places
+            for unit, count, end in zip(units, counts, np.cumsum(counts), strict=True):
+                unit.wide = wide[end - count : end]
         return cls(examples, units, vocabulary, length, task.together)
 
     def __len__(self) -> int:
@@ -83,9 +87,12 @@ class EncodedExamples:
             if wanted is not None and unit.targets is not None:
                 wanted[row, : len(unit.places)] = unit.targets
         wide = None
-        if self.wide:  # one answer a unit
-            nothing = np.zeros(self.wide, np.float32)
-            wide = torch.from_numpy(np.stack([nothing if unit.wide is None else unit.wide for unit in units])[:, None])
+        if self.wide:
+            added = np.zeros((len(units), places if self.wide_places else 1, self.wide), np.float32)
+            for row, unit in enumerate(units):
+                if unit.wide is not None:
+                    added[row, : len(unit.wide)] = unit.wide
+            wide = torch.from_numpy(added)
         segments = None
         if self.pairs:
             columns = np.arange(batch.ids.shape[1])
@@ -95,12 +102,14 @@ class EncodedExamples:
         return replace(batch, targets=targets, segments=segments, places=torch.from_numpy(read), wide=wide)
 
     def targets(self) -> torch.Tensor:
-        """The targets of all units, none of which has more places than another."""
-        wanted = self._no_targets((len(self.units), max(len(unit.places) for unit in self.units)))
+        """The targets at the places of all units, one after the other, in one row."""
+        wanted = self._no_targets((1, sum(len(unit.places) for unit in self.units)))
         assert wanted is not None
-        for row, unit in enumerate(self.units):
+        start = 0
+        for unit in self.units:
             if unit.targets is not None:
-                wanted[row] = unit.targets
+                wanted[0, start : start + len(unit.places)] = unit.targets
+            start += len(unit.places)
         return torch.from_numpy(wanted)
 
     def _no_targets(self, places: tuple[int, int]) -> np.ndarray | None:
@@ -132,13 +141,14 @@ class EncodedExamples:
         ids, pieces, positions = np.full(grid, self.vocabulary.pad, np.int64), np.zeros(grid, np.int64), np.zeros(grid, np.int64)
         segments = np.zeros(grid, np.int64) if self.pairs else None
         read, wanted = np.zeros(places, np.int64), self._no_targets(places)
-        added = np.zeros((rows, most, self.wide), np.float32)
+        added = np.zeros((rows, places[1] if self.wide_places else most, self.wide), np.float32)
         filled, pieces_in, places_in = (np.zeros(rows, np.int64) for _ in range(3))
         for unit, row in zip(units, where, strict=True):
             start = filled[row]
             here = slice(start, start + len(unit.tokens))
             if unit.wide is not None:
-                added[row, pieces_in[row]] = unit.wide
+                answer = places_in[row] if self.wide_places else pieces_in[row]
+                added[row, answer : answer + len(unit.wide)] = unit.wide
             pieces_in[row] += 1
             ids[row, here], pieces[row, here], positions[row, here] = unit.tokens, pieces_in[row], np.arange(len(unit.tokens))
             if segments is not None and unit.second:

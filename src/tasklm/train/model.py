@@ -27,7 +27,7 @@ from tasklm.runs import ARTEFACT, PARTIAL, damaged, read_json
 from tasklm.safe_reading import MOST_JSON, is_there
 from tasklm.tasks.base import TASKS, Answer, Task
 from tasklm.tasks.examples import Example
-from tasklm.tasks.heads import TokenHead
+from tasklm.tasks.heads import OutHead
 from tasklm.tasks.wide import FOLDER as WIDE
 from tasklm.tasks.wide import Wide, load_wide
 from tasklm.tokens.batches import TokenBatch
@@ -78,7 +78,7 @@ class TaskModel(nn.Module):
         """The weights, with which the head says only a share of what it says."""
         weights = dict(self.state_dict())
         if share != 1.0:
-            assert isinstance(self.head, TokenHead)
+            assert isinstance(self.head, OutHead)
             weights |= {f"head.out.{name}": share * tensor for name, tensor in self.head.out.state_dict().items()}
         return weights
 
@@ -255,7 +255,7 @@ def load_models(folder: Path, device: torch.device) -> LoadedModels:
 
 def require_width(wide: Wide | None, head: nn.Module) -> None:
     """Raises ValueError where a wide part has other outputs than the head that it is added to."""
-    if wide is not None and (not isinstance(head, TokenHead) or head.out.out_features != wide.width):
+    if wide is not None and (not isinstance(head, OutHead) or head.out.out_features != wide.width):
         raise ValueError(f"the wide part has {wide.width} outputs, which the head has not")
 
 

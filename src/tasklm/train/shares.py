@@ -21,14 +21,15 @@ def best_share(task: Task, examples: EncodedExamples, outputs: Sequence[Floats],
     is steadier than a score: of many epochs and shares, a score on few examples would choose
     those that were lucky.
     """
-    both, wide = np.stack(outputs), np.zeros_like(np.stack(outputs))
-    for row, unit in enumerate(examples.units):
+    both, wide = np.concatenate(outputs), np.zeros_like(np.concatenate(outputs))
+    ends = np.cumsum([len(own) for own in outputs])
+    for unit, end in zip(examples.units, ends, strict=True):
         if unit.wide is not None:
-            wide[row] = scale * unit.wide
+            wide[end - len(unit.wide) : end] = scale * unit.wide
     targets = examples.targets()
     mixed = {share: wide + share * (both - wide) for share in SHARES}
     losses = {
-        share: float(task.loss(torch.from_numpy(mix).double(), targets)) / max(1, task.count(targets)) for share, mix in mixed.items()
+        share: float(task.loss(torch.from_numpy(mix).double()[None], targets)) / max(1, task.count(targets)) for share, mix in mixed.items()
     }
     best = min(reversed(SHARES), key=lambda share: losses[share])
-    return best, losses[best], [task.keep(own) for own in mixed[best]]
+    return best, losses[best], [task.keep(own) for own in np.split(mixed[best], ends[:-1])]

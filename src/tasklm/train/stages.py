@@ -25,7 +25,7 @@ from tasklm.run_folder import Seed
 from tasklm.runs import read_json, write_json, write_record
 from tasklm.tasks.base import Task, score
 from tasklm.tasks.examples import Example
-from tasklm.tasks.heads import TokenHead
+from tasklm.tasks.heads import OutHead
 from tasklm.tasks.wide import Wide
 from tasklm.tokens.batches import PackedStream
 from tasklm.tokens.example_streams import ExampleStream
@@ -224,7 +224,7 @@ def finetune_stage(parts: Ingredients, settings: Finetune, seed: int, metric: st
 
 def silenced(head: nn.Module) -> nn.Module:
     """A head whose outputs are 0 until it is trained."""
-    assert isinstance(head, TokenHead)
+    assert isinstance(head, OutHead)
     head.silence()
     return head
 
