@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tasklm.corpus.compiling import compiled_when_called
 from tasklm.tasks.linear import Linear
 from tasklm.tasks.word_features import WordFeatures
 
@@ -22,18 +23,16 @@ Numbers = NDArray[np.int64]
 
 def fit_linear(matrix: Any, tags: Numbers, outputs: int, epochs: int = EPOCHS) -> Linear:
     """The model of words (rows of a sparse matrix of ones) and their tags; those below 0 are left out."""
-    from tasklm.corpus.kernels import compiled  # Numba takes a while, which predicting need not wait for
-
     weights, squares = np.zeros((matrix.shape[1], outputs)), np.ones((matrix.shape[1], outputs))
     offsets = np.zeros(outputs)
-    passes = compiled(_pass)
     draw = np.random.default_rng(0)
     rows = np.flatnonzero(tags >= 0)
     for _ in range(epochs):
-        passes(matrix.indptr, matrix.indices, tags, weights, squares, offsets, draw.permutation(rows))
+        _pass(matrix.indptr, matrix.indices, tags, weights, squares, offsets, draw.permutation(rows))
     return Linear(WordFeatures.blocks, weights, offsets)
 
 
+@compiled_when_called
 def _pass(ends: Any, columns: Any, tags: Numbers, weights: Any, squares: Any, offsets: Any, order: Numbers) -> None:
     """Goes over the words in an order, and moves the weights of each one's features."""
     outputs = len(offsets)

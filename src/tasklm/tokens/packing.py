@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasklm.tokens.compiling import compiled_when_called
+from tasklm.corpus.compiling import compiled_when_called
 
 TILE = 128  # tokens whose attention one program of a GPU computes at once
 SHORTEST = 8  # a rest of a row shorter than this stays padding: too little context to learn from

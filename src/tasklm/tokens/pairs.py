@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tasklm.tokens.compiling import compiled_when_called
+from tasklm.corpus.compiling import compiled_when_called
 
 Ints = NDArray[np.int64]
 

@@ -17,9 +17,9 @@ def compiled_when_called(function: Loop) -> Loop:
 
     @cache
     def machine_code() -> Any:
-        from numba import njit
+        from tasklm.corpus.kernels import compiled
 
-        return njit(cache=True, nogil=True)(function)
+        return compiled(function)
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
