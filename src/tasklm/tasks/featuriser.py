@@ -30,12 +30,13 @@ import safetensors.numpy
 
 from tasklm.corpus.words import folded, words
 from tasklm.errors import RunError
-from tasklm.runs import read_json, write_bytes, write_text
-from tasklm.safe_reading import MOST_JSON, require_regular
-from tasklm.tasks.base import Floats
+from tasklm.runs import write_bytes, write_text
+from tasklm.safe_reading import require_regular
+from tasklm.tasks.base import Floats, Unit
 from tasklm.tasks.examples import Example
 from tasklm.tasks.marks import mark_words
 from tasklm.tasks.pair_words import bigrams, shared_words, similarities
+from tasklm.tasks.saved import of_format
 
 FORMAT = 1
 MOST_FEATURES = 100_000  # of a block: those that most examples have
@@ -147,6 +148,10 @@ class Featuriser:
             parts["marks"] = self._tfidf("marks", lambda text: mark_words(text, self.marks), whole)
         return {name: matrix for name, matrix in parts.items() if matrix.shape[1]}
 
+    def units(self, examples: Sequence[Example]) -> list[Unit]:
+        """A unit without tokens for each row."""
+        return [Unit([], [0], None, example=number) for number in range(len(examples))]
+
     def transform(self, examples: Sequence[Example]) -> Any:
         """One sparse matrix of all features, with a row for each example."""
         parts = self.parts(examples)
@@ -164,10 +169,7 @@ class Featuriser:
     def load(cls, folder: Path) -> Featuriser:
         """The featuriser that `save` wrote."""
         file = folder / "features.json"
-        about = read_json(file, MOST_JSON)
-        if about.get("format") != FORMAT:
-            problem = f"{file} has format {about.get('format')!r}, this version reads {FORMAT}"
-            raise RunError(f"{problem}. Make it again.")
+        about = of_format(file, FORMAT)
         weights = safetensors.numpy.load_file(require_regular(folder / "features.safetensors"))
         if not all(np.isfinite(idf).all() for idf in weights.values()):
             raise RunError(f"{folder / 'features.safetensors'} has weights that are not finite numbers. Make it again.")

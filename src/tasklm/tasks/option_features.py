@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from tasklm.corpus.processes import processes_for
-from tasklm.errors import RunError
-from tasklm.runs import read_json, write_text
-from tasklm.safe_reading import MOST_JSON
-from tasklm.tasks.base import Floats
+from tasklm.runs import write_text
+from tasklm.tasks.base import Floats, Unit
 from tasklm.tasks.examples import Example
 from tasklm.tasks.option_words import MEASURES, Evidence, option_tokens, stem_weights
+from tasklm.tasks.saved import of_format
 
 FORMAT = 1
 MOST_TOKENS, MOST_STEMS = 50_000, 200_000
@@ -68,6 +67,11 @@ class OptionFeatures:
         measures = np.concatenate(measured) if measured else np.zeros((0, MEASURES))
         return {"evidence": csr_matrix(measures), "tokens": tokens_matrix}
 
+    def units(self, examples: Sequence[Example]) -> list[Unit]:
+        """A unit without tokens for each row."""
+        rows = range(len(examples) * self.together)
+        return [Unit([], [0], None, example=row // self.together) for row in rows]
+
     def _measures(self, examples: Sequence[Example]) -> list[Floats]:
         """The measures of all options; many examples are shared among processes."""
         from joblib import Parallel, delayed  # type: ignore[import-untyped]
@@ -86,10 +90,7 @@ class OptionFeatures:
     @classmethod
     def load(cls, folder: Path) -> OptionFeatures:
         """The features that `save` wrote."""
-        file = folder / "options.json"
-        about = read_json(file, MOST_JSON)
-        if about.get("format") != FORMAT:
-            raise RunError(f"{file} has format {about.get('format')!r}, this version reads {FORMAT}. Make it again.")
+        about = of_format(folder / "options.json", FORMAT)
         weights = {str(stem): float(weight) for stem, weight in about["weights"].items()}
         return cls(int(about["together"]), weights, [str(token) for token in about["tokens"]])
 

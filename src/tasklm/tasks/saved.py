@@ -5,9 +5,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from tasklm.errors import RunError
+from tasklm.runs import read_json
+from tasklm.safe_reading import MOST_JSON
+
 MOST_NAMES = 1_000_000
+
+
+def of_format(file: Path, version: int, again: str = "Make it again.") -> dict[str, Any]:
+    """What a JSON file of this format holds; raises RunError, with the way out, for one of another."""
+    values: dict[str, Any] = read_json(file, MOST_JSON)
+    if values.get("format") != version:
+        problem = f"{file} has format {values.get('format')!r}, this version reads {version}"
+        raise RunError(f"{problem}. {again}")
+    return values
 
 
 def names_in(values: Mapping[str, Any], key: str) -> list[str]:

@@ -18,14 +18,14 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from tasklm.errors import RunError
-from tasklm.runs import read_json, write_bytes, write_text
-from tasklm.safe_reading import MOST_JSON, require_regular
+from tasklm.runs import write_bytes, write_text
+from tasklm.safe_reading import require_regular
 from tasklm.tasks.base import Floats, Label, Task, Unit
 from tasklm.tasks.examples import Example
 from tasklm.tasks.featuriser import Featuriser
 from tasklm.tasks.linear import AT_ONCE, Linear
 from tasklm.tasks.option_features import OptionFeatures
+from tasklm.tasks.saved import of_format
 from tasklm.tasks.word_features import WordFeatures
 
 FORMAT = 1
@@ -33,8 +33,6 @@ FOLDER = "wide"  # in that of a model
 LARGEST = 5.0  # of a linear model's decisions: beyond that they are no surer
 EDGE = 0.01  # scores nearer to the ends of their range would have endless outputs
 FORMS = ("classes", "labels", "score", "options", "tags")  # kinds of outputs
-
-
 _SORTS: dict[str, type[OptionFeatures] | type[WordFeatures]] = {"options": OptionFeatures, "tags": WordFeatures}
 
 
@@ -64,17 +62,9 @@ class Wide:
         rows = [self.linear.decisions(self.features.parts(examples[start : start + AT_ONCE])) for start in starts]
         return np.concatenate(rows) if rows else np.zeros((0, len(self.linear.offsets)))
 
-    def units(self, examples: Sequence[Example]) -> list[Unit]:
-        """The rows of outputs as units without tokens: all of a sentence make one, else each is one."""
-        if not isinstance(self.features, WordFeatures):
-            together = self.features.together if isinstance(self.features, OptionFeatures) else 1
-            return [Unit([], [0], None, example=number) for number in range(len(examples)) for _ in range(together)]
-        counts = self.features.counts(examples)
-        return [Unit([], list(range(count)), None, example=number) for number, count in enumerate(counts)]
-
     def kept(self, task: Task, examples: Sequence[Example]) -> tuple[list[Unit], list[Any]]:
         """Units, and what a task keeps of their outputs."""
-        units, outputs = self.units(examples), self.outputs(examples).astype(np.float64)
+        units, outputs = self.features.units(examples), self.outputs(examples).astype(np.float64)
         ends = np.cumsum([len(unit.places) for unit in units])
         return units, [task.keep(own) for own in np.split(outputs, ends[:-1])] if units else []
 
@@ -90,10 +80,7 @@ class Wide:
     @classmethod
     def load(cls, folder: Path) -> Wide:
         """The wide part that `save` wrote; raises ValueError where its files do not belong together."""
-        about = read_json(folder / "wide.json", MOST_JSON)
-        if about.get("format") != FORMAT:
-            problem = f"{folder / 'wide.json'} has format {about.get('format')!r}, this version reads {FORMAT}"
-            raise RunError(f"{problem}. Train the model again.")
+        about = of_format(folder / "wide.json", FORMAT, "Train the model again.")
         form, view = str(about["form"]), tuple(map(str, about["view"]))
         if form not in FORMS:
             raise ValueError(f"wide.json names an unknown form {form!r}")

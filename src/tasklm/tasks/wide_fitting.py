@@ -214,7 +214,7 @@ def rows_of(parts: Mapping[str, Any], rows: Rows) -> dict[str, Any]:
 
 
 def _folds(count: int, folds: int = FOLDS) -> list[Rows]:
-    """Rows in FOLDS parts by chance, always the same; none where there is no other row to learn from."""
+    """Rows in so many parts by chance, always the same; none where there is no other row to learn from."""
     if count < 2:
         return []
     return [np.sort(part) for part in np.array_split(np.random.default_rng(0).permutation(count), min(folds, count))]

@@ -1,4 +1,4 @@
-"""What a linear model sees of each word of a sentence: the word, its ends and its shape, and its neighbours."""
+"""What a linear model sees of each word of a sentence: itself, its ends, shape and neighbours."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tasklm.errors import RunError
-from tasklm.runs import read_json, write_text
-from tasklm.safe_reading import MOST_JSON
+from tasklm.runs import write_text
+from tasklm.tasks.base import Unit
 from tasklm.tasks.examples import Example
+from tasklm.tasks.saved import of_format
 from tasklm.tasks.word_rows import words_of
 
 FORMAT = 1
@@ -24,7 +24,7 @@ BEGIN, END = "\x02", "\x03"  # before and after a sentence
 
 
 class WordFeatures:
-    """The features of the words of sentences, a row for each; a sentence without words has one empty row."""
+    """Features of words in sentences, a row for each; a sentence without words has an empty one."""
 
     blocks = ("context",)
 
@@ -60,6 +60,11 @@ class WordFeatures:
         """How many rows each example has."""
         return [max(1, len(words_of(example, self.characters)[0])) for example in examples]
 
+    def units(self, examples: Sequence[Example]) -> list[Unit]:
+        """A unit without tokens for each sentence, with a place for each row."""
+        counts = enumerate(self.counts(examples))
+        return [Unit([], list(range(count)), None, example=number) for number, count in counts]
+
     def save(self, folder: Path) -> None:
         """Writes words.json."""
         about = {"format": FORMAT, "characters": self.characters, "tokens": self.tokens}
@@ -68,10 +73,7 @@ class WordFeatures:
     @classmethod
     def load(cls, folder: Path) -> WordFeatures:
         """The features that `save` wrote."""
-        file = folder / "words.json"
-        about = read_json(file, MOST_JSON)
-        if about.get("format") != FORMAT:
-            raise RunError(f"{file} has format {about.get('format')!r}, this version reads {FORMAT}. Make it again.")
+        about = of_format(folder / "words.json", FORMAT)
         return cls([str(token) for token in about["tokens"]], bool(about["characters"]))
 
 
