@@ -215,11 +215,11 @@ def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
     run.tracker.say(data_text(run.recipe, task), "data")
     if run.recipe.finetune.wide:
         first_model(run, task)
-    warning = too_much_text(run.recipe)
-    if warning:
+    if warning := too_much_text(run.recipe):
+        corpus = None
         run.tracker.warn(warning)
-    corpus = None if warning else steps.prepare_corpus(run, task)
-    if not warning:
+    else:
+        corpus = steps.prepare_corpus(run, task)
         run.tracker.say(corpus_text(corpus), "corpus")
     findings = [*task.findings, *(corpus.findings if corpus else [])]
     refuse(findings)
@@ -249,9 +249,18 @@ def _scores(ours: Trained, task: TaskData, corpus: CorpusData | None) -> Scores:
     if corpus is not None:
         data |= {"corpus": corpus.store.counts, "contaminated": int(corpus.contamination.banned.sum())}
     rows += [own_row, *_ensemble_rows(ours, task, ours_test)]
-    seeds, recipe = len(ours.seeds) // trainings, recipe_key(run.folder / "recipe.toml")
-    linear = results.is_linear(ours.parts, ours.seeds)
-    return with_verdict(Scores(task.metric, task.task.labels, rows, data, seeds, "", evaluate.confidence, recipe, trainings, linear))
+    scores = Scores(
+        task.metric,
+        task.task.labels,
+        rows,
+        data,
+        seeds=len(ours.seeds) // trainings,
+        confidence=evaluate.confidence,
+        recipe=recipe_key(run.folder / "recipe.toml"),
+        trainings=trainings,
+        linear=results.is_linear(ours.parts, ours.seeds),
+    )
+    return with_verdict(scores)
 
 
 def _ensemble_rows(ours: Trained, task: TaskData, ours_test: Predicted | None) -> list[Row]:

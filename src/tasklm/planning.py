@@ -184,7 +184,7 @@ def settled(recipe: Recipe, task: TaskData, machine: Machine) -> Recipe:
 
 
 def too_much_text(recipe: Recipe) -> str | None:
-    """What to do about a corpus whose reading would take most of the minutes given; None where it would not."""
+    """What to do about a corpus whose reading would take too many of the minutes given; None where it would not."""
     if recipe.budget.minutes is None or not recipe.data.corpus or recipe.select.engine != "local":
         return None
     sizes = [(path.suffix.lower() in PACKED, path.stat().st_size) for path in find_files(recipe.data.corpus)]
@@ -192,7 +192,8 @@ def too_much_text(recipe: Recipe) -> str | None:
     minutes = budget.minutes_to_read(sum(size for _, size in sizes) - packed, packed)
     if minutes <= recipe.budget.minutes:
         return None
-    return f"the corpus is left out: reading it takes most of the budget; use it with --minutes {math.ceil(minutes)}"
+    share = f"more than {budget.READING_SHARE:.0%} of the budget"
+    return f"the corpus is left out: reading it would take {share}; to use it, give --minutes {math.ceil(minutes)}"
 
 
 def time_left(run: Run, seconds: float) -> float:

@@ -68,9 +68,9 @@ def first_model(run: Run, task: TaskData) -> None:
     part = fitted_wide(run, task)
     if part.wide is None or run.artefacts.path("model").exists():
         return
-    values = keep_linear(run, task, part.wide, {})
+    reached = keep_linear(run, task, part.wide, {})
     run.tracker.say(
-        f"model/ has a linear model of words: dev {metric_name(task.metric)} {100 * values:.1f}; what is better on dev takes its place",
+        f"model/ has a linear model of words: dev {metric_name(task.metric)} {100 * reached:.1f}; what is better on dev takes its place",
         "first model",
     )
 
@@ -82,7 +82,6 @@ def keep_linear(run: Run, task: TaskData, wide: Wide, about: Mapping[str, Any]) 
     own = task.task.tuned(dev, units, outputs)
     labels = [own.label_of(answer) for answer in own.answers(dev, units, outputs)]
     reached = score(own.metric(task.metric), [example.label for example in dev], labels)
-
     length = run.recipe.tokens.rows
 
     def build(folder: Path) -> None:

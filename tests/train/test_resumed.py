@@ -13,9 +13,9 @@ from tasklm.run_folder import Seed
 from tasklm.runs import read_json
 from tasklm.tracking import SILENT, Tracker
 from tasklm.train import curves
-from tasklm.train.finetune import FinetuneStage
+from tasklm.train.finetune import FinetuneStage, Judgement
 from tasklm.train.joint import JointStage
-from tasklm.train.stages import BEST, Ingredients, Stage1Plan, Stage2Plan, run_stage1, run_stage2
+from tasklm.train.stages import BEST, Ingredients, Stage1Plan, Stage2Plan, finetune_stage, run_stage1, run_stage2
 from tests.train.test_loop import parts  # noqa: F401
 
 STEPS = 12
@@ -116,3 +116,11 @@ def test_a_fine_tuning_whose_time_is_over_within_an_epoch_is_judged_there(tmp_pa
     steps = summary["steps_planned"] // 50  # of an epoch
     assert 0 < summary["steps"] < summary["steps_planned"] and summary["steps"] % steps
     assert (folder / BEST).exists() and summary["epochs"] == summary["steps"] // steps + 1
+
+
+def test_with_a_wide_part_a_higher_score_counts_only_with_a_lower_loss(tmp_path: Path, parts: Ingredients) -> None:  # noqa: F811
+    stage = finetune_stage(parts, Finetune(batch=8), 1, "accuracy", tmp_path / BEST)
+    verdicts = [Judgement(0.5, 1.0, 0.9), Judgement(0.8, 1.0, 1.1), Judgement(0.4, 1.0, 0.3), Judgement(0.6, 1.0, 0.8)]
+    stage.evaluate = lambda: verdicts.pop(0)
+    assert [stage.judge(step) for step in range(4)] == [0.5, 0.8, 0.4, 0.6]
+    assert (stage.best_step, stage.best_score) == (3, 0.6)  # not the lucky second, and not the worse third

@@ -23,7 +23,7 @@ from tasklm.train.hardware import Machine
 MOST, FEWEST = 200, 8  # examples: more take seconds, fewer have no neighbours
 TEXT = 160  # characters shown of a text
 PERPLEXITY = 30.0  # of scikit-learn and of most published pictures; less where there are few points
-STEPS = 500  # half of scikit-learn's: on 500 points the divergence then is within 0.3 % of its end
+STEPS = 500  # half of scikit-learn's: on 500 points the divergence was within 0.3 % of its end by then
 SEED = 0
 BATCH = 64
 

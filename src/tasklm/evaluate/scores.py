@@ -105,7 +105,7 @@ class Scores:
     confidence: float = 0.95
     recipe: str = ""  # hash of the recipe that they are of
     trainings: int = 1  # of stage 1
-    linear: bool = False  # whether the model is the linear model of words alone, which training did not better on dev
+    linear: bool = False  # whether the model is the linear model of words alone, since training brought nothing better on dev
 
     @property
     def ours(self) -> Row | None:

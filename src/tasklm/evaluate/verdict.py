@@ -7,7 +7,7 @@ import dataclasses
 from tasklm.evaluate.intervals import Difference
 from tasklm.evaluate.scores import Row, Scores, Spread, metric_name, score_text
 
-LINEAR = "The model is the linear model of words alone: training did not better it on dev. "
+LINEAR = "The model is the linear model of words alone: training brought nothing better on dev. "
 TRAININGS = 3  # of stage 1, of each model: fewer tell too little of what another seed would have given
 
 

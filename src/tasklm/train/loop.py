@@ -142,7 +142,7 @@ class Settings:
     accumulate: int = 1  # micro-batches that each process makes of its share
     non_finite: str = "skip"  # or "back" or "stop"
     seconds_allowed: float | None = None
-    longer: float = LONGER
+    longer: float = LONGER  # times the steps first planned, at most, on a machine faster than measured
 
 
 @dataclass

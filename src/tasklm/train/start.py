@@ -205,7 +205,7 @@ def _of_model(folder: Path) -> OfModel:
         problem = f"{folder} holds {len(saved.weights)} models that answer together, and stage 1 goes on from one"
         raise RunError(f"{problem}. Give the folder 'model' beside it, which holds the best of them.")
     if (saved.config.get("about") or {}).get("linear"):
-        problem = f"{folder} is a linear model of words, which training did not better on dev: there is no network to go on from"
+        problem = f"{folder} is a linear model of words, since training brought nothing better on dev: it has no network to go on from"
         raise RunError(f"{problem}. Give the folder of the run, whose stage 1 has one, or train it with --finetune.wide false.")
     with saved.damage_is_clear():
         _shapes_with_encoder(saved.weights[0], saved.encoder, saved.shape)
