@@ -24,6 +24,9 @@ ANY_KIND = {
     "marks",
     "heads",
     "wide",
+    "wide_fitting",
+    "text_vectors",
+    "featuriser",
     "conll",
 }  # modules of tasks/ that serve all kinds
 OUTSIDE = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] not in ("tasks", "demo")]

@@ -22,6 +22,10 @@ SHORTEST_LENGTH, LONGEST_ON_CPU, LONGEST_ON_GPU = 64, 256, 512  # tokens of a ro
 TOKENS_PER_RARE_WORD = 1.6  # the same of a special domain or a small language, whose words are cut into more parts
 # Text that two cores read, clean, index and search in a second; and the most of a budget that this may take.
 BYTES_PER_SECOND, COMPRESSION, READING_SHARE = 5e6, 3, 0.3
+# Words whose neighbours one core counts in a second, the share of a budget for that; words that are
+# worth it, that are counted where no minutes are given, and at most.
+WORDS_PER_SECOND, VECTORS_SHARE = 4e5, 0.07
+LEAST_WORDS, USUAL_WORDS, MOST_WORDS = 2_000_000, 8_000_000, 32_000_000
 END_SHARE, END_SECONDS = 0.04, 12.0  # of a budget, for starting the program, scores and the report
 STAGE2_SHARE = 0.3  # of the time left after tokenizing, for fine-tuning with all seeds that are usual …
 STAGE2_MOST = 0.6  # … or with one, which gets its epochs before stage 1 gets text
@@ -60,6 +64,14 @@ class Plan:
 def minutes_to_read(plain: int, compressed: int) -> float:
     """Minutes of a budget that leave time to train beside reading and searching so many bytes of text."""
     return (plain + COMPRESSION * compressed) / BYTES_PER_SECOND / READING_SHARE / 60
+
+
+def words_for_vectors(minutes: float | None) -> int:
+    """Words of a corpus that word vectors are counted in; 0 where the minutes are too few for them."""
+    if minutes is None:
+        return USUAL_WORDS
+    words = int(60 * minutes * VECTORS_SHARE * WORDS_PER_SECOND)
+    return min(MOST_WORDS, words) if words >= LEAST_WORDS else 0
 
 
 def row_length(words: Sequence[int], most: int) -> int:

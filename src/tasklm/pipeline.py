@@ -44,7 +44,7 @@ from tasklm.train.hardware import set_up
 from tasklm.train.parallel import first_of_all, processes_started
 from tasklm.train.stages import Ingredients
 from tasklm.train.start import started, title_of
-from tasklm.wide_part import first_model
+from tasklm.wide_part import better_model, first_model
 from tasklm.workspace import CorpusData, Run, TaskData
 
 STEPS = ("check", "select", "tokenize", "train", "finetune", "evaluate", "report")
@@ -227,6 +227,8 @@ def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
     for finding in warnings:
         run.tracker.warn(finding.brief or finding.message)
         run.tracker.detail("\n".join([f"{finding.check}: {finding.message}", *(f"  · {example}" for example in finding.examples)]))
+    if corpus is not None:
+        better_model(run, task, corpus)
     if warnings:
         run.tracker.say("`tasklm check`, with the same files, shows which these are", "details")
     return task, corpus

@@ -241,6 +241,10 @@ class Finetune(Moments):
     clip: float = key(1.0, "largest gradient norm; 0: no clipping", low=0.0)
     dropout: float = key(0.1, "dropout rate of stage 2", low=0.0, high=0.9)
     wide: bool = key(True, "add what a linear model of words says to the network's outputs (classify, multilabel, regress, choice, tag)")
+    word_vectors: bool = key(
+        True,
+        "let that linear model also read word vectors of the corpus, where that is better (not for pairs and choices)",
+    )
     seeds: int | None = key(
         None,
         "fine-tuning runs of each training of stage 1; scores are their mean ± sd, the model is the best on dev; "

@@ -16,7 +16,7 @@ from tasklm.tasks.base import TASKS, Answer
 from tasklm.train.checkpoints import load_weights
 from tasklm.train.model import TaskModel, cost_of, kept_of, new_encoder, save_models
 from tasklm.train.stages import Ingredients
-from tasklm.wide_part import fitted_wide, keep_linear
+from tasklm.wide_part import fitted_wide, keep_linear, wide_part
 from tasklm.workspace import Run, TaskData
 
 Predictions = dict[str, list[list[Answer]]]  # split → answers of every seed
@@ -159,7 +159,7 @@ def baseline_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list
 
 def _before_seconds(run: Run, parts: Ingredients) -> float:
     """The time that all took before stage 1."""
-    wide = [] if parts.wide is None else ["wide"]
+    wide = [] if parts.wide is None else ["wide", "wide-text"]
     return sum(seconds_of(run.artefacts, part) for part in [*_before_stage1(run), *wide])
 
 
@@ -178,7 +178,7 @@ def keep_best(run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed], s
     of = {"stage1": best.stage1, "seed": best.stage2, "test": _on_test(scores.ours)}
     if scores.linear:
         assert parts.wide is not None
-        keep_linear(run, task, parts.wide, of)
+        keep_linear(run, task, wide_part(run, task), of)
         return run.artefacts.path("model")
     about = {"metric": scores.metric, "dev": best.summary()["dev"], **of}
     tuned = run.artefacts.path("predictions") / f"task-{seeds.index(best) + 1}.json"

@@ -35,8 +35,7 @@ from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary, vocabulary_siz
 from tasklm.train.model import encoded_with
 from tasklm.train.stages import Ingredients, Stage1Plan, Stage2Plan, run_stage1, run_stage2
 from tasklm.train.start import starting_weights
-from tasklm.wide_part import FORMAT as WIDE_FORMAT
-from tasklm.wide_part import FittedPart, fitted_wide
+from tasklm.wide_part import wide_part
 from tasklm.workspace import CorpusData, Run, TaskData, Tokenised, Training, sections, training_settings, without_seeds
 
 SCORING_PASSES, SCORING_STEPS = 30, (200, 2000)  # passes over the task that train a scoring model; steps, at least and at most
@@ -150,7 +149,7 @@ def ingredients(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> Ingr
     start = recipe.train.start
     shape = starting_weights(Path(start)).shape_for(length) if start else shape_of(recipe.model, plan.size, len(tokens.vocabulary), length)
 
-    part = fitted_wide(run, task) if recipe.finetune.wide else FittedPart()
+    part = wide_part(run, task)
 
     external = tokens.external if recipe.train.rho1 != 0 else None
     return Ingredients(
@@ -258,7 +257,7 @@ def finetune(run: Run, task: TaskData, parts: Ingredients, trainings: Sequence[T
         tunings, ending = recipe.finetune.seeds or int(planned.get("seeds", USUAL_SEEDS)), float(planned.get("ending", 0.0))
     settings = dataclasses.replace(recipe.finetune, seeds=1)  # another number of seeds redoes none of them
     seeds = seeds_of(run.folder, len(trainings), tunings)
-    wide = [] if parts.wide is None else [WIDE_FORMAT]
+    wide = [] if parts.wide is None else [wide_part(run, task).key]
     trained: list[Seed] = []  # seeds that were not there yet
     for number, seed in enumerate(seeds):
         training = trainings[seed.stage1 - 1]

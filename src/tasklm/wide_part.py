@@ -1,8 +1,13 @@
-"""The wide part of a run's model: fitted once, for the network, as a baseline, and as the first model that a run has."""
+"""The wide part of a run's model: for the network, as a baseline, and as the first model that a run has.
+
+It is fitted to the task's words first. Where there is a corpus, one that also reads word vectors of
+its text is fitted then, and takes the first one's place where it is better.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,20 +16,28 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tasklm import budget
+from tasklm.corpus.store import PassageStore
 from tasklm.encoders.sizes import shape_of
 from tasklm.evaluate.scores import metric_name
 from tasklm.manifests import damage_is_clear, load_array
 from tasklm.recipe import Model, Tokens
-from tasklm.runs import digest
-from tasklm.tasks.base import score
+from tasklm.runs import digest, read_json
+from tasklm.tasks.base import Task, score
+from tasklm.tasks.examples import Example
+from tasklm.tasks.featuriser import evenly
+from tasklm.tasks.text_vectors import WordVectors
 from tasklm.tasks.wide import Wide
+from tasklm.tasks.wide_fitting import FittedWide
 from tasklm.tokens.tokenizer import train_vocabulary
 from tasklm.train.model import TaskModel, new_encoder, save_models
 from tasklm.train.stages import silenced
-from tasklm.workspace import Run, TaskData
+from tasklm.train.word_vectors import word_vectors
+from tasklm.workspace import CorpusData, Run, TaskData
 
 FORMAT = 2  # raise it when another wide part would be fitted
 SMALLEST = Model(encoder="bert", size="tiny", layers=1, width=8, heads=1, feedforward=8)
+BLOCK = 64  # passages that are read together
 SMALLEST_TYPES, SMALLEST_TEXTS = 300, 20  # of its vocabulary, and texts that this is learnt from
 
 
@@ -37,6 +50,7 @@ class FittedPart:
 
     wide: Wide | None = None
     train: NDArray[np.float32] | None = None
+    key: str = ""
 
 
 def fitted_wide(run: Run, task: TaskData) -> FittedPart:
@@ -47,20 +61,38 @@ def fitted_wide(run: Run, task: TaskData) -> FittedPart:
     return part
 
 
+def wide_part(run: Run, task: TaskData) -> FittedPart:
+    """The wide part that a network joins: that of task and corpus, where the network reads text too."""
+    if not run.recipe.finetune.wide:
+        return FittedPart()
+    if run.recipe.train.rho1 != 0 and task.wide_of_text is not None:
+        of_text: FittedPart = task.wide_of_text
+        return of_text
+    return fitted_wide(run, task)
+
+
 def _fitted(run: Run, task: TaskData) -> FittedPart:
 
     def build(folder: Path) -> None:
         with run.tracker.progress("fitting a linear model of words"):
-            fitted = task.task.fit_wide(task.splits.train, task.splits.dev, task.metric)
-        if fitted is not None:
-            fitted.wide.save(folder)
-            np.save(folder / "train.npy", fitted.train)
+            _save(folder, task.task.fit_wide(task.splits.train, task.splits.dev, task.metric))
 
-    folder = run.artefacts.build("wide", digest(["wide", FORMAT, task.key, task.metric]), build)
+    key = digest(["wide", FORMAT, task.key, task.metric])
+    return _read(run.artefacts.build("wide", key, build), key)
+
+
+def _save(folder: Path, fitted: FittedWide | None) -> None:
+    if fitted is not None:
+        fitted.wide.save(folder)
+        np.save(folder / "train.npy", fitted.train)
+
+
+def _read(folder: Path, key: str) -> FittedPart:
+    """The part in a folder; one without anything where nothing was fitted."""
     if not (folder / "wide.json").exists():
         return FittedPart()
     with damage_is_clear(folder / "wide.json"):
-        return FittedPart(Wide.load(folder), load_array(folder / "train.npy", np.float32, dimensions=2))
+        return FittedPart(Wide.load(folder), load_array(folder / "train.npy", np.float32, dimensions=2), key)
 
 
 def first_model(run: Run, task: TaskData) -> None:
@@ -68,20 +100,114 @@ def first_model(run: Run, task: TaskData) -> None:
     part = fitted_wide(run, task)
     if part.wide is None or run.artefacts.path("model").exists():
         return
-    reached = keep_linear(run, task, part.wide, {})
-    run.tracker.say(
-        f"model/ has a linear model of words: dev {metric_name(task.metric)} {100 * reached:.1f}; what is better on dev takes its place",
-        "first model",
-    )
+    reached = keep_linear(run, task, part, {})
+    score_now = f"dev {metric_name(task.metric)} {100 * reached:.1f}"
+    run.tracker.say(f"model/ has a linear model of words: {score_now}; what is better on dev takes its place", "first model")
 
 
-def keep_linear(run: Run, task: TaskData, wide: Wide, about: Mapping[str, Any]) -> float:
+def better_model(run: Run, task: TaskData, corpus: CorpusData) -> None:
+    """Fits a linear model that reads word vectors of the corpus too, where the recipe and the minutes let it.
+
+    It takes the place of the first one where it is better on dev and, out of fold, on train: dev by
+    itself may be too small to tell.
+    """
+    first, settings = fitted_wide(run, task), run.recipe
+    most = budget.words_for_vectors(settings.budget.minutes)
+    wanted = settings.finetune.wide and settings.finetune.word_vectors and task.task.reads_vectors and _single_texts(task)
+    if first.wide is None or not wanted or not most or settings.train.rho1 == 0 or not isinstance(corpus.store, PassageStore):
+        return
+
+    def build(folder: Path) -> None:
+        seconds = run.artefacts.seconds("wide")
+        if settings.budget.minutes is not None and seconds > budget.VECTORS_SHARE * 60 * settings.budget.minutes:
+            run.tracker.detail("no word vectors: the linear model by itself took long already")
+            return
+        vectors = _vectors_of(run, task, corpus, most)
+        if vectors is None:
+            return
+        with run.tracker.progress("fitting a linear model of words and word vectors"):
+            fitted = task.task.fit_wide(task.splits.train, task.splits.dev, task.metric, vectors)
+        if fitted is not None and _is_better(task, FittedPart(fitted.wide, fitted.train), first):
+            _save(folder, fitted)
+
+    key = digest(["word vectors", FORMAT, first.key, corpus.key, most])
+    folder = run.artefacts.build("wide-text", key, build, uses=list(corpus.folders))
+    part = _read(folder, key)
+    if part.wide is None:
+        return
+    task.wide_of_text = part
+    if _has_linear_model(run):
+        reached = keep_linear(run, task, part, {})
+        score_now = f"dev {metric_name(task.metric)} {100 * reached:.1f}"
+        run.tracker.say(f"with word vectors of the corpus: {score_now}", "first model")
+
+
+def _single_texts(task: TaskData) -> bool:
+    """Whether examples are one text each: vectors of two were no help on RTE, MRPC, STS-B and SICK."""
+    return all(len(example.texts) == 1 for example in task.splits.train[:1])
+
+
+def _vectors_of(run: Run, task: TaskData, corpus: CorpusData, most: int) -> WordVectors | None:
+    """Word vectors of the task's texts and of passages spread evenly over the corpus."""
+    with run.tracker.progress("counting which words stand together", most) as bar:
+
+        def batches() -> Iterator[list[str]]:
+            yield task.texts("train")
+            for texts, words in _spread(corpus, most):
+                yield texts
+                bar.advance(words)
+
+        return word_vectors(batches())
+
+
+def _spread(corpus: CorpusData, most: int) -> Iterator[tuple[list[str], float]]:
+    """Blocks of passages, none with text of dev or test, and about how many words each block has."""
+    store, counts = corpus.store, corpus.store.counts
+    assert isinstance(store, PassageStore)
+    passages = len(store)
+    blocks = math.ceil(passages / BLOCK)
+    words = counts["words"] / max(1, blocks)
+    for block in evenly(range(blocks), max(1, int(most / max(1.0, words)))):
+        start, stop = block * BLOCK, min(passages, (block + 1) * BLOCK)
+        banned = corpus.contamination.banned[start:stop]
+        texts = store.texts(start, stop)
+        yield [text for text, out in zip(texts, banned, strict=True) if not out], words
+
+
+def _is_better(task: TaskData, part: FittedPart, first: FittedPart) -> bool:
+    """Whether a wide part scores higher than the first one on dev, and out of fold on train."""
+    return all(after > before for after, before in zip(_reached(task, part), _reached(task, first), strict=True))
+
+
+def _reached(task: TaskData, part: FittedPart) -> tuple[float, float]:
+    """The scores of a wide part on dev, and on train by models that were fitted without each example."""
+    assert part.wide is not None and part.train is not None
+    dev, train = task.splits.dev, task.splits.train
+    return _scored(task, dev, part.wide.outputs(dev), part.wide)[0], _scored(task, train, part.train, part.wide)[0]
+
+
+def _scored(task: TaskData, examples: Sequence[Example], outputs: NDArray[np.float32], wide: Wide) -> tuple[float, Task]:
+    """The score of outputs on labelled examples, with what they decide, such as thresholds; and the task with that."""
+    units, values = wide.units_with(task.task, examples, outputs)
+    own = task.task.tuned(examples, units, values)
+    labels = [own.label_of(answer) for answer in own.answers(examples, units, values)]
+    return score(own.metric(task.metric), [example.label for example in examples], labels), own
+
+
+def _has_linear_model(run: Run) -> bool:
+    """Whether model/ still holds a linear model alone, not one of a finished run."""
+    config = run.artefacts.path("model") / "config.json"
+    if not config.exists() or (run.folder / "scores.json").exists():
+        return False
+    with damage_is_clear(config):
+        return bool(read_json(config)["about"].get("linear"))
+
+
+def keep_linear(run: Run, task: TaskData, part: FittedPart, about: Mapping[str, Any]) -> float:
     """Makes model/ of the linear model alone, beside the smallest network, which says nothing; gives its score on dev."""
-    dev = task.splits.dev
-    units, outputs = wide.kept(task.task, dev)
-    own = task.task.tuned(dev, units, outputs)
-    labels = [own.label_of(answer) for answer in own.answers(dev, units, outputs)]
-    reached = score(own.metric(task.metric), [example.label for example in dev], labels)
+    wide, dev = part.wide, task.splits.dev
+    assert wide is not None
+    reached, own = _scored(task, dev, wide.outputs(dev), wide)
     length = run.recipe.tokens.rows
 
     def build(folder: Path) -> None:
@@ -95,5 +221,5 @@ def keep_linear(run: Run, task: TaskData, wide: Wide, about: Mapping[str, Any]) 
         values = {"metric": task.metric, "dev": reached, "linear": True, **about}
         save_models(folder, SMALLEST.encoder, shape, [model], own, vocabulary, length, values, wide)
 
-    run.artefacts.build("model", digest(["linear", FORMAT, length, task.key, task.metric, dict(about)]), build)
+    run.artefacts.build("model", digest(["linear", length, part.key, dict(about)]), build)
     return reached

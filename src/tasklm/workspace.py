@@ -71,6 +71,7 @@ class TaskData:
     key: str
     metric: str  # that chooses the model and is reported first
     wide: Any = None  # `wide_part.FittedPart`, once it is fitted
+    wide_of_text: Any = None  # the same with word vectors of a corpus, where that is better
 
     def texts(self, split: str) -> list[str]:
         """Returns the whole texts of a split."""

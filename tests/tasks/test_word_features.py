@@ -45,7 +45,7 @@ def sentences(count: int, seed: int) -> list[Example]:
 
 
 def test_features_of_a_word_by_hand() -> None:
-    (first, second) = word_features._features(["In", "BC-12"], {})
+    (first, second) = word_features._features(["In", "BC-12"], {}, {})
     assert first == [
         "W In", "w in", "s Xx", "b I", "b In", "b In", "b In", "e n", "e In", "e In", "e In",
         f"p {BEGIN}", "n bc-12", f"pw {BEGIN} in", "wn in bc-12", f"pp {BEGIN}", f"nn {END}",

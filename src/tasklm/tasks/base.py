@@ -93,6 +93,7 @@ class Task(Protocol):
     cased: bool  # whether capitals tell something of what is asked: names, the roles of words
     packs: bool  # whether examples may share a row: heads that look at each place by itself
     labels: list[str]  # names of classes; empty where the kind has none
+    reads_vectors: bool  # whether its wide part can read word vectors
     together: int  # units that are answered as one, next to one another: the options of a choice; else 1
 
     @property
@@ -183,7 +184,7 @@ class Task(Protocol):
         """
         ...
 
-    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> Any:
+    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: Any = None) -> Any:
         """Fits the wide part of a model (`wide.Wide`) and its outputs for train, as a FittedWide.
 
         None where the kind has none, or where the texts hold nothing to learn from.

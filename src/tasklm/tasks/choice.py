@@ -25,6 +25,7 @@ from tasklm.tasks.heads import TokenHead
 from tasklm.tasks.option_words import filled, has_blank
 from tasklm.tasks.saved import whole_in
 from tasklm.tasks.scoring import option_metric
+from tasklm.tasks.text_vectors import WordVectors
 from tasklm.tasks.texts import cut, joined
 from tasklm.tasks.wide import Wide, labels_by
 from tasklm.tasks.wide_fitting import FittedWide, fit_options
@@ -42,6 +43,7 @@ class Choice:
 
     kind: ClassVar[str] = "choice"
     classifies, pairs, cased = False, False, False
+    reads_vectors = False
     metrics: tuple[str, ...] = ("accuracy",)
     packs: bool = True
 
@@ -189,7 +191,9 @@ class Choice:
         linear = labels_by(wide, self, held) or usual
         return {"most frequent option": usual, "most words in common": overlap, "words in common + linear": linear}
 
-    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> FittedWide | None:
+    def fit_wide(
+        self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: WordVectors | None = None
+    ) -> FittedWide | None:
         """Fits a linear model of what options have in common with text and question."""
         return fit_options(train, dev, self.metric(metric), self.together)
 

@@ -24,6 +24,7 @@ from tasklm.tasks.marks import checked_marks, mark_findings, marked_places
 from tasklm.tasks.saved import names_in
 from tasklm.tasks.scoring import class_metric
 from tasklm.tasks.text_files import read_folder
+from tasklm.tasks.text_vectors import WordVectors
 from tasklm.tasks.texts import encode_examples, label_name, read_text_examples
 from tasklm.tasks.wide import Wide, labels_by
 from tasklm.tasks.wide_fitting import FittedWide, fit_classes
@@ -37,6 +38,7 @@ class Classify:
 
     kind: ClassVar[str] = "classify"
     classifies, pairs, cased = True, True, False
+    reads_vectors = True
     metrics: tuple[str, ...] = ("macro_f1", "micro_f1", "accuracy", "weighted_f1", "matthews")
     packs = True
 
@@ -152,6 +154,8 @@ class Classify:
         usual = {split: majority(train, examples) for split, examples in held.items()}
         return {"majority": usual, "TF-IDF + linear": labels_by(wide, self, held) or usual}
 
-    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> FittedWide | None:
-        chosen = choose_classes(train, dev, self.metric(metric), self.marks)
+    def fit_wide(
+        self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: WordVectors | None = None
+    ) -> FittedWide | None:
+        chosen = choose_classes(train, dev, self.metric(metric), self.marks, vectors)
         return None if chosen is None else fit_classes(chosen, train)

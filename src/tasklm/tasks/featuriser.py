@@ -10,8 +10,9 @@ Its number of features is bounded; it is saved as JSON and safetensors.
 | marks | words in, before, between and after marks, their order and distance | texts with marks |
 | shared | words in both texts, in one of them, pairs of words in which they differ | pairs |
 | alike | similarities of two texts, each as a row of ramps, so that a line can bend | pairs |
+| vectors | mean of word vectors that were learnt from raw text | single texts |
 
-Those of `marks` are in marks.py, those of pairs in pair_words.py.
+Those of `marks` are in marks.py, those of pairs in pair_words.py, vectors in text_vectors.py.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from tasklm.tasks.examples import Example
 from tasklm.tasks.marks import mark_words
 from tasklm.tasks.pair_words import bigrams, shared_words, similarities
 from tasklm.tasks.saved import of_format
+from tasklm.tasks.text_vectors import TextVectors, WordVectors
 
 FORMAT = 1
 MOST_FEATURES = 100_000  # of a block: those that most examples have
@@ -85,8 +87,8 @@ class Block:
 class Featuriser:
     """Blocks of features of examples of one kind."""
 
-    def __init__(self, blocks: Mapping[str, Block], marks: Sequence[str], pairs: bool) -> None:
-        self.blocks, self.marks, self.pairs = dict(blocks), tuple(marks), pairs
+    def __init__(self, blocks: Mapping[str, Block], marks: Sequence[str], pairs: bool, vectors: TextVectors | None = None) -> None:
+        self.blocks, self.marks, self.pairs, self.vectors = dict(blocks), tuple(marks), pairs, vectors
         of_words = self.blocks["words"]
         self._idf = dict(zip(of_words.tokens, of_words.idf.tolist(), strict=True))
 
@@ -96,9 +98,13 @@ class Featuriser:
         return cls._fit(train, marks, most)[0]
 
     @classmethod
-    def fit_parts(cls, train: Sequence[Example], marks: Sequence[str] = (), most: int = MOST_FEATURES) -> tuple[Featuriser, dict[str, Any]]:
+    def fit_parts(
+        cls, train: Sequence[Example], marks: Sequence[str] = (), most: int = MOST_FEATURES, vectors: WordVectors | None = None
+    ) -> tuple[Featuriser, dict[str, Any]]:
         """The featuriser of training examples, and their matrices, which are not counted once more."""
         featuriser, counts = cls._fit(train, marks, most)
+        if vectors is not None and not featuriser.pairs:
+            featuriser.vectors = TextVectors.fit(vectors, [example.text for example in train])
         return featuriser, featuriser._weighed(train, counts)
 
     @classmethod
@@ -146,6 +152,8 @@ class Featuriser:
         if self.marks:
             whole = [example.text for example in examples]
             parts["marks"] = self._tfidf("marks", lambda text: mark_words(text, self.marks), whole)
+        if self.vectors is not None:
+            parts["vectors"] = self.vectors.matrix(texts)
         return {name: matrix for name, matrix in parts.items() if matrix.shape[1]}
 
     def units(self, examples: Sequence[Example]) -> list[Unit]:
@@ -164,6 +172,8 @@ class Featuriser:
         write_text(folder / "features.json", json.dumps(about) + "\n")
         weights = {name: block.idf for name, block in self.blocks.items()}
         write_bytes(folder / "features.safetensors", safetensors.numpy.save(weights))
+        if self.vectors is not None:
+            self.vectors.save(folder)
 
     @classmethod
     def load(cls, folder: Path) -> Featuriser:
@@ -178,7 +188,7 @@ class Featuriser:
             problem = f"{file} and features.safetensors beside it have different features"
             raise RunError(f"{problem}. Make them again.")
         blocks = {name: Block(tokens, weights[name]) for name, tokens in about["blocks"].items()}
-        return cls(blocks, about["marks"], about["pairs"])
+        return cls(blocks, about["marks"], about["pairs"], TextVectors.load(folder))
 
     def _tfidf(self, name: str, tokens: Tokens, given: Sequence[Any]) -> Any:
         block = self.blocks[name]

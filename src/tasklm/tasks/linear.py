@@ -29,6 +29,7 @@ from tasklm.tasks.base import Floats, Label, Metric, score
 from tasklm.tasks.examples import Example
 from tasklm.tasks.featuriser import MOST_FEATURES, Featuriser, evenly, joined
 from tasklm.tasks.marks import usual_marks
+from tasklm.tasks.text_vectors import WordVectors
 
 STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # C: the larger, the freer the weights
 USUAL = 0.3  # by which views and class weights are compared, and where no dev set chooses
@@ -104,10 +105,12 @@ def _named(labels: Sequence[Label], decisions: Floats) -> list[Label]:
     return [labels[position] for position in best]
 
 
-def choose_classes(train: Sequence[Example], dev: Sequence[Example], metric: Metric, marks: Sequence[str]) -> ChosenClasses | None:
+def choose_classes(
+    train: Sequence[Example], dev: Sequence[Example], metric: Metric, marks: Sequence[str], vectors: WordVectors | None = None
+) -> ChosenClasses | None:
     """The setting that scores best on dev; None where there is one class, or no text has a letter."""
     labels = sorted({example.label for example in train}, key=str)
-    trainer = Trainer.of(train, marks, len(labels)) if len(labels) > 1 else None
+    trainer = Trainer.of(train, marks, len(labels), vectors) if len(labels) > 1 else None
     if trainer is None or not trainer.parts:
         return None
     number = {label: position for position, label in enumerate(labels)}
@@ -135,7 +138,7 @@ class Trainer:
     parts: dict[str, Any]
 
     @classmethod
-    def of(cls, train: Sequence[Example], marks: Sequence[str] = (), outputs: int = 1) -> Trainer:
+    def of(cls, train: Sequence[Example], marks: Sequence[str] = (), outputs: int = 1, vectors: WordVectors | None = None) -> Trainer:
         """The trainer of examples, and of models with so many outputs.
 
         Marks that the texts usually have are seen where none are given.
@@ -143,14 +146,14 @@ class Trainer:
         places = thinned_places(train)
         some = [train[place] for place in places]
         most = max(1, min(MOST_FEATURES, MOST_WEIGHTS // outputs))
-        featuriser, parts = Featuriser.fit_parts(some, marks or usual_marks(some), most)
+        featuriser, parts = Featuriser.fit_parts(some, marks or usual_marks(some), most, vectors)
         return cls(some, np.array(places, np.int64), featuriser, parts)
 
     @property
     def views(self) -> tuple[tuple[str, ...], ...]:
-        """The sets of blocks to choose from."""
+        """The sets of blocks to choose from; vectors, where there are some, are in each."""
         sort = next(name for name in VIEWS if name in self.parts)
-        views = [tuple(name for name in view if name in self.parts) for view in VIEWS[sort]]
+        views = [tuple(name for name in (*view, "vectors") if name in self.parts) for view in VIEWS[sort]]
         return tuple(dict.fromkeys(view for view in views if view))
 
     def choose(

@@ -24,6 +24,7 @@ from tasklm.tasks.heads import TokenHead
 from tasklm.tasks.linear import Setting, Targets, Trainer
 from tasklm.tasks.saved import names_in, numbers_in
 from tasklm.tasks.scoring import label_set_metric
+from tasklm.tasks.text_vectors import WordVectors
 from tasklm.tasks.texts import LABEL_NAMES, encode_examples, label_name, read_text_examples
 from tasklm.tasks.wide import Wide, labels_by
 from tasklm.tasks.wide_fitting import FittedWide, fit_labels
@@ -38,6 +39,7 @@ class Multilabel:
 
     kind: ClassVar[str] = "multilabel"
     classifies, pairs, cased = False, True, False
+    reads_vectors = True
     metrics: tuple[str, ...] = ("micro_f1", "macro_f1", "accuracy")
     packs: bool = True
 
@@ -189,9 +191,11 @@ class Multilabel:
         frequent = {name: [usual] * len(part) for name, part in held.items()}
         return {"most frequent labels": frequent, "TF-IDF + linear": labels_by(wide, self, held) or frequent}
 
-    def _chosen(self, train: Sequence[Example], dev: Sequence[Example], metric: Metric) -> tuple[Trainer, Targets, Setting] | None:
+    def _chosen(
+        self, train: Sequence[Example], dev: Sequence[Example], metric: Metric, vectors: WordVectors | None
+    ) -> tuple[Trainer, Targets, Setting] | None:
         """What fits linear models, their targets, and the setting that is best on dev."""
-        trainer = Trainer.of(train, outputs=len(self.labels))
+        trainer = Trainer.of(train, outputs=len(self.labels), vectors=vectors)
         if not trainer.parts:
             return None
 
@@ -209,9 +213,11 @@ class Multilabel:
     def _named(self, decisions: Floats) -> list[Label]:
         return [self.label_of(answer) for answer in self.answers([], [], list(_odds(decisions)))]
 
-    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> FittedWide | None:
+    def fit_wide(
+        self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: WordVectors | None = None
+    ) -> FittedWide | None:
         """Fits a linear model per label; None where texts hold nothing to count."""
-        chosen = self._chosen(train, dev, self.metric(metric))
+        chosen = self._chosen(train, dev, self.metric(metric), vectors)
         return None if chosen is None else fit_labels(*chosen, train)
 
 

@@ -53,6 +53,7 @@ class Parse:
 
     kind: ClassVar[str] = "parse"
     classifies, pairs, cased = False, False, True
+    reads_vectors = False
     metrics: tuple[str, ...] = ("las", "uas")
     packs: bool = False
     together = 1
@@ -210,7 +211,7 @@ class Parse:
             "most frequent arc of the word": {name: [usual.arcs(example) for example in part] for name, part in held.items()},
         }
 
-    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> None:
+    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: Any = None) -> None:
         """Fits nothing: this kind has no wide part."""
         return
 

@@ -18,6 +18,7 @@ from tasklm.tasks.heads import TokenHead
 from tasklm.tasks.linear import Linear, Setting, Trainer, best_of, matrix_of, thinned
 from tasklm.tasks.saved import number_in
 from tasklm.tasks.scoring import number_metric
+from tasklm.tasks.text_vectors import WordVectors
 from tasklm.tasks.texts import LABEL_NAMES, encode_examples, read_text_examples
 from tasklm.tasks.wide import Wide
 from tasklm.tasks.wide_fitting import FittedWide, fit_score
@@ -32,6 +33,7 @@ class Regress:
 
     kind: ClassVar[str] = "regress"
     classifies, pairs, cased = False, True, False
+    reads_vectors = True
     metrics: tuple[str, ...] = ("spearman", "pearson")
     packs: bool = True
 
@@ -155,9 +157,11 @@ class Regress:
         # not by way of the head, whose scores stay within those of train
         return {"mean": usual, "TF-IDF + ridge": {name: wide.decisions(part).ravel().tolist() for name, part in held.items()}}
 
-    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> FittedWide | None:
+    def fit_wide(
+        self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: WordVectors | None = None
+    ) -> FittedWide | None:
         """Fits ridge regression; None where texts hold nothing to count."""
-        trainer = Trainer.of(train)
+        trainer = Trainer.of(train, vectors=vectors)
         if not trainer.parts:
             return None
         wanted, setting = _chosen(trainer, dev, self.metric(metric))

@@ -74,6 +74,7 @@ class Span:
 
     kind: ClassVar[str] = "span"
     classifies, pairs, cased = False, True, False
+    reads_vectors = False
     metrics: tuple[str, ...] = ("answer_f1", "exact_match")
     packs: bool = False
 
@@ -227,7 +228,7 @@ class Span:
             "best sentence": {name: [_best_sentence(example, weights) for example in part] for name, part in held.items()},
         }
 
-    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> None:
+    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: Any = None) -> None:
         """Fits nothing: this kind has no wide part."""
         return
 

@@ -23,6 +23,7 @@ from tasklm.tasks.heads import OutHead, TokenHead
 from tasklm.tasks.saved import names_in, text_in, truth_in
 from tasklm.tasks.scoring import tag_metric
 from tasklm.tasks.tag_schemes import PLAIN, faults, scheme_of, spans
+from tasklm.tasks.text_vectors import WordVectors
 from tasklm.tasks.wide import labels_by
 from tasklm.tasks.wide_fitting import FittedWide, fit_tags
 from tasklm.tasks.word_rows import (
@@ -73,6 +74,7 @@ class Tag:
 
     kind: ClassVar[str] = "tag"
     classifies, pairs, cased = False, False, True
+    reads_vectors = True
     metrics: tuple[str, ...] = ("entity_f1", "accuracy")  # plain tags have accuracy alone
     packs: bool = True  # a CRF looks at neighbouring places
     together = 1
@@ -271,9 +273,11 @@ class Tag:
             **linear,
         }
 
-    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str) -> FittedWide | None:
+    def fit_wide(
+        self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: WordVectors | None = None
+    ) -> FittedWide | None:
         """Fits a linear model of each word and its neighbours; none beside a CRF, whose outputs are those of pairs of tags."""
-        return None if self.crf else fit_tags(train, self.labels, self.characters)
+        return None if self.crf else fit_tags(train, self.labels, self.characters, vectors)
 
 
 class UsualTags:

@@ -62,11 +62,12 @@ class Wide:
         rows = [self.linear.decisions(self.features.parts(examples[start : start + AT_ONCE])) for start in starts]
         return np.concatenate(rows) if rows else np.zeros((0, len(self.linear.offsets)))
 
-    def kept(self, task: Task, examples: Sequence[Example]) -> tuple[list[Unit], list[Any]]:
-        """Units, and what a task keeps of their outputs."""
-        units, outputs = self.features.units(examples), self.outputs(examples).astype(np.float64)
+    def units_with(self, task: Task, examples: Sequence[Example], outputs: Any) -> tuple[list[Unit], list[Any]]:
+        """Units of examples, and what a task keeps of their outputs."""
+        units = self.features.units(examples)
         ends = np.cumsum([len(unit.places) for unit in units])
-        return units, [task.keep(own) for own in np.split(outputs, ends[:-1])] if units else []
+        each = np.split(np.asarray(outputs, np.float64), ends[:-1]) if units else []
+        return units, [task.keep(own) for own in each]
 
     def save(self, folder: Path) -> None:
         """Writes the features, the weights and wide.json, what they are."""
@@ -125,7 +126,7 @@ def labels_by(wide: Wide | None, task: Task, held: Mapping[str, Sequence[Example
     """What the wide part alone answers for some splits, with what dev decides where it is among them; nothing without one."""
     if wide is None:
         return {}
-    kept = {name: wide.kept(task, part) for name, part in held.items()}
+    kept = {name: wide.units_with(task, part, wide.outputs(part)) for name, part in held.items()}
     tuned = task.tuned(held["dev"], *kept["dev"]) if held.get("dev") else task
     answers = {name: tuned.answers(part, *kept[name]) for name, part in held.items()}
     return {name: [tuned.label_of(answer) for answer in each] for name, each in answers.items()}

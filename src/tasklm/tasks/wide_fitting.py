@@ -16,6 +16,7 @@ from tasklm.tasks.featuriser import MOST_FEATURES, evenly
 from tasklm.tasks.linear import MOST_WEIGHTS, ChosenClasses, Linear, Setting, Targets, Trainer, best_of, matrix_of, thinned, thinned_places
 from tasklm.tasks.option_features import OptionFeatures
 from tasklm.tasks.tag_fitting import fit_linear
+from tasklm.tasks.text_vectors import WordVectors
 from tasklm.tasks.wide import Wide, outputs_of
 from tasklm.tasks.word_features import WordFeatures
 
@@ -90,11 +91,12 @@ def fit_options(train: Sequence[Example], dev: Sequence[Example], metric: Metric
     return FittedWide(wide, outputs_of("options", decisions.reshape(-1, 1), 1.0, 0.0))
 
 
-def fit_tags(train: Sequence[Example], labels: Sequence[str], characters: bool) -> FittedWide | None:
+def fit_tags(train: Sequence[Example], labels: Sequence[str], characters: bool, vectors: WordVectors | None = None) -> FittedWide | None:
     """The wide part of a tagger: softmax regression for each word; None where there is nothing to learn."""
     places = np.array(_some_sentences(train), np.int64)
     some = [train[place] for place in places]
-    features = WordFeatures.fit(some, characters, min(MOST_FEATURES, MOST_WEIGHTS // len(labels)))
+    clusters = None if vectors is None else vectors.clusters()
+    features = WordFeatures.fit(some, characters, min(MOST_FEATURES, MOST_WEIGHTS // len(labels)), clusters)
     if len(labels) < 2 or not features.tokens:
         return None
     matrix = features.parts(some)["context"]
