@@ -27,7 +27,7 @@ from laptop_runs.running import run_tasks
 from tasklm.errors import RunError, TaskLMError
 from tasklm.runs import read_json, write_json, write_text
 
-_SETTINGS = ("labels", "scored", "passages", "extra")  # of which results hold
+_SETTINGS = ("labels", "whole", "scored", "passages", "extra")  # of which results hold
 _PAGES = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
 
 
@@ -108,6 +108,7 @@ def _options() -> argparse.Namespace:
     add("--tasks", type=some_of(list(METRICS)), default=list(METRICS), help="names, with commas")
     add("--minutes", type=_budgets, default=[1.0, 5.0, 20.0], help="budgets, joined by commas")
     add("--labels", type=int, help="about so many training examples, evenly spread; default: all")
+    add("--whole", type=int, default=0, help="tasks with so many examples stay whole with --labels")
     add("--scored", type=int, default=5000, help="test examples at most, evenly spread")
     add("--passages", type=int, help="so many texts of the corpus, evenly spread; default: all")
     add("--downloaded", type=Path, help="folder of all-MiniLM-L6-v2: see requirements.txt")
@@ -147,10 +148,10 @@ def _prepared(options: argparse.Namespace, folder: Path) -> str:
 
 
 def _prepare_task(options: argparse.Namespace, folder: Path) -> None:
-    about = {"labels": options.labels, "scored": options.scored}
+    about = {"labels": options.labels, "whole": options.whole, "scored": options.scored}
     done = folder / "prepared.json"
     if not done.exists() or read_json(done) != about:
-        prepare_task(options.data / folder.name, folder, options.labels, options.scored)
+        prepare_task(options.data / folder.name, folder, options.labels, options.scored, options.whole)
         write_json(done, about)
 
 

@@ -83,6 +83,8 @@ def test_fewer_labels_hold_every_class_and_no_leak(tmp_path: Path) -> None:
     assert rows[:-1] == [[*train, rare][place] for place in spread(121, 10)] and rows[-1] == rare
     again = prepare_task(folder, tmp_path / "again", 11, 99)  # what was prepared is cut no further
     assert read(again / "train.jsonl.gz") == rows
+    small = prepare_task(folder, tmp_path / "small", 3, 99, whole=11)
+    assert read(small / "train.jsonl.gz") == rows  # few enough to stay whole
 
 
 def test_a_corpus_is_cut_evenly(tmp_path: Path) -> None:

@@ -59,11 +59,12 @@ def read_task(folder: Path) -> tuple[Data, Splits]:
     return data, read_splits(data)
 
 
-def prepare_task(source: Path, folder: Path, labels: int | None, scored: int) -> Path:
+def prepare_task(source: Path, folder: Path, labels: int | None, scored: int, whole: int = 0) -> Path:
     """Writes the splits of a task as they are used, and names their folder.
 
     Where test has no labels, every other example of dev is cut off to be scored in its place.
-    Test has at most `scored` examples, train about `labels`: the first of each class is among them.
+    Test has at most `scored` examples, train about `labels`, the first of each class among them;
+    a train with at most `whole` examples stays whole.
     """
     files = {split: _file(source, split) for split in SPLITS}
     lines = {split: _lines(file) for split, file in files.items() if file.exists()}
@@ -75,7 +76,7 @@ def prepare_task(source: Path, folder: Path, labels: int | None, scored: int) ->
     _write(_file(folder, "train"), lines["train"])
     _write(_file(folder, "dev"), dev)
     _write(_file(folder, "test"), [test[place] for place in spread(len(test), scored)])
-    if labels is not None:
+    if labels is not None and len(lines["train"]) > whole:
         _write(_file(folder, "train"), _fewer(folder, lines["train"], labels))
     return folder
 

@@ -72,7 +72,7 @@ def markdown(outcomes: Sequence[Outcome], minutes: Sequence[float], settings: Se
         [_summary(column, tasks) for column in (*budgets, *peers)],
     )
     lines += ["", _ABOUT.format(peers=_PEERS if peers else "").rstrip()]
-    named = {name: value for name, value in settings.items() if value not in (None, "")}
+    named = {name: value for name, value in settings.items() if value not in (None, "", 0)}
     lines += [f"- `--{name}`: {value}." for name, value in named.items()]
     lines += [f"- {_failure(outcome)}" for outcome in outcomes if outcome.failed not in ("", "-")]
     return "\n".join(lines) + "\n"
