@@ -40,7 +40,7 @@ from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.hardware import set_up
 from tasklm.train.model import TaskModel, encoded_with, kept_of, load_models, save_models
-from tasklm.train.shares import SHARES, best_share
+from tasklm.train.shares import PARTS, SHARES, _cuts, _is_sure, best_share
 
 
 def labelled(kind: str, count: int, seed: int) -> list[Example]:
@@ -295,14 +295,53 @@ def test_the_share_with_the_least_loss_is_taken(kind: str, vocabulary: Vocabular
     machine = set_up(Hardware(device="cpu", precision="fp32"))
     examples = encoded_with(wide, task, train, vocabulary, 32)
     outputs = kept_of([model], task, examples, machine, keep=np.copy)
-    share, loss, _ = best_share(task, examples, outputs, 1.0)
+    mixed = best_share(task, examples, outputs, 1.0)
     losses = {}
     for tried in SHARES:
         other = TaskModel(model.encoder, task.head(16, 0.0, False), True).eval()
         other.load_state_dict(model.shared(tried))
         sums = [(float(task.loss(other(rows), rows.targets).detach()), task.count(rows.targets)) for _, rows in examples.in_order(8)]
         losses[tried] = sum(total for total, _ in sums) / sum(count for _, count in sums)
-    assert share == min(losses, key=lambda one: losses[one]) and loss == pytest.approx(losses[share], rel=1e-4)
+    assert mixed.share == min(losses, key=lambda one: losses[one])
+    assert mixed.loss == pytest.approx(losses[mixed.share], rel=1e-4)
+
+
+def test_a_gain_counts_where_chance_would_not_have_it() -> None:
+    draw = np.random.default_rng(1)
+    noise = draw.normal(0, 1, 50)
+    noise -= noise.mean()
+    error = noise.std(ddof=1) / np.sqrt(50)
+    assert not _is_sure(noise + 1.6 * error) and _is_sure(noise + 1.7 * error)  # as a one-sided t-test at 5 % has it
+    assert not _is_sure(noise - 3 * error) and not _is_sure(np.zeros(50)) and not _is_sure(np.zeros(0))
+    assert _is_sure(np.array([0.1])) and not _is_sure(np.array([-0.1]))
+
+
+def test_parts_of_dev_end_where_examples_end() -> None:
+    assert _cuts(np.arange(1, 8), 1) == [1, 2, 3, 4, 5, 6, 7]
+    cuts = _cuts(np.arange(1, 301), 3)
+    assert len(cuts) == PARTS and cuts[-1] == 300 and all(cut % 3 == 0 for cut in cuts)
+    assert _cuts(np.array([4, 5, 9]), 1) == [4, 5, 9]
+
+
+@pytest.mark.parametrize("kind", ["classify", "choice", "multilabel"])
+def test_a_network_that_says_what_is_right_gains_and_one_that_is_silent_does_not(kind: str, vocabulary: Vocabulary) -> None:
+    task, train, wide, _ = with_network(kind, vocabulary)
+    examples = encoded_with(wide, task, train, vocabulary, 32)
+    silent = [np.zeros((len(unit.places), wide.width)) for unit in examples.units]
+    for rows, unit in zip(silent, examples.units, strict=True):
+        if unit.wide is not None:
+            rows[-len(unit.wide) :] = unit.wide
+    assert not best_share(task, examples, silent, 1.0).gains
+    targets = torch.split(examples.targets()[0], [len(unit.places) for unit in examples.units])
+    helped = []
+    for number, rows in enumerate(silent):
+        own = torch.tensor(rows, requires_grad=True)
+        group = slice(number // task.together * task.together, (number // task.together + 1) * task.together)
+        others = [own if place == number else torch.tensor(silent[place]) for place in range(len(silent))][group]
+        task.loss(torch.cat(others)[None], torch.cat(targets[group])[None]).backward()
+        assert own.grad is not None
+        helped.append(rows - 3 * own.grad.numpy())
+    assert best_share(task, examples, helped, 1.0).gains
 
 
 def test_a_wide_part_of_another_task_is_refused(vocabulary: Vocabulary, tmp_path: Path) -> None:

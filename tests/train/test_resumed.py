@@ -118,9 +118,9 @@ def test_a_fine_tuning_whose_time_is_over_within_an_epoch_is_judged_there(tmp_pa
     assert (folder / BEST).exists() and summary["epochs"] == summary["steps"] // steps + 1
 
 
-def test_with_a_wide_part_a_higher_score_counts_only_with_a_lower_loss(tmp_path: Path, parts: Ingredients) -> None:  # noqa: F811
+def test_with_a_wide_part_a_higher_score_counts_only_with_a_loss_that_is_surely_lower(tmp_path: Path, parts: Ingredients) -> None:  # noqa: F811
     stage = finetune_stage(parts, Finetune(batch=8), 1, "accuracy", tmp_path / BEST)
-    verdicts = [Judgement(0.5, 1.0, 0.9), Judgement(0.8, 1.0, 1.1), Judgement(0.4, 1.0, 0.3), Judgement(0.6, 1.0, 0.8)]
+    verdicts = [Judgement(0.5, 1.0, False), Judgement(0.8, 1.0, False), Judgement(0.4, 1.0, True), Judgement(0.6, 1.0, True)]
     stage.evaluate = lambda: verdicts.pop(0)
     assert [stage.judge(step) for step in range(4)] == [0.5, 0.8, 0.4, 0.6]
     assert (stage.best_step, stage.best_score) == (3, 0.6)  # not the lucky second, and not the worse third

@@ -28,7 +28,7 @@ class Judgement:
 
     score: float
     share: float = 1.0  # of what the network adds to the wide part
-    loss: float = 0.0  # of a model with a wide part
+    gains: bool = True  # whether its loss is surely below that of the wide part alone
 
 
 class FinetuneStage:
@@ -49,7 +49,6 @@ class FinetuneStage:
         self.module, self.task, self.stream, self.evaluate = module, task, stream, evaluate
         self.best_path, self.machine = best, machine
         self.best_score, self.best_step, self.best_share = float("-inf"), 0, 1.0
-        self.first_loss = float("inf")
         self.cost, self.accumulate, self.graphs = cost, accumulate, graphs
 
     def prepare(self, step: int) -> Step:
@@ -86,15 +85,13 @@ class FinetuneStage:
     def judge(self, step: int) -> float:
         """The score on dev; the weights are kept on disk where it is the best so far.
 
-        Where a model has a wide part, which is judged at step 0, its loss must be less than then:
-        a higher score by itself may be luck.
+        Where a model has a wide part, which is judged at step 0, its loss must surely be less than
+        then: a higher score by itself may be luck.
         """
         ranks = self.machine.ranks
         judged = astuple(self.evaluate()) if ranks.first else (0.0, 0.0, 0.0)
-        score, share, loss = ranks.sum(torch.tensor(judged, device=self.machine.device, dtype=torch.float64)).tolist()
-        if not step:
-            self.first_loss = loss
-        if score > self.best_score and (loss < self.first_loss or not step):
+        score, share, gains = ranks.sum(torch.tensor(judged, device=self.machine.device, dtype=torch.float64)).tolist()
+        if score > self.best_score and (gains or not step):
             self.best_score, self.best_step, self.best_share = score, step, share
             if self.best_path is not None and ranks.first:
                 save_weights(self.best_path, self.module.shared(share))
@@ -110,10 +107,8 @@ class FinetuneStage:
 
     def state(self) -> dict[str, Any]:
         """Returns the best so far."""
-        best = {"best_score": self.best_score, "best_step": self.best_step, "best_share": self.best_share}
-        return {**best, "first_loss": self.first_loss}
+        return {"best_score": self.best_score, "best_step": self.best_step, "best_share": self.best_share}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over the state of a checkpoint."""
         self.best_score, self.best_step, self.best_share = state["best_score"], state["best_step"], state.get("best_share", 1.0)
-        self.first_loss = state.get("first_loss", float("inf"))

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from tasklm.tasks.base import Floats, Task
 from tasklm.tokens.examples import EncodedExamples
 
 SHARES = (0.25, 0.5, 0.75, 1.0)  # what little text taught counts for less
+PARTS = 50  # of dev, whose losses tell by how much the loss of all of it may be off
+SURE = 1.64  # standard errors: in one of twenty cases chance would do as much
 
 
-def best_share(task: Task, examples: EncodedExamples, outputs: Sequence[Floats], scale: float) -> tuple[float, float, list[Any]]:
-    """The share with the least loss, that loss, and what the task keeps of the outputs then.
+@dataclass(frozen=True)
+class Mixed:
+    """A network and its wide part on dev: the share of the network that is best, and what is gained."""
+
+    share: float
+    loss: float  # mean over targets
+    gains: bool  # whether the loss is lower than the wide part's by more than chance would have it
+    kept: list[Any]  # what the task keeps of the outputs of each unit
+
+
+def best_share(task: Task, examples: EncodedExamples, outputs: Sequence[Floats], scale: float) -> Mixed:
+    """The share with the least loss.
 
     `outputs` of each unit are the network's and, times `scale`, those of the wide part. The loss
     is steadier than a score: of many epochs and shares, a score on few examples would choose
@@ -25,11 +39,33 @@ def best_share(task: Task, examples: EncodedExamples, outputs: Sequence[Floats],
     ends = np.cumsum([len(own) for own in outputs])
     for unit, end in zip(examples.units, ends, strict=True):
         if unit.wide is not None:
-            wide[end - len(unit.wide) : end] = scale * unit.wide
+            wide[end - len(unit.wide) : end] = unit.wide
     targets = examples.targets()
-    mixed = {share: wide + share * (both - wide) for share in SHARES}
-    losses = {
-        share: float(task.loss(torch.from_numpy(mix).double()[None], targets)) / max(1, task.count(targets)) for share, mix in mixed.items()
-    }
-    best = min(reversed(SHARES), key=lambda share: losses[share])
-    return best, losses[best], [task.keep(own) for own in np.split(mixed[best], ends[:-1])]
+    cuts = _cuts(ends, task.together)
+    mixed = {share: share * both + (1 - share) * scale * wide for share in SHARES}
+    losses = {share: _losses(task, mix, targets, cuts) for share, mix in mixed.items()}
+    best = min(reversed(SHARES), key=lambda share: losses[share].sum())
+    count = max(1, task.count(targets))
+    gains = _is_sure(_losses(task, wide, targets, cuts) - losses[best])
+    kept = [task.keep(own) for own in np.split(mixed[best], ends[:-1])]
+    return Mixed(best, float(losses[best].sum()) / count, gains, kept)
+
+
+def _cuts(ends: Floats, together: int) -> list[int]:
+    """Where parts of nearly equal size end, at units that are answered as one; `ends` are those of units."""
+    groups = np.asarray(ends)[together - 1 :: together]
+    wanted = np.linspace(0, len(groups), min(PARTS, len(groups)) + 1).astype(int)[1:]
+    return [int(groups[number - 1]) for number in wanted]
+
+
+def _losses(task: Task, outputs: Floats, targets: Tensor, cuts: Sequence[int]) -> Floats:
+    """The summed loss of each part."""
+    values, starts = torch.from_numpy(outputs).double()[None], [0, *cuts[:-1]]
+    return np.array([float(task.loss(values[:, a:b], targets[:, a:b])) for a, b in zip(starts, cuts, strict=True)])
+
+
+def _is_sure(gains: Floats) -> bool:
+    """Whether the sum of what parts gain is above 0 by more than chance: a one-sided test of their mean."""
+    if len(gains) < 2:
+        return bool(gains.sum() > 0)
+    return bool(gains.sum() > SURE * gains.std(ddof=1) * np.sqrt(len(gains)))

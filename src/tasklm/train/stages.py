@@ -213,8 +213,8 @@ def finetune_stage(parts: Ingredients, settings: Finetune, seed: int, metric: st
         if model.wide_scale is None:
             return Judgement(judged(kept_of([model], parts.task, parts.dev, parts.machine)))
         outputs = kept_of([model], parts.task, parts.dev, parts.machine, keep=np.copy)
-        share, loss, kept = best_share(parts.task, parts.dev, outputs, float(model.wide_scale.detach()))
-        return Judgement(judged(kept), share, loss)
+        mixed = best_share(parts.task, parts.dev, outputs, float(model.wide_scale.detach()))
+        return Judgement(judged(mixed.kept), mixed.share, mixed.gains)
 
     stream = ExampleStream(parts.train, batch, seed, one_shape=parts.machine.compiles, packs=parts.task.packs)
     cost = cost_of(parts.encoder, parts.shape)
