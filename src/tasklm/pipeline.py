@@ -8,6 +8,7 @@ corpus ─────┘  (clean, dedupe, decontaminate)                       
 from __future__ import annotations
 
 import dataclasses
+import functools
 import platform
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -155,7 +156,7 @@ def _flow(run: Run, until: str) -> Scores | None:
     task, corpus = _data(run)
     if until == "check":
         return None
-    trained = _train(run, task, corpus, until)
+    trained = _train(run, task, corpus, until, ships=True)
     if trained is None:
         return None
     scores = _scores(trained, task, corpus)
@@ -177,8 +178,8 @@ def _flow(run: Run, until: str) -> Scores | None:
     return scores
 
 
-def _train(run: Run, task: TaskData, corpus: CorpusData | None, until: str) -> Trained | None:
-    """Returns the trained model, or None when `until` is an earlier step."""
+def _train(run: Run, task: TaskData, corpus: CorpusData | None, until: str, ships: bool = False) -> Trained | None:
+    """Returns the trained model, or None when `until` is an earlier step; one that ships is in model/ as soon as there is one."""
     plan = make_plan(run, task, corpus)
     selects = corpus is not None and run.recipe.train.rho1 != 0
     run.tracker.say(plan_text(run.recipe, plan, selects), "plan")
@@ -197,7 +198,8 @@ def _train(run: Run, task: TaskData, corpus: CorpusData | None, until: str) -> T
     run.keep_clock()
     if until == "train":
         return None
-    seeds = steps.finetune(run, task, parts, trainings, plan)
+    keep = functools.partial(results.keep_so_far, run, task, parts) if ships else None
+    seeds = steps.finetune(run, task, parts, trainings, plan, keep)
     run.keep_clock()
     if until == "finetune":
         return None

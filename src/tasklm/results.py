@@ -185,6 +185,22 @@ def keep_best(run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed], s
     return _keep(run, "model", task, parts, [best], tuned, about, seeds)
 
 
+def keep_so_far(run: Run, task: TaskData, parts: Ingredients, done: list[Seed]) -> None:
+    """Makes model/ of the best seed so far, so that a run that is stopped then has it; a finished run keeps what it has."""
+    best = best_seed(done)
+    if (run.folder / "scores.json").exists() or is_linear(parts, [best]):
+        return
+
+    def build(folder: Path) -> None:
+        model = _model_of(parts, best)
+        dev = parts.encoded(task.splits.dev)
+        own = task.task.tuned(dev.examples, dev.units, kept_of([model], task.task, dev, run.machine))
+        about = {"metric": task.metric, "dev": best.summary()["dev"], "stage1": best.stage1, "seed": best.stage2}
+        save_models(folder, parts.encoder, parts.shape, [model], own, parts.vocabulary, parts.length, about, parts.wide)
+
+    run.artefacts.build("model", digest(["so far", best.key]), build, uses=[best.folder])
+
+
 def keep_ensemble(run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed], row: Row) -> Path:
     """Returns the folder ensemble/: the models of all seeds, whose averaged outputs gave the row, ready to predict."""
     assert row.dev is not None

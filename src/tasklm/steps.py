@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -247,8 +247,18 @@ def train_scoring_model(run: Run, parts: Ingredients, tokens: Tokenised, plan: P
     return run.artefacts.build("scoring-model", key, build, uses=[tokens.folder], together=True), key
 
 
-def finetune(run: Run, task: TaskData, parts: Ingredients, trainings: Sequence[Training], plan: Plan) -> list[Seed]:
-    """Returns the fine-tuned models: finetune.seeds of each training of stage 1."""
+def finetune(
+    run: Run,
+    task: TaskData,
+    parts: Ingredients,
+    trainings: Sequence[Training],
+    plan: Plan,
+    after_seed: Callable[[list[Seed]], None] | None = None,
+) -> list[Seed]:
+    """Returns the fine-tuned models: finetune.seeds of each training of stage 1.
+
+    `after_seed` is handed those that are done while others are still to come.
+    """
     recipe = run.recipe
     decided = trainings[0].folder / "plan.json"
     with damage_is_clear(decided):
@@ -271,6 +281,8 @@ def finetune(run: Run, task: TaskData, parts: Ingredients, trainings: Sequence[T
 
         group = Artefacts(seed.folder.parent, run.machine.ranks, tell=run.tracker.warn)
         group.build(seed.folder.name, key, build, uses=[training.folder], together=True)
+        if after_seed is not None and number + 1 < len(seeds):
+            after_seed(seeds[: number + 1])
     if trained and run.machine.ranks.first:
         run.tracker.say(stage2_text([seed.summary() for seed in seeds], task.metric), "stage 2")
     return seeds

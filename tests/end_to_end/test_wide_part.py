@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tasklm import steps
 from tasklm.errors import RunError
 from tasklm.evaluate.scores import Scores
 from tasklm.export.exporting import export
@@ -104,3 +106,28 @@ def test_it_is_fitted_once_and_left_out_when_told_so(done: tuple[Path, Scores], 
     assert not (tmp_path / "run/model/wide").exists()
     assert "wide_scale" not in load_weights(tmp_path / "run/model/model.safetensors")
     assert (tmp_path / "run/stage1/artefact.json").read_bytes() == (folder / "stage1/artefact.json").read_bytes()
+
+
+def test_a_run_that_is_stopped_between_seeds_has_the_best_one_so_far(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = options(files, **{**SMALL, "finetune__seeds": "2", "finetune__wide": "false"})
+    recipe, stage2, seeds = load(None, given), steps.run_stage2, []
+
+    def cut_off(folder: Path, *rest: Any) -> None:
+        seeds.append(folder)
+        if len(seeds) == 2:
+            raise KeyboardInterrupt
+        stage2(folder, *rest)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(steps, "run_stage2", cut_off)
+        fit(recipe, tmp_path / "run", SILENT)
+    about = json.loads((tmp_path / "run/model/config.json").read_text())["about"]
+    assert about["seed"] == 1 and about["dev"] == json.loads((tmp_path / "run/stage2/seed-1/summary.json").read_text())["dev"]
+    assert len(Predictor(tmp_path / "run/model").answers(TEXTS)) == 3
+    scores = fit(recipe, tmp_path / "run", SILENT)
+    assert scores is not None and scores.ours is not None and scores.ours.dev is not None
+    ships = json.loads((tmp_path / "run/model/config.json").read_text())["about"]
+    assert ships["dev"] == max(scores.ours.dev.values) and "test" in ships
+    before = (tmp_path / "run/model/artefact.json").read_bytes()
+    fit(recipe, tmp_path / "run", SILENT)
+    assert (tmp_path / "run/model/artefact.json").read_bytes() == before
