@@ -19,13 +19,17 @@ _ABOUT = """\
   a linear model of each word and its neighbours; of choices words in common + a linear model.
 {peers}- Everything ran on two CPU cores. Commands began without a cache, as a first run does.
 """
-_PEERS = """\
-- **hashed words**: the mean of hashed word and word-pair embeddings, and softmax, as in fastText.
+_PEERS = {  # what a column is, where a page has it
+    "hashed": "- **hashed words**: the mean of hashed word and word-pair embeddings, and softmax, as in fastText.\n",
+    "static": """\
 - **static vectors**: mutual information of the tokens that the run selected, cut to its largest
   directions, averaged over a text with rare tokens weighing more, and a linear model.
+""",
+    "frozen": """\
 - **MiniLM**: all-MiniLM-L6-v2, pretrained by others on a billion pairs of sentences; a linear model
   of its vectors, and the model fine-tuned. Peers train as long as tasklm's longest budget at most.
-"""
+""",
+}
 
 
 def linear_of(task: Sequence[Outcome]) -> float | None:
@@ -71,7 +75,7 @@ def markdown(outcomes: Sequence[Outcome], minutes: Sequence[float], settings: Se
         ["column", "tasks", "mean", "worst", "behind", "seconds, median", "of it training"],
         [_summary(column, tasks) for column in (*budgets, *peers)],
     )
-    lines += ["", _ABOUT.format(peers=_PEERS if peers else "").rstrip()]
+    lines += ["", _ABOUT.format(peers="".join(text for peer, text in _PEERS.items() if peer in peers)).rstrip()]
     named = {name: value for name, value in settings.items() if value not in (None, "", 0)}
     lines += [f"- `--{name}`: {value}." for name, value in named.items()]
     lines += [f"- {_failure(outcome)}" for outcome in outcomes if outcome.failed not in ("", "-")]

@@ -35,7 +35,7 @@ from tasklm.train.stages import silenced
 from tasklm.train.word_vectors import word_vectors
 from tasklm.workspace import CorpusData, Run, TaskData
 
-FORMAT = 2  # raise it when another wide part would be fitted
+FORMAT = 3  # raise it when another wide part would be fitted
 SMALLEST = Model(encoder="bert", size="tiny", layers=1, width=8, heads=1, feedforward=8)
 BLOCK = 64  # passages that are read together
 SMALLEST_TYPES, SMALLEST_TEXTS = 300, 20  # of its vocabulary, and texts that this is learnt from

@@ -268,3 +268,14 @@ def test_large_data_is_bounded_and_still_predicted_whole(monkeypatch: pytest.Mon
     result = tfidf_linear(train, {"dev": topics(100, 3, ENGLISH), "test": test})
     assert read == [33]  # of 9 words each
     assert len(result.labels["dev"]) == 100 and set(result.labels["test"]) <= set(ENGLISH)
+
+
+def test_views_are_compared_by_fits_to_the_same_examples() -> None:
+    trainer = Trainer.of(topics(60, 1, ENGLISH))
+    sizes = {view: sum(trainer.parts[name].nnz for name in view) for view in trainer.views}
+    assert len(set(sizes.values())) > 1
+    rows = linear.rows_for(trainer.parts, trainer.views, 3, max(sizes.values()))
+    assert len(rows) == 20  # of the largest view a third has so many entries
+    settings = [Setting(view, USUAL) for view in trainer.views]
+    fits = linear.fits_of(trainer.parts, np.zeros((60, 3), bool), settings, rows)
+    assert {fit.matrix.shape[0] for fit in fits} == {20} and len(fits) == 3 * len(settings)

@@ -168,9 +168,11 @@ class Trainer:
         outputs = targets.shape[1]
         some = evenly(thinned(dev), MOST_DECISIONS // outputs)
         parts = self.featuriser.parts(some)
+        # of as many examples for each view: with fewer of them the larger ones would look worse
+        rows = rows_for(self.parts, self.views, outputs, CHOOSING)
 
         def judged(settings: Sequence[Setting]) -> list[float]:
-            columns = each_of(decide, fits_of(self.parts, targets, settings, CHOOSING, parts))
+            columns = each_of(decide, fits_of(self.parts, targets, settings, rows, parts))
             starts = range(0, len(columns), outputs)
             return [judge(some, np.stack(columns[at : at + outputs], axis=1)) for at in starts]
 
@@ -179,7 +181,8 @@ class Trainer:
 
     def fit(self, targets: Targets, setting: Setting) -> Linear:
         """The model of a setting, fitted to all examples that are read."""
-        solved = each_of(solve, fits_of(self.parts, targets, [setting], FITTING))
+        rows = rows_for(self.parts, [setting.view], targets.shape[1], FITTING)
+        solved = each_of(solve, fits_of(self.parts, targets, [setting], rows))
         weights, offsets = zip(*solved, strict=True)
         return Linear(setting.view, np.stack(weights, axis=1), np.array(offsets))
 
@@ -250,19 +253,26 @@ class Fit:
         return None if self.setting.class_weight is None else "balanced"
 
 
-def fits_of(
-    parts: Mapping[str, Any], targets: Targets, settings: Sequence[Setting], most: int, others: Mapping[str, Any] | None = None
-) -> list[Fit]:
-    """The fits of some settings, output by output.
+def rows_for(parts: Mapping[str, Any], views: Sequence[Sequence[str]], outputs: int, most: int) -> NDArray[np.int64]:
+    """All rows, or evenly spread ones where the entries of the largest view, times outputs, are more than `most`."""
+    rows = next(iter(parts.values())).shape[0]
+    largest = max(sum(parts[name].nnz for name in view) for view in views)
+    return np.array(evenly(range(rows), int(rows * most / max(1.0, largest * outputs))))
 
-    Rows are thinned where entries of the matrix times outputs are more than `most`.
-    """
-    rows, outputs = targets.shape
+
+def fits_of(
+    parts: Mapping[str, Any],
+    targets: Targets,
+    settings: Sequence[Setting],
+    rows: NDArray[np.int64],
+    others: Mapping[str, Any] | None = None,
+) -> list[Fit]:
+    """The fits of some settings to some rows, output by output."""
+    outputs = targets.shape[1]
     views: dict[tuple[str, ...], tuple[Any, Targets, Any]] = {}
     for view in {setting.view for setting in settings}:
         matrix = matrix_of(parts, view)
-        some = np.array(evenly(range(rows), int(rows * most / max(1.0, matrix.nnz * outputs))))
-        views[view] = matrix[some], targets[some], None if others is None else matrix_of(others, view)
+        views[view] = matrix[rows], targets[rows], None if others is None else matrix_of(others, view)
     fits = []
     for setting in settings:
         matrix, wanted, beside = views[setting.view]
