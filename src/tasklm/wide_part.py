@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tasklm import budget
 from tasklm.corpus.store import PassageStore
+from tasklm.corpus.words import count_words
 from tasklm.encoders.sizes import shape_of
 from tasklm.evaluate.scores import metric_name
 from tasklm.manifests import damage_is_clear, load_array
@@ -39,6 +40,8 @@ FORMAT = 3  # raise it when another wide part would be fitted
 SMALLEST = Model(encoder="bert", size="tiny", layers=1, width=8, heads=1, feedforward=8)
 BLOCK = 64  # passages that are read together
 SMALLEST_TYPES, SMALLEST_TEXTS = 300, 20  # of its vocabulary, and texts that this is learnt from
+QUICK_WORDS = 200_000  # of the examples that a first model of many is fitted to
+MANY_WORDS = 3 * QUICK_WORDS  # fewer are fitted to all of them at once
 
 
 @dataclass(frozen=True)
@@ -96,13 +99,52 @@ def _read(folder: Path, key: str) -> FittedPart:
 
 
 def first_model(run: Run, task: TaskData) -> None:
-    """Leaves the linear model in model/ where a run has no model yet, and says so."""
-    part = fitted_wide(run, task)
-    if part.wide is None or run.artefacts.path("model").exists():
+    """Leaves the linear model in model/ where a run has no model yet, and says so.
+
+    With many examples there is one of a part of them first, which takes seconds.
+    """
+    if not run.artefacts.path("model").exists():
+        _quick_model(run, task)
+    part, present = fitted_wide(run, task), _linear_model(run)
+    if part.wide is None or (run.artefacts.path("model").exists() and "quick" not in present):
         return
-    reached = keep_linear(run, task, part, {})
+    if not present or _dev_score(task, part) > present["dev"]:
+        _say_first(run, task, keep_linear(run, task, part, {}), "a linear model of words")
+
+
+def _quick_model(run: Run, task: TaskData) -> None:
+    """Makes model/ of a linear model of some training examples, where all of them would take long."""
+    some = _quick_examples(task.splits.train)
+    if len(some) == len(task.splits.train):
+        return
+
+    def build(folder: Path) -> None:
+        with run.tracker.progress(f"fitting a linear model to {len(some):,} examples"):
+            dev = _quick_examples(task.splits.dev)
+            _save(folder, task.task.fit_wide(some, dev, task.metric))
+
+    key = digest(["quick", FORMAT, task.key, task.metric])
+    part = _read(run.artefacts.build("wide-quick", key, build), key)
+    if part.wide is not None:
+        reached = keep_linear(run, task, part, {"quick": True})
+        _say_first(run, task, reached, f"a linear model of {len(some):,} examples")
+
+
+def _quick_examples(examples: Sequence[Example]) -> list[Example]:
+    """Some examples, spread evenly, and one of each class that these lack; all where they are few."""
+    size = sum(count_words(example.text) for example in examples)
+    if size <= MANY_WORDS:
+        return list(examples)
+    some = evenly(examples, len(examples) * QUICK_WORDS // size)
+    classes = {one.label: one for one in examples if isinstance(one.label, str)}
+    missing = classes.keys() - {example.label for example in some}
+    return [*some, *(classes[label] for label in sorted(missing))]
+
+
+def _say_first(run: Run, task: TaskData, reached: float, what: str) -> None:
     score_now = f"dev {metric_name(task.metric)} {100 * reached:.1f}"
-    run.tracker.say(f"model/ has a linear model of words: {score_now}; what is better on dev takes its place", "first model")
+    text = f"model/ has {what}: {score_now}; what is better on dev takes its place"
+    run.tracker.say(text, "first model")
 
 
 def better_model(run: Run, task: TaskData, corpus: CorpusData) -> None:
@@ -136,7 +178,7 @@ def better_model(run: Run, task: TaskData, corpus: CorpusData) -> None:
     if part.wide is None:
         return
     task.wide_of_text = part
-    if _has_linear_model(run):
+    if _linear_model(run):
         reached = keep_linear(run, task, part, {})
         score_now = f"dev {metric_name(task.metric)} {100 * reached:.1f}"
         run.tracker.say(f"with word vectors of the corpus: {score_now}", "first model")
@@ -182,8 +224,13 @@ def _is_better(task: TaskData, part: FittedPart, first: FittedPart) -> bool:
 def _reached(task: TaskData, part: FittedPart) -> tuple[float, float]:
     """The scores of a wide part on dev, and on train by models that were fitted without each example."""
     assert part.wide is not None and part.train is not None
-    dev, train = task.splits.dev, task.splits.train
-    return _scored(task, dev, part.wide.outputs(dev), part.wide)[0], _scored(task, train, part.train, part.wide)[0]
+    return _dev_score(task, part), _scored(task, task.splits.train, part.train, part.wide)[0]
+
+
+def _dev_score(task: TaskData, part: FittedPart) -> float:
+    assert part.wide is not None
+    dev = task.splits.dev
+    return _scored(task, dev, part.wide.outputs(dev), part.wide)[0]
 
 
 def _scored(task: TaskData, examples: Sequence[Example], outputs: NDArray[np.float32], wide: Wide) -> tuple[float, Task]:
@@ -194,13 +241,14 @@ def _scored(task: TaskData, examples: Sequence[Example], outputs: NDArray[np.flo
     return score(own.metric(task.metric), [example.label for example in examples], labels), own
 
 
-def _has_linear_model(run: Run) -> bool:
-    """Whether model/ still holds a linear model alone, not one of a finished run."""
+def _linear_model(run: Run) -> dict[str, Any]:
+    """What a linear model that is alone in model/ says about itself; nothing where there is another, or a finished run's."""
     config = run.artefacts.path("model") / "config.json"
     if not config.exists() or (run.folder / "scores.json").exists():
-        return False
+        return {}
     with damage_is_clear(config):
-        return bool(read_json(config)["about"].get("linear"))
+        about: dict[str, Any] = read_json(config)["about"]
+    return about if about.get("linear") else {}
 
 
 def keep_linear(run: Run, task: TaskData, part: FittedPart, about: Mapping[str, Any]) -> float:
