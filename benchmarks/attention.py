@@ -25,7 +25,7 @@ import torch
 from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
 from tasklm.errors import RunError, TaskLMError
-from tasklm.runs import read_json, write_json, write_text
+from tasklm.storage.files import read_json, write_json, write_text
 from tasklm.tokens.batches import TokenBatch
 from training_peers.attention_report import markdown
 from training_peers.batching import WAYS, Examples, batches

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from preparation import cpu_seconds
 from tasklm.errors import DataError, TaskLMError
-from tasklm.recipe import Data, Kind
+from tasklm.recipe.schema import Data, Kind
 from tasklm.tasks.base import TASKS, Label, score
 from tasklm.tasks.examples import Example
-from tasklm.tasks.reading import read_splits, resolved
+from tasklm.tasks.readers.splits import read_splits, resolved
 
 HEADINGS = ("task", "train / dev / test", "metric", "baseline", "dev", "test", "CPU seconds")
 

@@ -30,7 +30,7 @@ from durability.commands import Outcome, run, warm_up
 from durability.harm import HARMS, harmed
 from durability.results import LOGS, differences, results_of
 from durability.small_run import fit_command, write_data
-from tasklm.scrubbing import check_files
+from tasklm.pipeline.file_check import check_files
 
 RIGHT = ("rebuilt", "harmless", "clear error", "told by check --files")
 TEXT = "the cat likes cold water"

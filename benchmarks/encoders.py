@@ -14,18 +14,18 @@ import argparse
 import time
 from pathlib import Path
 
-from tasklm.encoders.sizes import shape_of
-from tasklm.recipe import Data, Hardware, Kind, Model, Train
-from tasklm.recipe_files import load
+from tasklm.device.machine import Machine, set_up
+from tasklm.encoders.shapes import shape_of
+from tasklm.recipe.schema import Data, Hardware, Kind, Model, Train
+from tasklm.recipe.toml import load
 from tasklm.tasks.base import TASKS
-from tasklm.tasks.reading import read_splits
+from tasklm.tasks.readers.splits import read_splits
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.hardware import Machine, set_up
 from tasklm.train.loop import Loop, Settings
-from tasklm.train.optimisers import Rule, make_optimiser
-from tasklm.train.schedules import Schedule
+from tasklm.train.optim.optimizers import Rule, make_optimiser
+from tasklm.train.optim.schedules import Schedule
 from tasklm.train.stages import Ingredients, joint_stage
 
 

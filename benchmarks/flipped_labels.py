@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tasklm.evaluate.label_check import features_of, held_out, self_influences, spoken_against
-from tasklm.recipe import Data, Kind, Tokens
+from tasklm.influence.label_check import features_of, held_out, self_influences, spoken_against
+from tasklm.recipe.schema import Data, Kind, Tokens
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
-from tasklm.tasks.reading import read_splits
+from tasklm.tasks.readers.splits import read_splits
 from tasklm.tokens.tokenizer import train_vocabulary, vocabulary_size
 
 FLIPPED, LISTED = 0.05, 0.1  # share of the labels that are flipped, and of the examples that count as listed first

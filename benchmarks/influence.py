@@ -23,16 +23,16 @@ import numpy as np
 import torch
 
 from task_batches import made_examples
-from tasklm.encoders.sizes import padded_vocabulary
+from tasklm.device.machine import Machine, set_up
+from tasklm.encoders.shapes import padded_vocabulary
+from tasklm.influence.scores import Influence, Pieces, tokens_at_once
+from tasklm.models.task_model import new_encoder
 from tasklm.objectives.mlm import MaskedLanguageModel
-from tasklm.recipe import Hardware, Select, Train
-from tasklm.runs import write_json
+from tasklm.recipe.schema import Hardware, Select, Train
+from tasklm.storage.files import write_json
 from tasklm.tasks.classify import Classify
 from tasklm.tokens.shards import Shards
-from tasklm.train.hardware import Machine, set_up
-from tasklm.train.influence import Influence, Pieces, tokens_at_once
-from tasklm.train.joint import JointModel
-from tasklm.train.model import new_encoder
+from tasklm.train.stage1 import JointModel
 from training_peers.cases import parse_case
 from training_peers.ours import Numbers
 from training_peers.plain import collator, new_model

@@ -16,7 +16,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from tasklm.errors import RunError, TaskLMError
-from tasklm.runs import write_text
+from tasklm.storage.files import write_text
 from training_peers import ours
 from training_peers.activity import device_work, markdown
 from training_peers.cases import Case, parse_case

@@ -22,10 +22,10 @@ from objective_runs.folders import settings_of, write_recipe
 from objective_runs.options import setting
 from objective_runs.running import Deadline, circumstances, each_at_once, run_verb
 from tasklm.errors import RunError, TaskLMError
-from tasklm.recipe import Recipe, from_dict, to_dict, with_overrides
-from tasklm.recipe_files import absolute
-from tasklm.runs import digest, read_json, require_file, write_json, write_text
-from tasklm.tasks.reading import resolved
+from tasklm.recipe.schema import Recipe, from_dict, to_dict, with_overrides
+from tasklm.recipe.toml import absolute
+from tasklm.storage.files import digest, read_json, require_file, write_json, write_text
+from tasklm.tasks.readers.splits import resolved
 
 _HERE = Path(__file__).resolve().parent
 _PAGES = _HERE.parent / "docs" / "benchmarks"

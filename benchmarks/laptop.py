@@ -25,7 +25,7 @@ from laptop_runs.data import METRICS, cut_corpus, prepare_task
 from laptop_runs.report import line, markdown
 from laptop_runs.running import run_tasks
 from tasklm.errors import RunError, TaskLMError
-from tasklm.runs import read_json, write_json, write_text
+from tasklm.storage.files import read_json, write_json, write_text
 
 _SETTINGS = ("labels", "whole", "scored", "passages", "extra")  # of which results hold
 _PAGES = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"

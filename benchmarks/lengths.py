@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from tasklm.errors import DataError, TaskLMError
-from tasklm.recipe import Tokens
-from tasklm.runs import write_json
+from tasklm.recipe.schema import Tokens
+from tasklm.storage.files import write_json
 from tasklm.tokens.tokenizer import train_vocabulary, vocabulary_size
 
 

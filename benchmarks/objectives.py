@@ -25,7 +25,7 @@ from objective_runs.report import markdown, merged, read_results, scored
 from objective_runs.running import Deadline, Failed, circumstances, each_at_once, run_verb
 from tasklm.errors import RunError, TaskLMError
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.runs import write_json, write_text
+from tasklm.storage.files import write_json, write_text
 from tasklm.tasks.classify import Classify
 
 _PAGES = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"

@@ -21,19 +21,19 @@ from typing import Any
 
 import numpy as np
 
-from tasklm.artefacts import Artefacts
+from tasklm.artifacts import Artefacts
 from tasklm.corpus.decontaminate import contaminated
 from tasklm.corpus.store import kept_store
 from tasklm.errors import TaskLMError
-from tasklm.recipe import Recipe
-from tasklm.recipe_files import load
-from tasklm.runs import file_digest, write_json
+from tasklm.pipeline.selection import SELECTORS
+from tasklm.recipe.schema import Recipe
+from tasklm.recipe.toml import load
 from tasklm.select.base import Workplace, bytes_of, read_selection_texts, write_selection
 from tasklm.select.near_duplicates import without_near_duplicates
-from tasklm.selecting import SELECTORS
+from tasklm.storage.files import file_digest, write_json
 from tasklm.tasks.audit import audit_splits
 from tasklm.tasks.base import TASKS
-from tasklm.tasks.reading import read_splits, resolved
+from tasklm.tasks.readers.splits import read_splits, resolved
 from tasklm.tokens.shards import write_shards
 from tasklm.tokens.tokenizer import train_vocabulary
 from tasklm.tracking import SILENT

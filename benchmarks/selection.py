@@ -31,7 +31,7 @@ from bm25_peers.text import LONGEST, SHORTEST, DataSet, corpus_words, make_data
 from tasklm.corpus.sources import read_documents
 from tasklm.demo.dataset import build as build_demo
 from tasklm.errors import DataError, RunError, TaskLMError
-from tasklm.runs import digest, write_json, write_text
+from tasklm.storage.files import digest, write_json, write_text
 
 ENGINES = ("ours", "bm25s", "tantivy", "lucene", "probe")
 _ROOT = Path(__file__).resolve().parent.parent

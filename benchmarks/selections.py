@@ -29,8 +29,8 @@ from selection_runs.folders import Shared
 from selection_runs.report import markdown, merged, read_results, same, svg
 from selection_runs.settings import INFLUENCE, USUAL, Setting, settings_for
 from tasklm.errors import RunError, TaskLMError
-from tasklm.recipe import Recipe
-from tasklm.runs import write_json, write_text
+from tasklm.recipe.schema import Recipe
+from tasklm.storage.files import write_json, write_text
 from tasklm.tasks.classify import Classify
 
 _PAGES = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"

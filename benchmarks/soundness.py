@@ -25,7 +25,7 @@ from pathlib import Path
 from arguments import some_of
 from soundness_runs.cells import Cell, Outcome, covering, run_cell
 from soundness_runs.report import markdown
-from tasklm.runs import write_json, write_text
+from tasklm.storage.files import write_json, write_text
 
 _PAGES = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
 PRECISIONS, COMPILED = ("bf16", "fp32"), ("yes", "no")

@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from tasklm.recipe import Finetune, Hardware
-from tasklm.runs import read_json, write_json
+from tasklm.device.machine import Machine, set_up
+from tasklm.recipe.schema import Finetune, Hardware
+from tasklm.storage.files import read_json, write_json
 from tasklm.tasks.base import Unit
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
-from tasklm.train.hardware import Machine, set_up
 from tasklm.train.loop import Loop, Settings
-from tasklm.train.optimisers import Rule, make_optimiser
-from tasklm.train.schedules import Schedule
+from tasklm.train.optim.optimizers import Rule, make_optimiser
+from tasklm.train.optim.schedules import Schedule
 from tasklm.train.stages import Ingredients, finetune_stage
 from training_peers.cases import parse_case
 from training_peers.ours import Numbers

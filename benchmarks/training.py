@@ -22,7 +22,7 @@ import torch
 
 from arguments import some_of
 from tasklm.errors import RunError, TaskLMError
-from tasklm.runs import digest, write_json, write_text
+from tasklm.storage.files import digest, write_json, write_text
 from training_peers.cases import Case, parse_case
 from training_peers.report import markdown, merged, read_results
 from training_peers.running import Failed, run_engine

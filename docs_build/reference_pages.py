@@ -15,12 +15,12 @@ from typer.main import get_command
 
 from tasklm import errors
 from tasklm.api import Labels, TaskLM, Texts
-from tasklm.cli import app
-from tasklm.evaluate.explaining import Push, Pushes
+from tasklm.cli.app import app
 from tasklm.evaluate.scores import Row, Scores, Spread
+from tasklm.influence.explanation import Push, Pushes
 from tasklm.notebook import Report, ShownExplanation
-from tasklm.recipe import section_types
-from tasklm.scrubbing import Damage, Scrub, check_files
+from tasklm.pipeline.file_check import Damage, Scrub, check_files
+from tasklm.recipe.schema import section_types
 from tasklm.serve.inputs import Input
 
 TYPES = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path"}

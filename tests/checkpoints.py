@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from tasklm.recipe import Tokens
+from tasklm.recipe.schema import Tokens
 from tasklm.tokens.tokenizer import train_vocabulary
 from tests.conftest import sentences
 from tests.encoders.samples import stir

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from tasklm.errors import RecipeError
-from tasklm.pipeline import fit
-from tasklm.recipe import Tokens
-from tasklm.recipe_files import load
+from tasklm.pipeline.flow import fit
+from tasklm.recipe.schema import Tokens
+from tasklm.recipe.toml import load
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary
 from tasklm.tracking import Tracker
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tasklm.manifests import seal
+from tasklm.storage.checksums import seal
 from tasklm.tasks.examples import Example
-from tasklm.tasks.texts import encode_examples
+from tasklm.tasks.readers.texts import encode_examples
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
 

@@ -18,48 +18,48 @@ _CALLER = "a mistake in the code that calls it, which no data and no setting can
 _PROTOCOL = "Python's protocol asks for this one"
 ALLOWED = {
     ("__init__.py", "AttributeError"): _PROTOCOL,
-    ("analyse/inline_svg.py", "ValueError"): _CALLER,  # a drawing of our own with other elements
+    ("report/inline_svg.py", "ValueError"): _CALLER,  # a drawing of our own with other elements
     ("corpus/arrow_rows.py", "ValueError"): _CAUGHT,
     ("corpus/parquet_pages.py", "ValueError"): _CAUGHT,  # parquet_values
     ("corpus/store.py", "IndexError"): _CALLER,
     ("encoders/base.py", "ValueError"): _CAUGHT,  # damage_is_clear, and read_checkpoint
-    ("encoders/hugging_face.py", "ValueError"): _CAUGHT,  # read_checkpoint
-    ("encoders/weight_files.py", "ValueError"): _CAUGHT,  # damage_is_clear
+    ("encoders/checkpoints/hub_names.py", "ValueError"): _CAUGHT,  # read_checkpoint
+    ("encoders/checkpoints/weight_files.py", "ValueError"): _CAUGHT,  # damage_is_clear
     ("evaluate/confusion.py", "ValueError"): _CALLER,
     ("evaluate/intervals.py", "ValueError"): _CALLER,
-    ("manifests.py", "ValueError"): _CAUGHT,  # damage_is_clear
+    ("storage/checksums.py", "ValueError"): _CAUGHT,  # damage_is_clear
     ("export/onnx_model.py", "ValueError"): _CAUGHT,
-    ("recipe_values.py", "ValueError"): _CAUGHT,  # from_dict gathers all problems into one RecipeError
+    ("recipe/parsing.py", "ValueError"): _CAUGHT,  # from_dict gathers all problems into one RecipeError
     ("registry.py", "ValueError"): _CALLER,  # two plug-ins under one name
-    ("safe_reading.py", "IsADirectoryError"): _CAUGHT,
-    ("safe_reading.py", "OSError"): _CAUGHT,
-    ("safe_reading.py", "ValueError"): _CAUGHT,
+    ("storage/safe_reading.py", "IsADirectoryError"): _CAUGHT,
+    ("storage/safe_reading.py", "OSError"): _CAUGHT,
+    ("storage/safe_reading.py", "ValueError"): _CAUGHT,
     ("select/balanced.py", "ValueError"): _CALLER,
-    ("select/bm25_spark.py", "IndexError"): _CALLER,
+    ("select/spark/bm25.py", "IndexError"): _CALLER,
     ("select/checks.py", "ValueError"): _CALLER,
     ("select/influence.py", "ValueError"): _CALLER,
     ("select/near_duplicates.py", "ValueError"): _CALLER,  # the recipe keeps the threshold between 0 and 1
     ("tasks/classify.py", "ValueError"): _CAUGHT,  # damage_is_clear
     ("tasks/regress.py", "ValueError"): _CAUGHT,  # damage_is_clear
     ("tasks/saved.py", "ValueError"): _CAUGHT,  # damage_is_clear
-    ("tasks/scoring.py", "ValueError"): _CAUGHT,  # TaskLM.score looks at labels first
-    ("tasks/squad.py", "TypeError"): _CAUGHT,  # read as a file that has not SQuAD's layout
-    ("tasks/trees.py", "ValueError"): _CALLER,
-    ("tasks/text_vectors.py", "ValueError"): _CAUGHT,  # damage_is_clear
-    ("tasks/wide.py", "ValueError"): _CAUGHT,  # damage_is_clear
+    ("tasks/metrics.py", "ValueError"): _CAUGHT,  # TaskLM.score looks at labels first
+    ("tasks/readers/squad.py", "TypeError"): _CAUGHT,  # read as a file that has not SQuAD's layout
+    ("tasks/heads/trees.py", "ValueError"): _CALLER,
+    ("tasks/baselines/text_vectors.py", "ValueError"): _CAUGHT,  # damage_is_clear
+    ("tasks/baselines/wide.py", "ValueError"): _CAUGHT,  # damage_is_clear
     ("tokens/tokenizer.py", "TypeError"): _CAUGHT,
     ("tokens/tokenizer_checks.py", "ValueError"): _CAUGHT,  # Vocabulary.load
-    ("train/gradients.py", "TypeError"): _CALLER,  # an encoder of somebody's own with other layers
-    ("train/hardware.py", "RuntimeError"): _CAUGHT,
-    ("train/language_model.py", "ValueError"): _CAUGHT,  # damage_is_clear
-    ("train/model.py", "ValueError"): _CAUGHT,  # damage_is_clear
-    ("train/schedules.py", "ValueError"): _CALLER,
+    ("influence/gradients.py", "TypeError"): _CALLER,  # an encoder of somebody's own with other layers
+    ("device/machine.py", "RuntimeError"): _CAUGHT,
+    ("models/language_model.py", "ValueError"): _CAUGHT,  # damage_is_clear
+    ("models/task_model.py", "ValueError"): _CAUGHT,  # damage_is_clear
+    ("train/optim/schedules.py", "ValueError"): _CALLER,
     ("train/start.py", "ValueError"): _CAUGHT,  # damage_is_clear
 }
 
 
 OTHER_FAMILIES = {  # file and class of an exception that is not of the family → who catches it
-    ("last_resort.py", "EndedTooEarly"): "the command line, which tells it in words",
+    ("cli/last_resort.py", "EndedTooEarly"): "the command line, which tells it in words",
     ("serve/batching.py", "QueueFull"): "the service, which answers with 503",
     ("serve/explainer.py", "TooSlow"): "the service, which answers with 503",
     ("serve/limits.py", "Refused"): "the service, which answers with its status and reason",

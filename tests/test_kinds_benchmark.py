@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tasklm.errors import RunError
-from tasklm.recipe import from_dict, with_overrides
+from tasklm.recipe.schema import from_dict, with_overrides
 from tests.conftest import labelled, sentences, write_jsonl
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"

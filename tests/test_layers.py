@@ -12,15 +12,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "tasklm"
 ORDER = [
-    {"errors", "durations", "safe_reading", "json_lines", "markdown"}, {"registry", "progress", "terminal", "tracking"}, {"recipe_values"},
-    {"recipe", "recipe_files", "budget", "costs", "runs", "run_folder"}, {"manifests"}, {"artefacts"}, {"corpus"}, {"tasks"},
-    {"select"}, {"tokens"}, {"encoders"}, {"objectives"}, {"train"}, {"evaluate"}, {"analyse"}, {"export"}, {"serve", "watch"},
-    {"demo"}, {"workspace"}, {"wide_part"},
-    {"summaries", "planning", "insights", "results", "reporting", "starting"},
-    {"steps", "selecting", "looking", "scrubbing"}, {"pipeline"},
-    {"api", "notebook", "last_resort", "cli_checking", "cli_explaining", "cli_exporting", "cli_reporting", "cli_results", "cli_scoring",
-     "cli_searching", "cli_serving", "cli_watching"},
-    {"cli"}, {"__main__"},
+    {"errors"}, {"storage", "registry", "console"}, {"recipe", "tracking"}, {"artifacts", "run_folder"}, {"corpus"}, {"tasks"},
+    {"select"}, {"tokens"}, {"encoders"}, {"budget"}, {"objectives", "device"}, {"models"}, {"evaluate"}, {"export"}, {"train"},
+    {"influence"}, {"analysis"}, {"report"}, {"serve", "watch"}, {"demo"}, {"pipeline"}, {"api", "notebook"}, {"cli"}, {"__main__"},
 ]  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tasklm.recipe_files import load
+from tasklm.recipe.toml import load
 from tests.conftest import sentences, write_jsonl
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"

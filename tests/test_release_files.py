@@ -30,7 +30,7 @@ pytest.importorskip("packaging")
 
 from typer.main import get_command
 
-from tasklm.cli import app
+from tasklm.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = ("requirements.lock", "requirements-torch.lock", "requirements-dev.lock")

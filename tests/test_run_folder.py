@@ -8,7 +8,7 @@ import pytest
 
 from tasklm.errors import RunError
 from tasklm.run_folder import Seed, best_seed, is_stage1, seed_title, seeds_of, shipped_stage1, trainings_of
-from tasklm.runs import write_json
+from tasklm.storage.files import write_json
 
 
 def scored(run: Path, dev: list[float], trainings: int) -> list[Seed]:

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from tasklm import selecting, steps
 from tasklm.errors import RecipeError, RunError
-from tasklm.recipe_files import load
+from tasklm.pipeline import selection, steps
+from tasklm.recipe.toml import load
 from tests.conftest import labelled, sentences, write_jsonl
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
@@ -43,8 +43,8 @@ def work_done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(place, name, counts)
 
-    counted(selecting, "fitted", "ranking")
-    counted(selecting, "score_blocks", "scores")
+    counted(selection, "fitted", "ranking")
+    counted(selection, "score_blocks", "scores")
     whole = steps.run_stage1
 
     def run_stage1(folder: Path, *given: Any) -> None:

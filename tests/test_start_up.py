@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tasklm.encoders.base import Shape
-from tasklm.recipe import Kind
+from tasklm.models.task_model import TaskModel, new_encoder, save_models
+from tasklm.recipe.schema import Kind
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.examples import Example
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.model import TaskModel, new_encoder, save_models
 from tests.conftest import labelled
 
 SLOW = {
@@ -34,7 +34,7 @@ def imported(code: str, *words: str) -> tuple[set[str], list[str]]:
 
 
 def command(*words: str) -> tuple[set[str], list[str]]:
-    return imported("from tasklm.cli import main; main()", *words)
+    return imported("from tasklm.cli.app import main; main()", *words)
 
 
 @pytest.fixture(scope="module")
@@ -64,4 +64,4 @@ def test_help_imports_nothing_slow(words: tuple[str, ...]) -> None:
 def test_predicting_imports_what_the_model_needs(model: Path) -> None:
     modules, lines = command("predict", str(model), "the dog likes water")
     assert set(json.loads(lines[0])["probabilities"]) == {"no", "yes"}
-    assert "tasklm.tasks.wide" in modules and modules & SLOW == NEEDED
+    assert "tasklm.tasks.baselines.wide" in modules and modules & SLOW == NEEDED

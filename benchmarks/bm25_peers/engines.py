@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from bm25_peers.exact import K1, B
 from bm25_peers.text import DataSet
-from tasklm.artefacts import Artefacts
+from tasklm.artifacts import Artefacts
 from tasklm.corpus.processes import usable_cores
 from tasklm.corpus.store import PassageStore
 from tasklm.select.base import Ranking, Workplace
 from tasklm.select.bm25 import open_index
-from tasklm.select.bm25_index import StoredIndex
-from tasklm.select.bm25_search import Scoring, search
+from tasklm.select.lexical.index import StoredIndex
+from tasklm.select.lexical.search import Scoring, search
 from tasklm.tracking import SILENT
 
 Queries = Sequence[Sequence[str]]

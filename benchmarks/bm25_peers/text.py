@@ -21,7 +21,7 @@ from tasklm.corpus.sources import NoTextColumn, find_files, fingerprint, read_do
 from tasklm.corpus.store import FORMAT
 from tasklm.corpus.words import words
 from tasklm.errors import DataError
-from tasklm.runs import digest, read_json, write_json
+from tasklm.storage.files import digest, read_json, write_json
 
 SHORTEST, LONGEST = 57, 137  # words of a passage, 97 in the middle
 LONGEST_WORD = 60  # characters; longer ones are left out, so that no engine's limit for words plays a part

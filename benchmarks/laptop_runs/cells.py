@@ -16,7 +16,7 @@ from typing import Any
 
 from laptop_runs.data import read_task
 from laptop_runs.goals import KINDS, Chosen, Goal
-from tasklm.runs import read_json
+from tasklm.storage.files import read_json
 
 PEERS = {  # column → how the page calls it; the last two need --downloaded
     "hashed": "hashed words",

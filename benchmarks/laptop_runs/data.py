@@ -10,10 +10,10 @@ from pathlib import Path
 from tasklm.corpus.sources import NoTextColumn, find_files, read_documents
 from tasklm.corpus.streams import Source
 from tasklm.errors import RunError
-from tasklm.recipe import Data
-from tasklm.runs import write_bytes
+from tasklm.recipe.schema import Data
+from tasklm.storage.files import write_bytes
 from tasklm.tasks.examples import Splits
-from tasklm.tasks.reading import read_splits, resolved
+from tasklm.tasks.readers.splits import read_splits, resolved
 
 SPLITS = ("train", "dev", "test")
 METRICS = {  # task → the metric that it is usually judged by

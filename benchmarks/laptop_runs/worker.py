@@ -16,7 +16,7 @@ def main() -> None:
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)  # before torch counts them
     from laptop_runs.cells import Cell, run_cell
-    from tasklm.runs import write_json
+    from tasklm.storage.files import write_json
 
     cell = Cell(**{**values, "corpus": tuple(values["corpus"])})
     write_json(report, run_cell(cell).to_dict())

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasklm.artefacts import Artefacts
+from tasklm.artifacts import Artefacts
 from tasklm.errors import RecipeError, RunError
-from tasklm.recipe import Recipe, from_dict, to_dict, with_overrides
-from tasklm.recipe_files import absolute, dump
-from tasklm.runs import digest, file_digest, read_json, require_file, write_json, write_text
+from tasklm.recipe.schema import Recipe, from_dict, to_dict, with_overrides
+from tasklm.recipe.toml import absolute, dump
+from tasklm.storage.files import digest, file_digest, read_json, require_file, write_json, write_text
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import Vocabulary
 

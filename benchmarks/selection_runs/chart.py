@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tasklm.analyse.charts import number_text, ticks
-from tasklm.analyse.page import Html, el
+from tasklm.report.charts import number_text, ticks
+from tasklm.report.page import Html, el
 
 WIDTH, HEIGHT = 640, 320
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 40, 44

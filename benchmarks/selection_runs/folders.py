@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 
 from objective_runs.folders import write_recipe
 from selection_runs.settings import BM25, INFLUENCE, RANDOM, Setting
-from tasklm.artefacts import Artefacts
+from tasklm.artifacts import Artefacts
 from tasklm.errors import RecipeError
-from tasklm.recipe import Recipe, from_dict, to_dict, with_overrides
-from tasklm.recipe_files import absolute
-from tasklm.runs import digest, read_json, require_file, write_json
+from tasklm.recipe.schema import Recipe, from_dict, to_dict, with_overrides
+from tasklm.recipe.toml import absolute
+from tasklm.storage.files import digest, read_json, require_file, write_json
 from tasklm.tokens.tokenizer import Vocabulary
 
 FOUND = ("decontaminated", "ranking", "candidates", "candidate-tokens")  # artefacts that no row changes

@@ -14,7 +14,7 @@ from selection_runs.settings import ORDERED
 from tasklm.errors import RunError
 from tasklm.evaluate.scores import Spread, flops_text, metric_name, spread_text
 from tasklm.evaluate.scores import spread as spread_of
-from tasklm.runs import read_json, require_file
+from tasklm.storage.files import read_json, require_file
 
 TOLERANCE = 0.02  # stage 1 may miss the FLOPs asked for by this share before the page says so
 TITLES = {

@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 
 from tasklm.encoders.base import ENCODERS, Shape
-from tasklm.recipe import Tokens
+from tasklm.models.task_model import TaskModel, save_models
+from tasklm.recipe.schema import Tokens
 from tasklm.tasks.base import TASKS
 from tasklm.tokens.tokenizer import train_vocabulary
-from tasklm.train.model import TaskModel, save_models
 
 LABELS = ["business", "science", "sports", "world"]
 LENGTH = 128  # tokens of a row

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from soundness_runs.data import ROWS, ingredients
+from tasklm.device.machine import Machine, set_up
 from tasklm.errors import RecipeError
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe import Finetune, Hardware, Train
-from tasklm.train.hardware import Machine, set_up
+from tasklm.recipe.schema import Finetune, Hardware, Train
 from tasklm.train.loop import Loop, Record, Settings
-from tasklm.train.optimisers import Rule, make_optimiser
-from tasklm.train.schedules import Schedule
+from tasklm.train.optim.optimizers import Rule, make_optimiser
+from tasklm.train.optim.schedules import Schedule
 from tasklm.train.stages import Ingredients, finetune_stage, joint_stage
 
 ENCODERS, LENGTHS = ("bert", "modern", "albert"), (64, 128, 192, 256, 384, 512)

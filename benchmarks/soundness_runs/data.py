@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
-from tasklm.recipe import Data, Kind, Tokens
+from tasklm.recipe.schema import Data, Kind, Tokens
 from tasklm.tasks.base import TASKS
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary
-from tasklm.train.hardware import Machine
 from tasklm.train.stages import Ingredients
 
 EXAMPLES, DEV, PASSAGES, WORDS = 96, 8, 200, 400

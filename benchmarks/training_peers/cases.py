@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tasklm.costs import EncoderCost
+from tasklm.budget.costs import EncoderCost
 from tasklm.encoders.base import Shape
-from tasklm.encoders.sizes import SIZES
+from tasklm.encoders.shapes import SIZES
 from tasklm.errors import RunError
 
 POSITIONS = 512  # of every encoder here, as BERT has them

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from tasklm.recipe import Hardware
-from tasklm.train.hardware import set_up
-from tasklm.train.speed import matmul_ceiling
+from tasklm.device.machine import set_up
+from tasklm.recipe.schema import Hardware
+from tasklm.train.timing import matmul_ceiling
 
 _BLOCKS = 7
 

@@ -9,18 +9,18 @@ from typing import Any
 
 import torch
 
+from tasklm.device.machine import set_up
 from tasklm.encoders.base import Shape
-from tasklm.encoders.sizes import padded_vocabulary
-from tasklm.recipe import Hardware, Train
+from tasklm.encoders.shapes import padded_vocabulary
+from tasklm.recipe.schema import Hardware, Train
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards
-from tasklm.train.hardware import set_up
-from tasklm.train.joint import JointStage
 from tasklm.train.loop import Loop, Settings, Step
-from tasklm.train.optimisers import Rule, make_optimiser
-from tasklm.train.schedules import Schedule
+from tasklm.train.optim.optimizers import Rule, make_optimiser
+from tasklm.train.optim.schedules import Schedule
+from tasklm.train.stage1 import JointStage
 from tasklm.train.stages import Ingredients, joint_stage
 from training_peers.timing import StepTimer
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tasklm.runs import read_json, require_file
+from tasklm.storage.files import read_json, require_file
 from training_peers.cases import MASK_RATE, parse_case
 
 PLAIN = (
@@ -36,7 +36,7 @@ drawn afresh for every step.
   flags that its documentation recommends for speed. It trains without dropout. Beside a GPU the peers get
   DataLoader workers, which the public code of TLM does without.
 - **Useful TFLOP/s**: what the step needs when only the masked tokens are predicted, and what follows the attention of the last layer is
-  computed for them alone; counted exactly and alike for every engine (`tasklm.costs.EncoderCost`), not what an engine spends.
+  computed for them alone; counted exactly and alike for every engine (`tasklm.budget.costs.EncoderCost`), not what an engine spends.
   **Ceiling**: the best of several blocks of one large square matrix product.
 - **Memory**: most bytes allocated on the GPU; on a CPU the most resident memory of the process.
 - **Loss** at the first and at the last step, as a check that an engine really trains; numbers of steps may differ, so it is no contest.

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from tasklm.errors import DataError
-from tasklm.runs import write_json
+from tasklm.storage.files import write_json
 from tasklm.tokens.batches import shuffled
 from tasklm.tokens.packing import fill_rows, plan_rows
 from tasklm.tokens.shards import FORMAT, Shards

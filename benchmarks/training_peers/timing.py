@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from tasklm.train.hardware import cpu_computes_in_bf16
+from tasklm.device.machine import cpu_computes_in_bf16
 
 
 class StepTimer:

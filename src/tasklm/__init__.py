@@ -8,7 +8,7 @@ from tasklm.errors import DamagedError, DataError, RecipeError, RunError, TaskLM
 
 if TYPE_CHECKING:
     from tasklm.api import TaskLM
-    from tasklm.scrubbing import check_files
+    from tasklm.pipeline.file_check import check_files
 
 __all__ = ["DamagedError", "DataError", "RecipeError", "RunError", "TaskLM", "TaskLMError", "TrainingError", "check_files"]
 __version__ = "0.1.0"
@@ -21,7 +21,7 @@ def __getattr__(name: str) -> Any:
 
         return TaskLM
     if name == "check_files":
-        from tasklm.scrubbing import check_files
+        from tasklm.pipeline.file_check import check_files
 
         return check_files
     raise AttributeError(f"module 'tasklm' has no attribute {name!r}")

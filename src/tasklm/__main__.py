@@ -1,5 +1,5 @@
 """`python -m tasklm` is the same as `tasklm`."""
 
-from tasklm.cli import main
+from tasklm.cli.app import main
 
 main()

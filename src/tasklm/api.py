@@ -19,17 +19,17 @@ from tasklm.errors import DataError, RunError
 from tasklm.evaluate.scores import Scores, of_this_recipe
 from tasklm.evaluate.scores import from_dict as scores_from
 from tasklm.export.source import new_folder
-from tasklm.manifests import require_whole
 from tasklm.notebook import Report, ShownExplanation, model_html, settings_html
-from tasklm.pipeline import fit as run_pipeline
-from tasklm.pipeline import held
-from tasklm.recipe import Data
-from tasklm.recipe_files import load as load_recipe
-from tasklm.runs import read_json, require_own, write_bytes, write_text
-from tasklm.safe_reading import whole_text
+from tasklm.pipeline.flow import fit as run_pipeline
+from tasklm.pipeline.flow import held
+from tasklm.recipe.schema import Data
+from tasklm.recipe.toml import load as load_recipe
 from tasklm.serve.explainer import Explainer
 from tasklm.serve.inputs import Input, example_from
 from tasklm.serve.predictor import Predictor
+from tasklm.storage.checksums import require_whole
+from tasklm.storage.files import read_json, require_own, write_bytes, write_text
+from tasklm.storage.safe_reading import whole_text
 from tasklm.tasks.base import Answer, score
 from tasklm.tracking import Tracker
 

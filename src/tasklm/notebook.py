@@ -8,11 +8,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tasklm.analyse.page import Html, el, escaped
-from tasklm.analyse.words import spans
-from tasklm.evaluate.explaining import Explanation, Push
+from tasklm.analysis.word_counts import spans
 from tasklm.evaluate.scores import Scores, flops_text, interval_text, metric_name, over_seeds, spread_text, time_text
-from tasklm.recipe_files import without_login
+from tasklm.influence.explanation import Explanation, Push
+from tasklm.recipe.toml import without_login
+from tasklm.report.page import Html, el, escaped
 
 MOST_LABELS = 30  # named; the others are counted
 MOST_TEXT = 300  # characters of a text that are shown

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.errors import RunError
-from tasklm.runs import read_json
+from tasklm.storage.files import read_json
 
 _STAGE1 = re.compile(r"stage1(-[2-9]|-[1-9]\d+)?")
 

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 from rich.console import Console
 
+from tasklm.console.progress import Bar
+from tasklm.console.terminal import WRITE_EVERY, Screen, say
 from tasklm.errors import RecipeError
-from tasklm.progress import Bar
-from tasklm.terminal import WRITE_EVERY, Screen, say
 
 RECORD_EVERY = 1.0  # seconds between records of progress, at least
 NO_LOSSES = ("stage", "step", "rate", "dev", "tokens_per_second", "tflops", "of_ceiling", "memory_gb")  # of a training step

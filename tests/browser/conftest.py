@@ -22,8 +22,8 @@ from typing import Any
 
 import pytest
 
-from tasklm.pipeline import fit
-from tasklm.recipe_files import load
+from tasklm.pipeline.flow import fit
+from tasklm.recipe.toml import load
 from tasklm.tracking import Tracker
 from tests.conftest import labelled, sentences, write_jsonl
 from tests.end_to_end.conftest import options

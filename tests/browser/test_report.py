@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tasklm.analyse.report import ReportParts, write_report
-from tests.analyse.parts import insights, scores
+from tasklm.report.report import ReportParts, write_report
 from tests.browser.conftest import SCHEMES, WIDTHS, Browser
+from tests.report.parts import insights, scores
 
 CLASSES = ["10", "9", "e2e"]  # of which not all are numbers, so that the letters count
 

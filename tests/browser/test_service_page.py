@@ -63,8 +63,8 @@ TOKEN = "a-token-that-is-long-enough"
 @contextmanager
 def inside(run: Path, token: str | None = None, hostile: bool = False) -> Iterator[str]:
     """The service in a thread of this process; gives its address. A hostile one has tags in its labels and training texts."""
-    from tasklm.evaluate.explaining import Explanation, Push, Pushes
-    from tasklm.recipe import Hardware
+    from tasklm.influence.explanation import Explanation, Push, Pushes
+    from tasklm.recipe.schema import Hardware
     from tasklm.serve import server as serving
     from tasklm.serve.connections import Room
     from tasklm.serve.explainer import Explainer

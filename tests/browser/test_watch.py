@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tasklm.artefacts import Artefacts
-from tasklm.runs import locked
+from tasklm.artifacts import Artefacts
+from tasklm.storage.files import locked
 from tasklm.watch.server import WatchServer
 from tests.browser.conftest import SCHEMES, WIDTHS, Browser
 from tests.watch.growing_run import GrowingRun

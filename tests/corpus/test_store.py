@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasklm.artefacts import Artefacts
+from tasklm.artifacts import Artefacts
 from tasklm.corpus import store as store_module
 from tasklm.corpus.dedupe import text_key
 from tasklm.corpus.kernels import KeySet

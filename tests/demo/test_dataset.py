@@ -12,7 +12,7 @@ from tasklm.corpus.words import words
 from tasklm.demo import dataset, harvest
 from tasklm.demo.recipe import SETTINGS, demo_recipe
 from tasklm.errors import RunError
-from tasklm.recipe_files import load
+from tasklm.recipe.toml import load
 from tasklm.tracking import SILENT
 
 DOCSTRING = inspect.cleandoc(

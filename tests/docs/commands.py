@@ -10,11 +10,11 @@ from pathlib import Path
 import typer
 from typer.main import get_command
 
-from tasklm.cli import app, overrides_of
+from tasklm.cli.app import app, overrides_of
 from tasklm.errors import TaskLMError
-from tasklm.pipeline import check_names
-from tasklm.recipe_files import load
-from tasklm.selecting import check_settings
+from tasklm.pipeline.flow import check_names
+from tasklm.pipeline.selection import check_settings
+from tasklm.recipe.toml import load
 from tests.docs.blocks import ROOT, Command
 
 CLI = get_command(app)

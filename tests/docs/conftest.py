@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tasklm.cli import app
+from tasklm.cli.app import app
 from tests.conftest import labelled, sentences
 from tests.docs.page_files import write_files
 from tests.docs.small import keep_small

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import tasklm.api
-import tasklm.pipeline
+import tasklm.pipeline.flow
 from tasklm.evaluate.scores import Scores
-from tasklm.recipe import Recipe
+from tasklm.recipe.schema import Recipe
 from tasklm.tracking import Tracker
 
-run_in_full = tasklm.pipeline.fit
+run_in_full = tasklm.pipeline.flow.fit
 
 
 def small_of(recipe: Recipe) -> Recipe:
@@ -44,6 +44,6 @@ def small_run(recipe: Recipe, folder: Path, tracker: Tracker, until: str = "repo
 
 def keep_small(patch: pytest.MonkeyPatch) -> None:
     """Makes every training small, by the command line and in Python, and leaves out measuring the machine, which takes longer."""
-    patch.setattr("tasklm.pipeline.fit", small_run)
+    patch.setattr("tasklm.pipeline.flow.fit", small_run)
     patch.setattr(tasklm.api, "run_pipeline", small_run)
     patch.setattr("tasklm.train.stages.matmul_ceiling", lambda machine: 1e10)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tasklm.errors import RecipeError
-from tasklm.recipe import from_dict, section_types
+from tasklm.recipe.schema import from_dict, section_types
 from tests.docs.blocks import OUTPUT, PAGES, ROOT, SHELL, Block, blocks, commands, is_shell
 from tests.docs.commands import WrongCommand, check
 
@@ -33,7 +33,7 @@ FILE_ENDINGS = {
     "onnx",
     "safetensors",
 }
-NO_KEYS = {"budget.stage1_rate", "budget.stage2_rate"}  # functions of budget.py that a page names
+NO_KEYS = {"budget.stage1_rate", "budget.stage2_rate"}  # functions of budget/rules.py that a page names
 KEYS = {f"{section}.{field.name}" for section, cls in section_types().items() for field in dataclasses.fields(cls)}
 
 

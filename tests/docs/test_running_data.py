@@ -10,7 +10,7 @@ import pytest
 
 from tasklm.evaluate.reranking import read_candidates
 from tasklm.tasks.base import TASKS
-from tasklm.tasks.formats import recognise
+from tasklm.tasks.readers.formats import recognise
 from tests.docs.blocks import PAGES, ROOT, Block, blocks, is_shell
 
 KINDS = ROOT / "docs" / "kinds.md"

@@ -40,7 +40,7 @@ def test_an_error_in_a_python_block_is_found(tmp_path: Path) -> None:
 
 
 def test_the_recipes_load() -> None:
-    from tasklm.recipe_files import load
+    from tasklm.recipe.toml import load
 
     for recipe in sorted((ROOT / "recipes").rglob("*.toml")):
         assert tomllib.loads(recipe.read_text(encoding="utf-8")) and load(recipe)

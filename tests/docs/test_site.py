@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from tasklm.recipe import section_types
+from tasklm.recipe.schema import section_types
 from tests.docs.blocks import ROOT
 from tests.docs.commands import CLI
 

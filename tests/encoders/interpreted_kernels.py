@@ -17,7 +17,7 @@ from tasklm.encoders.kernels import row_attention as rows
 from tasklm.encoders.kernels import token_losses as losses
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.packing import TILE, tile_starts
-from tasklm.train import adamw_kernel as adamw
+from tasklm.train.optim import adamw_kernel as adamw
 
 NOTHING = float("nan")  # what no program wrote must not pass for a result
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tasklm.encoders import activation
+from tasklm.encoders.layers import activation
 
 
 @pytest.mark.parametrize("slow", [False, True])

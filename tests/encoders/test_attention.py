@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasklm.encoders import attention
-from tasklm.encoders.attention import Layout, attend, layout_of
+from tasklm.encoders.layers import attention
+from tasklm.encoders.layers.attention import Layout, attend, layout_of
 from tasklm.errors import TrainingError
 from tasklm.tokens.batches import TokenBatch
 from tests.encoders.samples import KINDS, packed, rows_of, stirred, texts

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasklm.encoders import attention
-from tasklm.encoders.attention import layout_of
 from tasklm.encoders.base import ENCODERS, Shape
+from tasklm.encoders.layers import attention
+from tasklm.encoders.layers.attention import layout_of
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.packing import TILE, tile_starts
 from tests.encoders.samples import packed, rows_of, stir, texts

@@ -5,10 +5,10 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from tasklm.costs import EncoderCost
+from tasklm.budget.costs import EncoderCost
 from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
-from tasklm.encoders.embeddings import EPSILON
+from tasklm.encoders.layers.embeddings import EPSILON
 from tests.encoders.samples import rows_of, stir
 
 SHAPE = Shape(vocabulary=50, layers=2, width=32, heads=4, feedforward=64, positions=16, dropout=0.0)

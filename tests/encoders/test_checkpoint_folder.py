@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tasklm.encoders.checkpoint_folder import Checkpoint, find_checkpoint, hub_cache, read_checkpoint
+from tasklm.encoders.checkpoints.folder import Checkpoint, find_checkpoint, hub_cache, read_checkpoint
 from tasklm.errors import DataError
 from tests.checkpoints import write_checkpoint
 

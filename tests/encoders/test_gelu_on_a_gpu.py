@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tasklm.encoders import activation
-from tasklm.encoders.activation import linear_gelu
+from tasklm.encoders.layers import activation
+from tasklm.encoders.layers.activation import linear_gelu
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

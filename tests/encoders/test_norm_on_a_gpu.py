@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
-from tasklm.encoders import residual
-from tasklm.encoders.residual import Hidden, add_and_norm
+from tasklm.encoders.layers import residual
+from tasklm.encoders.layers.residual import Hidden, add_and_norm
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tasklm.recipe_files import dump, load
+from tasklm.recipe.toml import dump, load
 from tests.conftest import labelled, sentences, write_jsonl
 from tests.end_to_end.forking import Commands, forked
 

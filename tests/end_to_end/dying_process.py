@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
-from tasklm.cli import main
-from tasklm.train.joint import JointStage
+from tasklm.cli.app import main
 from tasklm.train.loop import Step
+from tasklm.train.stage1 import JointStage
 
 if os.environ["RANK"] == "1":
     prepare = JointStage.prepare

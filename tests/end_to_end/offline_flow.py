@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from urllib.request import Request, urlopen
 
-from tasklm.cli import app
+from tasklm.cli.app import app
 from tests.end_to_end.conftest import options
 
 QUICK = {"train__steps": "10", "finetune__epochs": "1", "finetune__seeds": "1", "data__leaks": "keep", "evaluate__bootstrap": "100"}

@@ -14,7 +14,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from typer.testing import CliRunner
 
 from tasklm import TaskLM
-from tasklm.cli import app
+from tasklm.cli.app import app
 from tasklm.errors import DataError, RunError
 from tests.conftest import sentences, write_jsonl
 from tests.end_to_end.conftest import QUICK

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tasklm import DataError, RecipeError, RunError, TaskLM, pipeline
-from tasklm.recipe_files import load as load_recipe
+from tasklm import DataError, RecipeError, RunError, TaskLM
+from tasklm.pipeline import flow
+from tasklm.recipe.toml import load as load_recipe
 from tasklm.tracking import SILENT
 from tests.conftest import labelled, write_jsonl
 from tests.end_to_end.conftest import QUICK
@@ -120,11 +121,11 @@ def test_scores_of_an_earlier_recipe_are_told(run: TaskLM, tmp_path: Path) -> No
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert TaskLM.load(folder).scores_ == run.scores_
-    pipeline.fit(load_recipe(folder / "recipe.toml", {"hardware.threads": 1}), folder, SILENT, until="check")
+    flow.fit(load_recipe(folder / "recipe.toml", {"hardware.threads": 1}), folder, SILENT, until="check")
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the same recipe again, on another machine
         TaskLM.load(folder)
-    pipeline.fit(load_recipe(folder / "recipe.toml", {"train.steps": 7}), folder, SILENT, until="check")
+    flow.fit(load_recipe(folder / "recipe.toml", {"train.steps": 7}), folder, SILENT, until="check")
     with pytest.warns(UserWarning, match=r"of an earlier recipe.*tasklm report"):
         TaskLM.load(folder)
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from tasklm.cli import app, overrides_of
+from tasklm.cli.app import app, overrides_of
 from tasklm.errors import RecipeError, TaskLMError
 from tests.conftest import labelled, write_jsonl
 from tests.end_to_end.conftest import options
@@ -139,7 +139,7 @@ def test_a_line_of_10_mb_works(files: Path, tmp_path: Path) -> None:
 
 
 def _run_folder(tmp_path: Path, given: dict[str, str]) -> Path:
-    from tasklm.recipe_files import dump, load
+    from tasklm.recipe.toml import dump, load
 
     out = tmp_path / "run"
     out.mkdir()
@@ -195,10 +195,10 @@ def test_a_full_disk_is_told_from_a_real_write(files: Path, tmp_path: Path, monk
         with open("/dev/full", "wb", buffering=0) as file:  # noqa: PTH123
             file.write(b"x")
 
-    monkeypatch.setattr("tasklm.steps.write_shards", full)
+    monkeypatch.setattr("tasklm.pipeline.steps.write_shards", full)
     message = fit_error(files, tmp_path / "run")
     assert "disk is full" in message and "run the same command again" in message
-    monkeypatch.setattr("tasklm.steps.write_shards", shards.write_shards)
+    monkeypatch.setattr("tasklm.pipeline.steps.write_shards", shards.write_shards)
     given = options(files)
     assert runner.invoke(app, ["fit", given.pop("data.train"), "--out", str(tmp_path / "run"), *words(given)]).exit_code == 0
 

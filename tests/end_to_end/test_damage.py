@@ -11,17 +11,17 @@ import torch
 from typer.testing import CliRunner
 
 import tasklm
-from tasklm import artefacts
+from tasklm import artifacts
 from tasklm.api import TaskLM
-from tasklm.cli import app
+from tasklm.cli.app import app
 from tasklm.errors import DamagedError, RunError
-from tasklm.pipeline import fit
-from tasklm.recipe import Recipe
-from tasklm.recipe_files import load
-from tasklm.runs import read_json
+from tasklm.models.language_model import load_language_model
+from tasklm.pipeline.flow import fit
+from tasklm.recipe.schema import Recipe
+from tasklm.recipe.toml import load
 from tasklm.serve.explainer import Explainer
+from tasklm.storage.files import read_json
 from tasklm.tracking import SILENT, Tracker
-from tasklm.train.language_model import load_language_model
 from tests.end_to_end.conftest import options
 
 
@@ -144,7 +144,7 @@ def test_what_reads_a_run_refuses_what_is_damaged_in_it(place: Path) -> None:
 def test_what_is_too_large_to_be_read_each_time_is_read_before_something_is_made_of_it(
     place: Path, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(artefacts, "READ_ANYWAY", 0)
+    monkeypatch.setattr(artifacts, "READ_ANYWAY", 0)
     messages: list[str] = []
     monkeypatch.setattr(Tracker, "warn", lambda self, message: messages.append(message))
     other = recipe_for(files, train__steps="6", finetune__epochs="2")

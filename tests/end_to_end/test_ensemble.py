@@ -14,17 +14,17 @@ from sklearn.metrics import f1_score
 from typer.testing import CliRunner
 
 from tasklm import TaskLM
-from tasklm.cli import app
+from tasklm.cli.app import app
 from tasklm.errors import RunError
 from tasklm.evaluate.scores import Row, Scores
-from tasklm.pipeline import fit
-from tasklm.recipe_files import load
+from tasklm.models.task_model import TaskModel, load_model, new_encoder
+from tasklm.models.weights import load_weights
+from tasklm.pipeline.flow import fit
+from tasklm.recipe.toml import load
 from tasklm.serve.predictor import Predictor
 from tasklm.tasks.multilabel import best_threshold
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tracking import SILENT
-from tasklm.train.checkpoints import load_weights
-from tasklm.train.model import TaskModel, load_model, new_encoder
 from tests.conftest import write_jsonl
 from tests.end_to_end.conftest import QUICK
 

@@ -13,10 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tasklm import TaskLM
-from tasklm.cli import app
+from tasklm.cli.app import app
 from tasklm.errors import RecipeError, RunError
-from tasklm.pipeline import fit
-from tasklm.recipe_files import load
+from tasklm.pipeline.flow import fit
+from tasklm.recipe.toml import load
 from tasklm.serve.explainer import run_of
 from tasklm.tracking import Tracker
 from tests.conftest import labelled, sentences, write_jsonl

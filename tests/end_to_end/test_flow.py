@@ -7,11 +7,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tasklm import planning
 from tasklm.corpus.words import words
 from tasklm.evaluate.scores import Scores
-from tasklm.pipeline import check, fit
-from tasklm.recipe_files import load
+from tasklm.pipeline.flow import check, fit, planning
+from tasklm.recipe.toml import load
 from tasklm.serve.predictor import Predictor
 from tasklm.tracking import SILENT, Tracker
 from tests.conftest import labelled, write_jsonl

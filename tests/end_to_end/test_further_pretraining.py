@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasklm.encoders.checkpoint_folder import read_checkpoint
+from tasklm.encoders.checkpoints.folder import read_checkpoint
 from tasklm.errors import RecipeError
 from tasklm.evaluate.scores import Scores
-from tasklm.pipeline import fit
-from tasklm.recipe_files import load
+from tasklm.models.weights import load_weights
+from tasklm.pipeline.flow import fit
+from tasklm.recipe.toml import load
 from tasklm.serve.predictor import Predictor
 from tasklm.tracking import SILENT
-from tasklm.train.checkpoints import load_weights
 from tests.checkpoints import write_checkpoint
 from tests.end_to_end.conftest import options
 

@@ -10,16 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from tasklm import selecting
-from tasklm.cli import app
+from tasklm.cli.app import app
 from tasklm.errors import DataError, RecipeError
-from tasklm.pipeline import fit
-from tasklm.recipe import Recipe
-from tasklm.recipe_files import load
+from tasklm.influence.scores import Influence
+from tasklm.pipeline.flow import fit, selection
+from tasklm.recipe.schema import Recipe
+from tasklm.recipe.toml import load
 from tasklm.select.influence import InfluenceScores
 from tasklm.tasks.examples import Splits
 from tasklm.tracking import Tracker
-from tasklm.train.influence import Influence
 from tests.end_to_end.conftest import options, until
 from tests.end_to_end.forking import Commands
 from tests.end_to_end.test_processes import quick
@@ -85,17 +84,17 @@ def test_another_share_computes_no_gradient(done: Path, files: Path, monkeypatch
     def never(*_: object) -> None:
         raise AssertionError("gradients were computed again")
 
-    monkeypatch.setattr(selecting, "score_blocks", never)
-    monkeypatch.setattr(selecting, "Influence", never)
+    monkeypatch.setattr(selection, "score_blocks", never)
+    monkeypatch.setattr(selection, "Influence", never)
     fit(chained(files, select__influence_share="0.3"), done, Tracker(), until="select")
     after = rows(done)
     assert len(after) == 30 and [row["id"] for row in after[:20]] == [row["id"] for row in before]
 
 
 def test_a_killed_scoring_ends_in_the_same_scores(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks, finish, score = selecting.score_blocks, selecting.finish_scores, Influence.scores
-    monkeypatch.setattr(selecting, "score_blocks", lambda *given: blocks(*given, 16))
-    monkeypatch.setattr(selecting, "finish_scores", lambda *given: finish(*given, 16))
+    blocks, finish, score = selection.score_blocks, selection.finish_scores, Influence.scores
+    monkeypatch.setattr(selection, "score_blocks", lambda *given: blocks(*given, 16))
+    monkeypatch.setattr(selection, "finish_scores", lambda *given: finish(*given, 16))
 
     def dies(self: Influence, start: int, stop: int) -> np.ndarray:
         if start >= 32:

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from tasklm import TaskLM
 from tasklm.errors import RecipeError, RunError
-from tasklm.pipeline import fit
-from tasklm.recipe import Recipe
-from tasklm.recipe_files import load
+from tasklm.models.weights import load_weights, save_weights
+from tasklm.pipeline.flow import fit
+from tasklm.recipe.schema import Recipe
+from tasklm.recipe.toml import load
 from tasklm.tracking import SILENT
-from tasklm.train.checkpoints import load_weights, save_weights
 from tasklm.train.start import started, title_of
 from tests.conftest import sentences, write_jsonl
 from tests.end_to_end.conftest import QUICK

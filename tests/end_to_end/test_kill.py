@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tasklm.train.checkpoints import load_weights
+from tasklm.models.weights import load_weights
 from tests.end_to_end.conftest import options
 from tests.end_to_end.forking import Commands
 

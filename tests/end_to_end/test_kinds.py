@@ -13,16 +13,15 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tasklm import cli
-from tasklm.cli import app
+from tasklm.cli.app import app
 from tasklm.errors import DataError, RecipeError, RunError
-from tasklm.pipeline import check, fit
-from tasklm.recipe import Data, Kind
-from tasklm.recipe_files import load
+from tasklm.pipeline.flow import check, fit
+from tasklm.recipe.schema import Data, Kind
+from tasklm.recipe.toml import load
 from tasklm.tasks.base import TASKS
-from tasklm.tasks.formats import recognise
-from tasklm.tasks.reading import resolved
-from tasklm.tasks.texts import PAIR_NAMES
+from tasklm.tasks.readers.formats import recognise
+from tasklm.tasks.readers.splits import resolved
+from tasklm.tasks.readers.texts import PAIR_NAMES
 from tasklm.tokens.example_streams import LENGTHS, ExampleStream
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
@@ -226,7 +225,7 @@ def test_another_metric_is_refused_with_those_that_exist(done: Done, tmp_path: P
 def test_init_recognises_the_kind_and_says_why(done: Done, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     to = tmp_path / "recipe.toml"
     files = [f"--{name}={done.data / f'{name}{done.case.suffix}'}" for name in ("dev", "test")]
-    monkeypatch.setattr(cli.screen, "width", 1000)
+    monkeypatch.setattr(app.screen, "width", 1000)
     result = runner.invoke(app, ["init", str(done.data / f"train{done.case.suffix}"), *files, "--to", str(to)])
     assert result.exit_code == 0, result.exception
     assert f"data.kind: {done.case.why}" in result.stderr

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from tasklm.pipeline import fit
-from tasklm.recipe_files import load
+from tasklm.models.weights import load_weights
+from tasklm.pipeline.flow import fit
+from tasklm.recipe.toml import load
 from tasklm.tracking import SILENT
-from tasklm.train.checkpoints import load_weights
 from tests.end_to_end.conftest import options
 from tests.end_to_end.forking import Commands
 

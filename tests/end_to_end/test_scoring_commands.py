@@ -8,19 +8,19 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from tasklm.cli import app
+from tasklm.cli.app import app
+from tasklm.device.machine import set_up
 from tasklm.encoders.base import Shape
 from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.evaluate.likelihood import Scorer
-from tasklm.recipe import Hardware, Kind, Train
+from tasklm.models.language_model import load_language_model
+from tasklm.recipe.schema import Hardware, Kind, Train
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.tracking import SILENT
-from tasklm.train.hardware import set_up
-from tasklm.train.language_model import load_language_model
 from tasklm.train.stages import Ingredients, Stage1Plan, run_stage1
 from tests.conftest import labelled, sentences, write_jsonl
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasklm.pipeline import fit
-from tasklm.recipe import Recipe
-from tasklm.recipe_files import load
+from tasklm.models.weights import load_weights, save_weights
+from tasklm.pipeline.flow import fit
+from tasklm.recipe.schema import Recipe
+from tasklm.recipe.toml import load
 from tasklm.tracking import SILENT
-from tasklm.train.checkpoints import load_weights, save_weights
 from tests.end_to_end.conftest import options, until
 from tests.end_to_end.forking import Commands
 from tests.end_to_end.test_kill import kill_at

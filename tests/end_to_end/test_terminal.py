@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tasklm.cli import app
-from tasklm.pipeline import fit
-from tasklm.recipe_files import load
+from tasklm.cli.app import app
+from tasklm.pipeline.flow import fit
+from tasklm.recipe.toml import load
 from tasklm.tracking import SILENT
 from tests.conftest import labelled, sentences, write_jsonl
 from tests.end_to_end.conftest import options
@@ -132,7 +132,7 @@ def test_who_stops_a_run_is_told_how_it_goes_on(files: Path, tmp_path: Path, mon
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tasklm.pipeline.fit", interrupted)
+    monkeypatch.setattr("tasklm.pipeline.flow.fit", interrupted)
     result = CliRunner().invoke(app, ["fit", str(files / "train.jsonl"), "--out", str(tmp_path / "run")])
     assert result.exit_code == 130
     assert result.stderr.splitlines() == ["stopped: the same command goes on from here"]

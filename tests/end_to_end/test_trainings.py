@@ -14,20 +14,20 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from tasklm.analyse.comparison import leader, pairs_of, read_runs, render_comparison
-from tasklm.cli import app
-from tasklm.evaluate.pushes import PassagePushes
+from tasklm.cli.app import app
 from tasklm.evaluate.scores import Scores
-from tasklm.pipeline import fit
-from tasklm.recipe import Recipe
-from tasklm.recipe_files import load
+from tasklm.influence.attribution import PassagePushes
+from tasklm.models.language_model import read_description
+from tasklm.pipeline.file_check import check_files
+from tasklm.pipeline.flow import fit
+from tasklm.recipe.schema import Recipe
+from tasklm.recipe.toml import load
+from tasklm.report.comparison import leader, pairs_of, read_runs, render_comparison
 from tasklm.run_folder import best_seed, seeds_of, shipped_stage1
-from tasklm.runs import digest
-from tasklm.scrubbing import check_files
+from tasklm.storage.files import digest
 from tasklm.tasks.classify import Classify
 from tasklm.tracking import SILENT
 from tasklm.train import stages
-from tasklm.train.language_model import read_description
 from tasklm.train.start import starting_weights, title_of
 from tests.end_to_end.conftest import options
 

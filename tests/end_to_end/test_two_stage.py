@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tasklm.pipeline import fit
-from tasklm.recipe_files import load
+from tasklm.pipeline.flow import fit
+from tasklm.recipe.toml import load
 from tasklm.tracking import SILENT
 from tests.end_to_end.conftest import options
 

@@ -10,18 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasklm import steps, wide_part
 from tasklm.errors import RunError
 from tasklm.evaluate.scores import Scores
 from tasklm.export.exporting import export
-from tasklm.pipeline import fit
-from tasklm.recipe_files import load
+from tasklm.models.weights import load_weights
+from tasklm.pipeline.context import Run, TaskData
+from tasklm.pipeline.flow import fit, linear_part, steps
+from tasklm.recipe.toml import load
 from tasklm.serve.predictor import Predictor
 from tasklm.tasks.examples import Example
-from tasklm.tasks.reading import read_splits
+from tasklm.tasks.readers.splits import read_splits
 from tasklm.tracking import SILENT
-from tasklm.train.checkpoints import load_weights
-from tasklm.workspace import Run, TaskData
 from tests.end_to_end.conftest import options
 
 SMALL = {"train__steps": "10", "finetune__epochs": "1", "finetune__seeds": "1", "finetune__wide": "true"}
@@ -77,17 +76,17 @@ def test_a_run_that_is_stopped_before_training_has_a_model(files: Path, tmp_path
 
 def test_many_examples_have_a_model_of_some_of_them_first(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe, folder = load(None, options(files, **SMALL)), tmp_path / "run"
-    monkeypatch.setattr(wide_part, "MANY_WORDS", 50)
-    monkeypatch.setattr(wide_part, "QUICK_WORDS", 50)
-    whole = wide_part.fitted_wide
+    monkeypatch.setattr(linear_part, "MANY_WORDS", 50)
+    monkeypatch.setattr(linear_part, "QUICK_WORDS", 50)
+    whole = linear_part.fitted_wide
 
-    def quick_first(run: Run, task: TaskData) -> wide_part.FittedPart:
+    def quick_first(run: Run, task: TaskData) -> linear_part.FittedPart:
         if not (folder / "wide").exists():
             about = json.loads((folder / "model/config.json").read_text())["about"]
             assert about["quick"] and Predictor(folder / "model").answers(TEXTS)
         return whole(run, task)
 
-    monkeypatch.setattr(wide_part, "fitted_wide", quick_first)
+    monkeypatch.setattr(linear_part, "fitted_wide", quick_first)
     fit(recipe, folder, SILENT, until="select")
     about = json.loads((folder / "model/config.json").read_text())["about"]
     assert about["linear"] and "quick" not in about
@@ -95,12 +94,12 @@ def test_many_examples_have_a_model_of_some_of_them_first(files: Path, tmp_path:
 
 
 def test_examples_of_a_quick_model_have_every_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wide_part, "MANY_WORDS", 30)
-    monkeypatch.setattr(wide_part, "QUICK_WORDS", 20)
+    monkeypatch.setattr(linear_part, "MANY_WORDS", 30)
+    monkeypatch.setattr(linear_part, "QUICK_WORDS", 20)
     train = [Example(("two words",), "rare" if place == 7 else "usual") for place in range(100)]
-    some = wide_part._quick_examples(train)
+    some = linear_part._quick_examples(train)
     assert len(some) == 11 and {example.label for example in some} == {"rare", "usual"}
-    assert wide_part._quick_examples(train[:15]) == train[:15]
+    assert linear_part._quick_examples(train[:15]) == train[:15]
 
 
 def test_an_export_predicts_what_the_model_predicts_and_says_what_it_leaves_out(done: tuple[Path, Scores], tmp_path: Path) -> None:

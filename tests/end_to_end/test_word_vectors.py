@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tasklm import budget
-from tasklm.pipeline import fit
-from tasklm.recipe_files import load
+from tasklm.budget import rules
+from tasklm.pipeline.flow import fit
+from tasklm.recipe.toml import load
 from tasklm.serve.predictor import Predictor
 from tasklm.tracking import SILENT
 from tests.conftest import write_jsonl
@@ -65,12 +65,12 @@ def test_who_wants_none_gets_none(topics: Path, tmp_path: Path, change: dict[str
 
 
 def test_minutes_that_are_few_leave_no_time_for_them(topics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert budget.words_for_vectors(None) == budget.USUAL_WORDS
-    assert budget.words_for_vectors(1) == 0 < budget.words_for_vectors(5) < budget.words_for_vectors(20) <= budget.MOST_WORDS
+    assert rules.words_for_vectors(None) == rules.USUAL_WORDS
+    assert rules.words_for_vectors(1) == 0 < rules.words_for_vectors(5) < rules.words_for_vectors(20) <= rules.MOST_WORDS
     given = {name: value for name, value in options(topics, **SMALL).items() if name != "train.steps"}
     fit(load(None, {**given, "budget.minutes": "1"}), tmp_path / "one", SILENT, until="select")
     assert not (tmp_path / "one/wide-text").exists()
-    monkeypatch.setattr(budget, "VECTORS_SHARE", 1e-9)  # what the linear model took is more than that
-    monkeypatch.setattr(budget, "words_for_vectors", lambda minutes: 1000)
+    monkeypatch.setattr(rules, "VECTORS_SHARE", 1e-9)  # what the linear model took is more than that
+    monkeypatch.setattr(rules, "words_for_vectors", lambda minutes: 1000)
     fit(load(None, {**given, "budget.minutes": "5"}), tmp_path / "slow", SILENT, until="select")
     assert (tmp_path / "slow/wide-text").exists() and not (tmp_path / "slow/wide-text/wide.json").exists()

@@ -11,7 +11,7 @@ import pytest
 from tasklm.evaluate import intervals
 from tasklm.evaluate.intervals import Difference, Predicted, Resampling, per_seed, resampled_text, seed_weights, statistics_of
 from tasklm.tasks.base import score
-from tasklm.tasks.scoring import class_metric
+from tasklm.tasks.metrics import class_metric
 
 
 def named(numbers: np.ndarray) -> list[str]:

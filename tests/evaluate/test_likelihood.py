@@ -14,11 +14,11 @@ from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.errors import RecipeError
 from tasklm.evaluate import likelihood
 from tasklm.evaluate.likelihood import METHODS, Scorer, log_data, windows_of
+from tasklm.models.language_model import LanguageModel
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe import Train
+from tasklm.recipe.schema import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.language_model import LanguageModel
 
 LENGTH = 24
 TEXTS = [*sentences(5, 3), "music", "", "the cat ☃ sees music"]  # of several lengths, one empty, one with an unknown character

@@ -10,11 +10,11 @@ import torch
 
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.export.source import Source, open_source
+from tasklm.models.task_model import TaskModel, save_models
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.model import TaskModel, save_models
 from tests.conftest import sentences
 from tests.encoders.samples import stir
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tasklm.export.exporting import as_onnx
-from tasklm.recipe import Hardware
+from tasklm.recipe.schema import Hardware
 from tasklm.serve.predictor import Predictor
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.export.samples import examples, saved

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from tasklm.evaluate.scores import Row, Scores, Spread, to_dict
 from tasklm.export.exporting import export
-from tasklm.runs import write_json
+from tasklm.storage.files import write_json
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary

@@ -11,23 +11,23 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tasklm.cli import app
+from tasklm.cli.app import app
+from tasklm.device.machine import Machine
 from tasklm.errors import RecipeError, RunError
 from tasklm.evaluate.scores import Row, Scores, Spread, to_dict
 from tasklm.evaluate.verdict import with_verdict
 from tasklm.export.card import without_paths
 from tasklm.export.exporting import default_folder, export
 from tasklm.export.source import new_folder, open_source
-from tasklm.recipe import Data, Hardware
-from tasklm.recipe_files import dump, load
-from tasklm.runs import read_json, write_json
+from tasklm.models.task_model import answers_of
+from tasklm.recipe.schema import Data, Hardware
+from tasklm.recipe.toml import dump, load
 from tasklm.serve.explainer import training_examples
 from tasklm.serve.predictor import Predictor
+from tasklm.storage.files import read_json, write_json
 from tasklm.tasks.base import score
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.hardware import Machine
-from tasklm.train.model import answers_of
 from tests.conftest import labelled, write_jsonl
 from tests.export.samples import ran, saved
 

@@ -11,10 +11,10 @@ import pytest
 from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
-from tasklm.cli import app
+from tasklm.cli.app import app
 from tasklm.export.exporting import export
 from tasklm.export.onnx_model import session_of
-from tasklm.recipe import Data
+from tasklm.recipe.schema import Data
 from tasklm.serve.engines import open_engine
 from tasklm.tasks.examples import Example
 from tasklm.tokens.tokenizer import Vocabulary

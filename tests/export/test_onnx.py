@@ -17,8 +17,8 @@ from tasklm.export.exporting import as_onnx, export
 from tasklm.export.onnx_graph import check_onnx, inputs_of, require_same, write_graph
 from tasklm.export.onnx_model import OnnxModel, session_of
 from tasklm.export.source import open_source
+from tasklm.models.task_model import save_models
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.model import save_models
 from tests.export.samples import LENGTH, examples, rows_of, saved
 
 

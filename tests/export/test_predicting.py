@@ -12,13 +12,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tasklm.cli import app
+from tasklm.cli.app import app
 from tasklm.errors import DamagedError, RunError
 from tasklm.export import onnx_model
 from tasklm.export.exporting import export
-from tasklm.recipe import Hardware
-from tasklm.runs import read_json, write_json
+from tasklm.recipe.schema import Hardware
 from tasklm.serve.predictor import Predictor
+from tasklm.storage.files import read_json, write_json
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.export.samples import saved
 

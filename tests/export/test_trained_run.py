@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tasklm.cli import app
+from tasklm.cli.app import app
 from tasklm.evaluate.scores import Scores
 from tasklm.export.exporting import export
-from tasklm.pipeline import fit
-from tasklm.recipe_files import load
+from tasklm.pipeline.flow import fit
+from tasklm.recipe.toml import load
 from tasklm.serve.explainer import Explainer
 from tasklm.serve.predictor import Predictor
 from tasklm.tracking import SILENT

@@ -17,13 +17,13 @@ import zstandard
 from tasklm.corpus.sources import find_files, read_documents
 from tasklm.errors import TaskLMError
 from tasklm.evaluate.reranking import read_candidates
-from tasklm.recipe import Data, Kind, Recipe
-from tasklm.recipe_files import dump, load
-from tasklm.runs import digest
+from tasklm.recipe.schema import Data, Kind, Recipe
+from tasklm.recipe.toml import dump, load
+from tasklm.storage.files import digest
 from tasklm.tasks.audit import audit_splits
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.examples import Example
-from tasklm.tasks.reading import read_splits, resolved
+from tasklm.tasks.readers.splits import read_splits, resolved
 
 CORPUS, RECIPE, LISTS = "corpus", "recipe", "lists"  # what is no task
 SNIPPETS = [

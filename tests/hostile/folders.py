@@ -18,11 +18,11 @@ from onnx import TensorProto, helper, numpy_helper
 from safetensors.torch import save_file
 
 from tasklm.encoders.base import ENCODERS, Shape
-from tasklm.encoders.hugging_face import to_hugging_face
+from tasklm.encoders.checkpoints.hub_names import to_hugging_face
+from tasklm.models.language_model import describe_language_model
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe import Train
+from tasklm.recipe.schema import Train
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.language_model import describe_language_model
 from tests.hostile.changes import Change, cut, edit, entry, filled, header, in_place, put, weights
 from tests.serve.models import LENGTH, random_model
 

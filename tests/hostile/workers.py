@@ -92,19 +92,19 @@ class Worker:
 
 def run_verb(*words: str) -> Outcome:
     """Runs a command line as `tasklm` does."""
-    from tasklm import cli
+    from tasklm.cli import app
 
     out, err = io.StringIO(), io.StringIO()
     before, sys.argv = sys.argv, ["tasklm", *words]
-    screen, cli.screen.file = cli.screen.file, err
+    screen, app.screen.file = app.screen.file, err
     try:
         with redirect_stdout(out), redirect_stderr(err):
-            cli.main()
+            app.main()
         return Outcome(0, err.getvalue(), out.getvalue())
     except SystemExit as end:
         return Outcome(end.code if isinstance(end.code, int) else 0, err.getvalue(), out.getvalue())
     finally:
-        sys.argv, cli.screen.file = before, screen
+        sys.argv, app.screen.file = before, screen
 
 
 def start_from(folder: str) -> Outcome:
@@ -112,7 +112,7 @@ def start_from(folder: str) -> Outcome:
     import torch
 
     from tasklm.errors import TaskLMError
-    from tasklm.train.language_model import load_language_model
+    from tasklm.models.language_model import load_language_model
     from tasklm.train.start import OfCheckpoint, OfRun, starting_weights
 
     try:

@@ -11,17 +11,17 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tasklm.costs import EncoderCost
+from tasklm.budget.costs import EncoderCost
 from tasklm.encoders.base import ENCODERS, Shape
-from tasklm.encoders.hugging_face import to_hugging_face
+from tasklm.encoders.checkpoints.hub_names import to_hugging_face
+from tasklm.models.task_model import cost_of
 from tasklm.objectives.base import OBJECTIVES, Corrupted
 from tasklm.objectives.electra import Electra, loss_scale
-from tasklm.objectives.generators import generator_shape, noised, sample
-from tasklm.recipe import Train
+from tasklm.objectives.parts.generators import generator_shape, noised, sample
+from tasklm.recipe.schema import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.model import cost_of
 from tests.encoders.samples import stir
 
 

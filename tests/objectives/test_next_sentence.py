@@ -10,16 +10,16 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertForPreTraining
 
 from tasklm.encoders.base import ENCODERS, Shape
-from tasklm.encoders.hugging_face import from_hugging_face, head_from_hugging_face
+from tasklm.encoders.checkpoints.hub_names import from_hugging_face, head_from_hugging_face
 from tasklm.errors import RecipeError
+from tasklm.models.task_model import cost_of
 from tasklm.objectives.base import Corrupted
 from tasklm.objectives.mlm import MaskedLanguageModel
-from tasklm.pipeline import check_names
-from tasklm.recipe import Recipe, Train
+from tasklm.pipeline.flow import check_names
+from tasklm.recipe.schema import Recipe, Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.model import cost_of
 
 ASKED = Train(next_sentence=True)
 

@@ -11,18 +11,18 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from tasklm.encoders.base import ENCODERS, Shape
+from tasklm.encoders.layers.two_streams import Streams
 from tasklm.encoders.modern import ROTARY_BASE
-from tasklm.encoders.two_streams import Streams
 from tasklm.errors import RecipeError
+from tasklm.models.task_model import cost_of
 from tasklm.objectives.permutation import PermutationLanguageModel, Permuted
-from tasklm.recipe import Train
+from tasklm.recipe.schema import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.orders import order_rows
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.model import cost_of
+from tests.budget.test_costs_memory import kept_bytes
 from tests.encoders.samples import stir
-from tests.test_costs_memory import kept_bytes
 
 KINDS = ["bert", "albert", "modern"]
 LENGTHS = ([11, 8], [17], [5, 6, 7], [2])  # of the pieces of each row; the last row has nothing to predict

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from tasklm.encoders.base import Shape
-from tasklm.objectives import prediction
-from tasklm.objectives.prediction import TokenPrediction
+from tasklm.objectives.parts import prediction
+from tasklm.objectives.parts.prediction import TokenPrediction
 from tasklm.tokens.masking import NONE
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

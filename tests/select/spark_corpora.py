@@ -11,18 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasklm.artefacts import Artefacts
+from tasklm.artifacts import Artefacts
 from tasklm.corpus.decontaminate import Contamination, contaminated
 from tasklm.corpus.sources import find_files
-from tasklm.corpus.spark_files import Sizes, list_files
-from tasklm.corpus.spark_session import Spark
-from tasklm.corpus.spark_store import SparkStore, build_spark_store, contaminated_on_spark
+from tasklm.corpus.spark.files import Sizes, list_files
+from tasklm.corpus.spark.session import Spark
+from tasklm.corpus.spark.store import SparkStore, build_spark_store, contaminated_on_spark
 from tasklm.corpus.store import PassageStore, build_store
 from tasklm.select.base import Ranking, Workplace, union, write_selection
 from tasklm.select.bm25 import open_index
-from tasklm.select.bm25_search import Scoring, search
-from tasklm.select.bm25_spark import FetchedPassages, spark_search
-from tasklm.select.terms import terms
+from tasklm.select.lexical.search import Scoring, search
+from tasklm.select.lexical.terms import terms
+from tasklm.select.spark.bm25 import FetchedPassages, spark_search
 from tasklm.tracking import SILENT
 
 PASSAGE_WORDS = 16

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasklm.artefacts import Artefacts
+from tasklm.artifacts import Artefacts
 from tasklm.errors import RunError
-from tasklm.recipe import Select
+from tasklm.recipe.schema import Select
 from tasklm.select.base import ASKED_KEPT, SELECTORS, Ranking, Workplace
 from tasklm.tracking import SILENT
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasklm.artefacts import Artefacts
+from tasklm.artifacts import Artefacts
 from tasklm.errors import DamagedError, RecipeError
-from tasklm.recipe import Select
+from tasklm.recipe.schema import Select
 from tasklm.select import base
 from tasklm.select.base import ASKED_KEPT, SELECTORS, Ranking, Workplace, read_selection_texts, union, write_selection
 from tasklm.tracking import SILENT

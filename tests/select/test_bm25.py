@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tasklm.artefacts import Artefacts
+from tasklm.artifacts import Artefacts
 from tasklm.errors import DataError
-from tasklm.recipe import Select
-from tasklm.select import bm25_search, bm25_text
+from tasklm.recipe.schema import Select
 from tasklm.select.base import SELECTORS, Workplace
-from tasklm.select.bm25_index import FreshIndex
-from tasklm.select.bm25_search import Scoring
-from tasklm.select.terms import terms
+from tasklm.select.lexical import search, text
+from tasklm.select.lexical.index import FreshIndex
+from tasklm.select.lexical.search import Scoring
+from tasklm.select.lexical.terms import terms
 from tasklm.tracking import SILENT
 
 
@@ -82,9 +82,9 @@ def test_equals_brute_force_for_other_dials(make_store, make_texts, tmp_path, k1
 def test_many_blocks_and_many_batches_change_nothing(make_store, make_texts, tmp_path, monkeypatch):
     passages, queries = make_texts(500, seed=6), make_texts(30, seed=7)
     whole = ranked(make_store(passages), queries, tmp_path / "one", 15)
-    monkeypatch.setattr(bm25_text, "BLOCK_PASSAGES", 64)
-    monkeypatch.setattr(bm25_text, "BLOCK_BYTES", 5000)
-    monkeypatch.setattr(bm25_search, "_BATCH_QUERIES", 4)
+    monkeypatch.setattr(text, "BLOCK_PASSAGES", 64)
+    monkeypatch.setattr(text, "BLOCK_BYTES", 5000)
+    monkeypatch.setattr(search, "_BATCH_QUERIES", 4)
     parts = ranked(make_store(passages), queries, tmp_path / "many", 15)
     assert len(list((tmp_path / "many").glob("bm25-*/block-*"))) > 7
     for name in ("offsets", "passages", "scores"):
@@ -159,10 +159,10 @@ def test_any_small_store(make_store, tmp_path: Path, passages, queries, k, seed)
     )
 
 
-def close_scores(found: list[int], scores: list[list[int]], best: int) -> bm25_search.Candidates:
+def close_scores(found: list[int], scores: list[list[int]], best: int) -> search.Candidates:
     """Candidates with the given sums; passage numbers count from 0 in each row."""
     with ThreadPoolExecutor(1) as pool:
-        made = bm25_search.Candidates(len(scores), best, 1000, 1, pool)
+        made = search.Candidates(len(scores), best, 1000, 1, pool)
         for row, sums in enumerate(scores):
             made.keys[row, : len(sums)] = [(total << 32) | (0xFFFFFFFF - number) for number, total in enumerate(sums)]
             made.counts[row] = found[row]
@@ -173,14 +173,14 @@ def close_scores(found: list[int], scores: list[list[int]], best: int) -> bm25_s
 def test_a_last_place_too_close_to_call_is_settled_by_exact_scores():
     sums = [[900_000, 500_010, 500_000, 499_990, 100_000], [900_000, 700_000, 500_000, 300_000, 100_000]]
     found = close_scores([5, 5], sums, best=5)
-    queries = bm25_search.Queries(*(np.zeros(0),) * 1, np.array([0, 4, 8]), *(np.zeros(0),) * 5)
-    close = bm25_search.too_close(found, queries, k=2)
+    queries = search.Queries(*(np.zeros(0),) * 1, np.array([0, 4, 8]), *(np.zeros(0),) * 5)
+    close = search.too_close(found, queries, k=2)
     assert list(zip(close.query.tolist(), close.number.tolist(), strict=True)) == [(0, 1), (0, 2), (0, 3)]
-    bm25_search.settle(found, close, np.array([1.0, 1.0, 2.0]), k=2)  # passage 3 is really the best of the three
-    assert bm25_search.numbers_of(found.keys[0, :2]).tolist() == [0, 3] and found.counts.tolist() == [2, 2]
+    search.settle(found, close, np.array([1.0, 1.0, 2.0]), k=2)  # passage 3 is really the best of the three
+    assert search.numbers_of(found.keys[0, :2]).tolist() == [0, 3] and found.counts.tolist() == [2, 2]
     found = close_scores([5, 5], sums, best=5)
-    bm25_search.settle(found, close, np.array([1.0, 1.0, 1.0]), k=2)  # a tie goes to the lower number
-    assert bm25_search.numbers_of(found.keys[0, :2]).tolist() == [0, 1]
+    search.settle(found, close, np.array([1.0, 1.0, 1.0]), k=2)  # a tie goes to the lower number
+    assert search.numbers_of(found.keys[0, :2]).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("memory", [1, 40_000, 1 << 30])
@@ -188,18 +188,18 @@ def test_any_memory_gives_the_same(make_store, make_texts, tmp_path, memory):
     store, queries = make_store(make_texts(400, seed=11)), [terms(text) for text in make_texts(40, seed=12)]
     index = FreshIndex(store, None, 2)
     banned = np.zeros(400, bool)
-    whole = bm25_search.search(index, queries, banned, Scoring(1.2, 0.75, 9), Workplace(Artefacts(tmp_path), tmp_path / "a", SILENT))
+    whole = search.search(index, queries, banned, Scoring(1.2, 0.75, 9), Workplace(Artefacts(tmp_path), tmp_path / "a", SILENT))
     place = Workplace(Artefacts(tmp_path), tmp_path / "b", SILENT, memory, 3)
-    parts = bm25_search.search(index, queries, banned, Scoring(1.2, 0.75, 9), place)
+    parts = search.search(index, queries, banned, Scoring(1.2, 0.75, 9), place)
     for name in ("offsets", "passages", "scores"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))
     assert len(list((tmp_path / "b").glob("search-*/done-*"))) == (40 if memory == 1 else 1 if memory == 1 << 30 else 6)
 
 
 def test_an_interrupted_search_goes_on_after_its_finished_blocks(make_store, make_texts, tmp_path, monkeypatch):
-    monkeypatch.setattr(bm25_text, "BLOCK_PASSAGES", 50)
-    monkeypatch.setattr(bm25_search, "_SAVE_EVERY", -1.0)
-    monkeypatch.setattr(bm25_search, "_BATCH_QUERIES", 10)
+    monkeypatch.setattr(text, "BLOCK_PASSAGES", 50)
+    monkeypatch.setattr(search, "_SAVE_EVERY", -1.0)
+    monkeypatch.setattr(search, "_BATCH_QUERIES", 10)
     store, queries = make_store(make_texts(400, seed=13)), [terms(text) for text in make_texts(30, seed=14)]
     place, scoring, banned = Workplace(Artefacts(tmp_path), tmp_path / "scratch", SILENT), Scoring(1.2, 0.75, 9), np.zeros(400, bool)
     seen: list[int] = []
@@ -218,16 +218,16 @@ def test_an_interrupted_search_goes_on_after_its_finished_blocks(make_store, mak
             return FreshIndex(store, None, 1).statistics(terms)
 
     with pytest.raises(KeyboardInterrupt):
-        bm25_search.search(Dying(store, None, 1), queries, banned, scoring, place)
+        search.search(Dying(store, None, 1), queries, banned, scoring, place)
     assert len(list((tmp_path / "scratch").glob("search-*/open-00001-00004/done.json"))) == 1
     del seen[:]
     again = Dying(store, None, 1)
     again.left = 10**9
-    found = bm25_search.search(again, queries, banned, scoring, place)
+    found = search.search(again, queries, banned, scoring, place)
     assert seen[:4] == [200, 250, 300, 350]
     assert seen.count(0) == len(seen[4:]) // 8  # the third batch, and blocks read again for exact scores
     fresh = Workplace(Artefacts(tmp_path), tmp_path / "fresh", SILENT)
-    straight = bm25_search.search(FreshIndex(store, None, 1), queries, banned, scoring, fresh)
+    straight = search.search(FreshIndex(store, None, 1), queries, banned, scoring, fresh)
     for name in ("offsets", "passages", "scores"):
         np.testing.assert_array_equal(getattr(straight, name), getattr(found, name))
 

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasklm.artefacts import Artefacts
+from tasklm.artifacts import Artefacts
 from tasklm.corpus.store import PassageStore, build_store
 from tasklm.errors import DamagedError, RecipeError, RunError
-from tasklm.recipe import Select
-from tasklm.select import bm25_text
+from tasklm.recipe.schema import Select
 from tasklm.select.base import SELECTORS, Workplace
-from tasklm.select.bm25_index import FreshIndex, StoredIndex, build_index, hash_terms
-from tasklm.select.bm25_kernels import split
-from tasklm.select.bm25_text import block_of_texts, folds
-from tasklm.select.terms import terms
+from tasklm.select.lexical import text
+from tasklm.select.lexical.index import FreshIndex, StoredIndex, build_index, hash_terms
+from tasklm.select.lexical.kernels import split
+from tasklm.select.lexical.terms import terms
+from tasklm.select.lexical.text import block_of_texts, folds
 from tasklm.tracking import SILENT
 
 
@@ -77,7 +77,7 @@ def equal(one, two):
 
 
 def test_an_interrupted_build_goes_on_after_its_finished_blocks(make_store, make_texts, tmp_path, monkeypatch):
-    monkeypatch.setattr(bm25_text, "BLOCK_PASSAGES", 100)
+    monkeypatch.setattr(text, "BLOCK_PASSAGES", 100)
     store = make_store(make_texts(450))
     (tmp_path / "whole").mkdir()
     build_index(store, tmp_path / "whole", None, 1, SILENT)
@@ -101,7 +101,7 @@ def test_an_interrupted_build_goes_on_after_its_finished_blocks(make_store, make
 
 
 def test_a_corpus_that_grew_takes_over_the_blocks_it_had(make_store, make_texts, tmp_path, monkeypatch):
-    monkeypatch.setattr(bm25_text, "BLOCK_PASSAGES", 100)
+    monkeypatch.setattr(text, "BLOCK_PASSAGES", 100)
     texts = make_texts(520)
     score(make_store(texts[:350]), tmp_path)
     grown = make_store(texts)
@@ -111,7 +111,7 @@ def test_a_corpus_that_grew_takes_over_the_blocks_it_had(make_store, make_texts,
 
 
 def test_an_index_made_on_the_fly_is_the_same_and_leaves_nothing(make_store, make_texts, tmp_path, monkeypatch):
-    monkeypatch.setattr(bm25_text, "BLOCK_PASSAGES", 100)
+    monkeypatch.setattr(text, "BLOCK_PASSAGES", 100)
     store = make_store(make_texts(450))
     kept, fresh = score(store, tmp_path / "kept", index="keep"), score(store, tmp_path / "fresh", index="fly")
     for name in ("offsets", "passages", "scores"):

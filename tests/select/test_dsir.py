@@ -9,15 +9,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tasklm.artefacts import Artefacts
+from tasklm.artifacts import Artefacts
+from tasklm.console.progress import Bar
 from tasklm.corpus.words import words
 from tasklm.errors import DataError
-from tasklm.progress import Bar
-from tasklm.recipe import Select
+from tasklm.recipe.schema import Select
 from tasklm.select import dsir
 from tasklm.select.base import SELECTORS, Workplace
 from tasklm.select.dsir import BUCKETS, Best, weigh
-from tasklm.select.word_hashes import word_hashes
+from tasklm.select.lexical.word_hashes import word_hashes
 from tasklm.tracking import SILENT
 from tests.select.test_word_hashes import FULL, hashed
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasklm.artefacts import Artefacts
+from tasklm.artifacts import Artefacts
 from tasklm.corpus.words import words
 from tasklm.errors import DataError
-from tasklm.recipe import Select
-from tasklm.select import elastic, elastic_index
+from tasklm.recipe.schema import Select
 from tasklm.select.base import SELECTORS, Ranking, Workplace
-from tasklm.select.elastic import elastic_ranking
-from tasklm.select.terms import terms
+from tasklm.select.elastic import index, selector
+from tasklm.select.elastic.selector import elastic_ranking
+from tasklm.select.lexical.terms import terms
 from tasklm.tracking import SILENT, Tracker
 from tests.select.elastic_double import ElasticDouble, serving, stored_length
 from tests.select.test_bm25 import brute_force, check_against, ranked, rows
@@ -42,7 +42,7 @@ def double() -> Iterator[ElasticDouble]:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that the client would have made."""
     made: list[float] = []
-    monkeypatch.setattr("tasklm.select.elastic_client.sleep", made.append)
+    monkeypatch.setattr("tasklm.select.elastic.client.sleep", made.append)
     return made
 
 
@@ -121,13 +121,13 @@ def test_words_too_long_for_the_server_are_found_as_wholes(double, make_store, t
 
 def test_result_window_is_raised_where_k_needs_it(double, make_store, tmp_path, monkeypatch):
     store = make_store([f"a w{number}" for number in range(60)])
-    monkeypatch.setattr(elastic_index, "_DEFAULT_WINDOW", 20)
+    monkeypatch.setattr(index, "_DEFAULT_WINDOW", 20)
     asked(double, store, ["a"], tmp_path / "first", 20)
-    (index,) = double.indexes.values()
-    assert "max_result_window" not in index.settings
-    index.settings["max_result_window"] = "20"
+    (held,) = double.indexes.values()
+    assert "max_result_window" not in held.settings
+    held.settings["max_result_window"] = "20"
     assert len(asked(double, store, ["a"], tmp_path / "second", 50).passages) == 50
-    assert index.settings["max_result_window"] == "50"
+    assert held.settings["max_result_window"] == "50"
 
 
 def test_one_index_per_corpus_and_dials(double, make_store, tmp_path):
@@ -146,18 +146,18 @@ def test_small_requests_change_nothing(double, make_store, make_texts, tmp_path,
     banned = np.random.default_rng(1).random(len(passages)) < 0.3
     whole = asked(double, make_store(passages), queries, tmp_path / "whole", 10, banned)
     double.indexes.clear()
-    monkeypatch.setattr(elastic_index, "_BATCH_BYTES", 900)
-    monkeypatch.setattr(elastic_index, "_READ_AT_ONCE", 7)
-    monkeypatch.setattr(elastic, "_REQUEST_BYTES", 2000)
-    monkeypatch.setattr(elastic, "_QUERIES_AT_ONCE", 4)
-    monkeypatch.setattr(elastic, "_HITS_AT_ONCE", 30)
+    monkeypatch.setattr(index, "_BATCH_BYTES", 900)
+    monkeypatch.setattr(index, "_READ_AT_ONCE", 7)
+    monkeypatch.setattr(selector, "_REQUEST_BYTES", 2000)
+    monkeypatch.setattr(selector, "_QUERIES_AT_ONCE", 4)
+    monkeypatch.setattr(selector, "_HITS_AT_ONCE", 30)
     before = len(double.requests)
     assert_same(whole, asked(double, make_store(passages), queries, tmp_path / "parts", 10, banned))
     assert len(double.requests) - before > 30
 
 
 def test_a_long_query_keeps_the_words_that_weigh_most(double, make_store, tmp_path, monkeypatch):
-    monkeypatch.setattr(elastic, "MOST_WORDS", 3)
+    monkeypatch.setattr(selector, "MOST_WORDS", 3)
     double.max_clauses = 3
     said: list[str] = []
 
@@ -186,10 +186,10 @@ def test_unknown_words_ask_nothing_and_empty_corpora_are_refused(double, make_st
 
 def test_what_is_sent_is_words_and_numbers(double, make_store, tmp_path):
     asked(double, make_store(["Größe: STRASSE, straße!", "漢字 x²"]), ["größe"], tmp_path)
-    (index,) = double.indexes.values()
-    assert index.documents == {"0": (0, Counter({"grösse": 1, "strasse": 2})), "1": (1, Counter({"漢字": 1, "x2": 1}))}
-    assert index.mappings["_source"] == {"enabled": False} and index.mappings["_meta"] == {"complete": True, "passages": 2}
-    assert index.settings["similarity"]["tasklm"] == {"type": "BM25", "k1": 1.2, "b": 0.75}
+    (held,) = double.indexes.values()
+    assert held.documents == {"0": (0, Counter({"grösse": 1, "strasse": 2})), "1": (1, Counter({"漢字": 1, "x2": 1}))}
+    assert held.mappings["_source"] == {"enabled": False} and held.mappings["_meta"] == {"complete": True, "passages": 2}
+    assert held.settings["similarity"]["tasklm"] == {"type": "BM25", "k1": 1.2, "b": 0.75}
 
 
 def test_ranking_can_be_saved_and_loaded(double, make_store, tmp_path):

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from tasklm.errors import RunError
-from tasklm.select import elastic, elastic_client, elastic_index
-from tasklm.select.elastic_client import PAUSES, ElasticServer
+from tasklm.select.elastic import client, index, selector
+from tasklm.select.elastic.client import PAUSES, ElasticServer
 from tests.select.elastic_double import CUT, CUT_AFTER, serving, whole
 from tests.select.test_elastic import asked, assert_same, double, pauses, with_words  # noqa: F401 - fixtures
 
@@ -164,9 +164,9 @@ def stop_after(monkeypatch, module, name, times):
 
 @pytest.mark.parametrize("after", [0, 1, 3])
 def test_indexing_goes_on_where_it_stopped(double, store, expected, tmp_path, monkeypatch, after):
-    monkeypatch.setattr(elastic_index, "_BATCH_BYTES", 1)  # a passage per request
+    monkeypatch.setattr(index, "_BATCH_BYTES", 1)  # a passage per request
     with monkeypatch.context() as patch:
-        stop_after(patch, elastic_index, "_send", after)
+        stop_after(patch, index, "_send", after)
         with pytest.raises(Stop):
             asked(double, store, QUERIES, tmp_path)
     assert double.count("_bulk") == after and double.count("_msearch") == 0
@@ -176,18 +176,18 @@ def test_indexing_goes_on_where_it_stopped(double, store, expected, tmp_path, mo
 
 def test_a_stop_between_sending_and_noting_sends_twice_and_changes_nothing(double, store, expected, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        stop_after(patch, elastic_index, "write_record", 0)
+        stop_after(patch, index, "write_record", 0)
         with pytest.raises(Stop):
             asked(double, store, QUERIES, tmp_path)
     assert_same(expected, asked(double, store, QUERIES, tmp_path))
-    (index,) = double.indexes.values()
-    assert double.count("_bulk") == 2 and len(index.documents) == len(PASSAGES)
+    (held,) = double.indexes.values()
+    assert double.count("_bulk") == 2 and len(held.documents) == len(PASSAGES)
 
 
 def test_notes_about_an_index_that_was_deleted_are_not_believed(double, store, expected, tmp_path, monkeypatch):
-    monkeypatch.setattr(elastic_index, "_BATCH_BYTES", 1)
+    monkeypatch.setattr(index, "_BATCH_BYTES", 1)
     with monkeypatch.context() as patch:
-        stop_after(patch, elastic_index, "_send", 3)
+        stop_after(patch, index, "_send", 3)
         with pytest.raises(Stop):
             asked(double, store, QUERIES, tmp_path)
     double.indexes.clear()
@@ -195,13 +195,13 @@ def test_notes_about_an_index_that_was_deleted_are_not_believed(double, store, e
 
 
 def test_passages_that_the_server_lost_are_sent_again(double, store, expected, tmp_path, monkeypatch):
-    monkeypatch.setattr(elastic_index, "_BATCH_BYTES", 1)
+    monkeypatch.setattr(index, "_BATCH_BYTES", 1)
     with monkeypatch.context() as patch:
-        stop_after(patch, elastic_index, "_send", 3)
+        stop_after(patch, index, "_send", 3)
         with pytest.raises(Stop):
             asked(double, store, QUERIES, tmp_path)
-    (index,) = double.indexes.values()
-    del index.documents["1"]
+    (held,) = double.indexes.values()
+    del held.documents["1"]
     with pytest.raises(RunError, match=r"5 passages were sent to tasklm-\w+ and it holds 4\. Run the same command again"):
         asked(double, store, QUERIES, tmp_path)
     assert_same(expected, asked(double, store, QUERIES, tmp_path))
@@ -209,8 +209,8 @@ def test_passages_that_the_server_lost_are_sent_again(double, store, expected, t
 
 def test_a_finished_index_that_lost_passages_is_not_searched(double, store, tmp_path):
     asked(double, store, QUERIES, tmp_path / "first")
-    (index,) = double.indexes.values()
-    del index.visible["0"]
+    (held,) = double.indexes.values()
+    del held.visible["0"]
     with pytest.raises(RunError, match=r"has 4 passages, the corpus 5\. Delete the index on the server"):
         asked(double, store, QUERIES, tmp_path / "second")
 
@@ -219,11 +219,11 @@ def test_a_finished_index_that_lost_passages_is_not_searched(double, store, tmp_
 def test_search_goes_on_where_it_stopped(double, make_store, make_texts, tmp_path, monkeypatch, after):
     passages, queries = with_words(make_texts(80, seed=1)), with_words(make_texts(9, seed=2))
     expected = asked(double, make_store(passages), queries, tmp_path / "whole")
-    monkeypatch.setattr(elastic, "_QUERIES_AT_ONCE", 1)
+    monkeypatch.setattr(selector, "_QUERIES_AT_ONCE", 1)
     before = double.count("_msearch")
     with monkeypatch.context() as patch:
         # the batch is in the files but not noted: cut off and asked again
-        stop_after(patch, elastic, "write_record", after)
+        stop_after(patch, selector, "write_record", after)
         with pytest.raises(Stop):
             asked(double, make_store(passages), queries, tmp_path)
     assert double.count("_msearch") == before + after + 1
@@ -311,5 +311,5 @@ def test_addresses_with_a_path_https_and_ipv6():
 
 def test_words_of_the_server_are_passed_on():
     error = {"type": "a", "reason": "b", "root_cause": [{"type": "c", "reason": "d"}], "caused_by": {"type": "e", "reason": "f"}}
-    assert elastic_client.reason_of({"error": error}) == "a: b; c: d; e: f"
-    assert elastic_client.reason_of({"error": "plain"}) == "plain" and elastic_client.reason_of({}) == ""
+    assert client.reason_of({"error": error}) == "a: b; c: d; e: f"
+    assert client.reason_of({"error": "plain"}) == "plain" and client.reason_of({}) == ""

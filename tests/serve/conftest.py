@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tasklm.pipeline import fit
-from tasklm.recipe_files import load
+from tasklm.pipeline.flow import fit
+from tasklm.recipe.toml import load
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.tracking import Tracker
 from tests.conftest import labelled, sentences, write_jsonl

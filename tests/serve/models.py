@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from tasklm.encoders.base import Shape
-from tasklm.recipe import Data, Kind
+from tasklm.models.task_model import TaskModel, new_encoder, save_models
+from tasklm.recipe.schema import Data, Kind
 from tasklm.serve.engines import NEEDED
 from tasklm.tasks.base import TASKS
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.model import TaskModel, new_encoder, save_models
 from tests.end_to_end.kind_data import CASES
 
 BY_KIND = {case.kind: case for case in CASES}

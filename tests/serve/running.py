@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasklm.recipe import Hardware
+from tasklm.recipe.schema import Hardware
 from tasklm.serve import server as serving
 from tasklm.serve.connections import Room
 from tasklm.serve.guard import Lifecycle

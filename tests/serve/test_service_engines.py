@@ -12,9 +12,9 @@ import torch
 
 pytest.importorskip("fastapi")
 
-from tasklm import cli_serving
+from tasklm.cli import serve
 from tasklm.errors import RecipeError, RunError
-from tasklm.recipe import Data
+from tasklm.recipe.schema import Data
 from tasklm.serve import engines
 from tasklm.serve.engines import open_engine
 from tasklm.tokens.tokenizer import Vocabulary
@@ -72,17 +72,17 @@ def test_a_graph_that_pytorch_cannot_export_is_computed_by_pytorch(
 
 
 def test_kinds_of_several_rows_are_not_explained(tmp_path: Path, vocabulary: Vocabulary, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli_serving._explainer(random_run(tmp_path / "tag", "tag", vocabulary) / "model") is not None
-    assert cli_serving._explainer(random_run(tmp_path / "choice", "choice", vocabulary) / "model") is None
+    assert serve._explainer(random_run(tmp_path / "tag", "tag", vocabulary) / "model") is not None
+    assert serve._explainer(random_run(tmp_path / "choice", "choice", vocabulary) / "model") is None
     assert "no explanations: examples of kind choice are several rows" in capsys.readouterr().err
 
 
 def test_a_model_explains_where_its_run_is(classifier: Path, run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli_serving._explainer(run_folder / "model") is not None
-    assert cli_serving._explainer(classifier) is None
-    assert cli_serving._data(run_folder / "model").train.endswith("train.jsonl") and cli_serving._data(classifier) == Data()
+    assert serve._explainer(run_folder / "model") is not None
+    assert serve._explainer(classifier) is None
+    assert serve._data(run_folder / "model").train.endswith("train.jsonl") and serve._data(classifier) == Data()
     shutil.copytree(run_folder, tmp_path / "run")
     shutil.copytree(classifier, tmp_path / "run" / "ensemble")  # has other weights than `model`, whose reasons would be wrong for it
     capsys.readouterr()
-    assert cli_serving._explainer(tmp_path / "run" / "ensemble") is None
+    assert serve._explainer(tmp_path / "run" / "ensemble") is None
     assert "no explanations" in capsys.readouterr().err

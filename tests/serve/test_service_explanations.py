@@ -21,7 +21,7 @@ pytest.importorskip("httpx")
 
 from starlette.testclient import TestClient
 
-from tasklm.recipe import Hardware
+from tasklm.recipe.schema import Hardware
 from tasklm.serve import explainer as explaining
 from tasklm.serve.explainer import Explainer, TooSlow
 from tasklm.serve.limits import Limits

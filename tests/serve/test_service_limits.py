@@ -18,7 +18,7 @@ pytest.importorskip("httpx")
 import httpx
 from starlette.testclient import TestClient
 
-from tasklm.recipe import Hardware
+from tasklm.recipe.schema import Hardware
 from tasklm.serve import limits
 from tasklm.serve.limits import Limits
 from tasklm.serve.predictor import Predictor

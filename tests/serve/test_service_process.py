@@ -21,7 +21,7 @@ pytest.importorskip("fastapi")
 
 from typer.testing import CliRunner
 
-from tasklm.cli import app
+from tasklm.cli.app import app
 from tasklm.errors import DataError, RecipeError, RunError, TaskLMError
 from tasklm.serve import server as serving
 from tasklm.serve.connections import MOST_OF_ONE

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from tasklm.errors import DataError
-from tasklm.recipe import Hardware
+from tasklm.recipe.schema import Hardware
 from tasklm.serve.inputs import examples_of
 from tasklm.serve.predictor import Predictor
 from tasklm.tokens.tokenizer import Vocabulary

@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from starlette.testclient import TestClient
 
-from tasklm.recipe import Hardware
+from tasklm.recipe.schema import Hardware
 from tasklm.serve.explainer import Explainer
 from tasklm.serve.limits import Limits
 from tasklm.serve.predictor import Predictor

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tasklm.tasks.base import NONE
-from tasklm.tasks.crf import CrfHead, _loss_and_gradient, best_tags, negative_log_likelihood
+from tasklm.tasks.heads.crf import CrfHead, _loss_and_gradient, best_tags, negative_log_likelihood
 
 TAGS = 3
 

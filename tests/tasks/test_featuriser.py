@@ -13,10 +13,10 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.preprocessing import normalize
 
 from tasklm.errors import RunError
-from tasklm.tasks import featuriser
+from tasklm.tasks.baselines import featuriser
+from tasklm.tasks.baselines.featuriser import Block, Featuriser, word_grams
+from tasklm.tasks.baselines.pair_words import RAMPS, shared_words
 from tasklm.tasks.examples import Example
-from tasklm.tasks.featuriser import Block, Featuriser, word_grams
-from tasklm.tasks.pair_words import RAMPS, shared_words
 
 TEXTS = ["the red ball", "The red balloon, a red one!", "cold water", "the water is cold, cold"]
 OTHERS = ["the cold balls", "", "nothing of it"]

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasklm.errors import DataError
-from tasklm.recipe import Data
-from tasklm.tasks.folders import is_dataset, split_files, split_name, table_rows
-from tasklm.tasks.formats import recognise
+from tasklm.recipe.schema import Data
+from tasklm.tasks.readers.folders import is_dataset, split_files, split_name, table_rows
+from tasklm.tasks.readers.formats import recognise
 from tasklm.tasks.span import Span
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tasklm.recipe import Kind
-from tasklm.recipe_files import load
+from tasklm.recipe.schema import Kind
+from tasklm.recipe.toml import load
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.examples import Example
 

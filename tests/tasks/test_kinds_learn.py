@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from tasklm.recipe import Kind
+from tasklm.recipe.schema import Kind
 from tasklm.tasks.base import Task, Unit
 from tasklm.tasks.choice import Choice
 from tasklm.tasks.examples import Example

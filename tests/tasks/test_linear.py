@@ -17,14 +17,14 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 
 from tasklm.errors import DataError
-from tasklm.tasks import linear
 from tasklm.tasks.base import Label
+from tasklm.tasks.baselines import linear
+from tasklm.tasks.baselines.featuriser import evenly
+from tasklm.tasks.baselines.linear import STRENGTHS, USUAL, Setting, Trainer, best_of, choose_classes, majority, thinned
+from tasklm.tasks.baselines.wide_fitting import fit_classes
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
-from tasklm.tasks.featuriser import evenly
-from tasklm.tasks.linear import STRENGTHS, USUAL, Setting, Trainer, best_of, choose_classes, majority, thinned
-from tasklm.tasks.scoring import class_metric
-from tasklm.tasks.wide_fitting import fit_classes
+from tasklm.tasks.metrics import class_metric
 
 ENGLISH = {"ships": ["harbour", "anchor", "sail"], "food": ["butter", "bread", "salt"], "law": ["court", "judge", "statute"]}
 VAGUE = {name: [*words, "both", "either"] for name, words in ENGLISH.items()}

@@ -11,19 +11,19 @@ from tests.encoders.samples import stir
 from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
 from tasklm.errors import DataError
-from tasklm.recipe import Kind
-from tasklm.recipe_files import load
-from tasklm.starting import starting_recipe
+from tasklm.models.task_model import TaskModel, cost_of, load_model, save_models, task_outputs
+from tasklm.pipeline.starter import starting_recipe
+from tasklm.recipe.schema import Kind
+from tasklm.recipe.toml import load
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example, Splits
-from tasklm.tasks.heads import TokenHead
+from tasklm.tasks.heads.layers import TokenHead
 from tasklm.tasks.marks import mark_words
 from tasklm.tokens.example_streams import ExampleStream
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.joint import task_flops
-from tasklm.train.model import TaskModel, cost_of, load_model, save_models, task_outputs
+from tasklm.train.stage1 import task_flops
 
 TEXTS = (
     "the << cat >> likes the [[ red ball ]]",

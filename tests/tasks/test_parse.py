@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from tasklm.errors import DataError, RecipeError
-from tasklm.recipe import Data, Kind
+from tasklm.recipe.schema import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, score
-from tasklm.tasks.biaffine import UNKNOWN, BiaffineHead, arc_loss
 from tasklm.tasks.examples import Example, Splits
+from tasklm.tasks.heads.biaffine import UNKNOWN, BiaffineHead, arc_loss
 from tasklm.tasks.parse import Parse
 
 

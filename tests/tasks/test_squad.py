@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasklm.errors import DataError
-from tasklm.recipe import Data
+from tasklm.recipe.schema import Data
+from tasklm.tasks.readers.squad import MISSING, answers_of, is_squad, place_of
 from tasklm.tasks.span import Span
-from tasklm.tasks.squad import MISSING, answers_of, is_squad, place_of
 
 
 def squad(questions: list[dict[str, Any]], context: str = "Ann lives in Rome. Bob lives in Oslo, Ann says.") -> dict[str, Any]:

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from tasklm.tasks.tag_schemes import PLAIN, SCHEMES, converted, faults, from_spans, scheme_of, spans
+from tasklm.tasks.heads.tag_schemes import PLAIN, SCHEMES, converted, faults, from_spans, scheme_of, spans
 
 BIO = ["B-PER", "I-PER", "O", "B-LOC", "B-LOC", "O", "O", "B-ORG", "I-ORG", "I-ORG"]
 IOB1 = ["I-PER", "I-PER", "O", "I-LOC", "B-LOC", "O", "O", "I-ORG", "I-ORG", "I-ORG"]

@@ -11,16 +11,16 @@ import pytest
 import safetensors.numpy
 
 from tasklm.errors import RunError
-from tasklm.recipe import Kind
+from tasklm.recipe.schema import Kind
 from tasklm.tasks.base import TASKS, score
+from tasklm.tasks.baselines.featuriser import Featuriser
+from tasklm.tasks.baselines.text_vectors import CLUSTERS, RARITY, SIZE, TextVectors, WordVectors
+from tasklm.tasks.baselines.wide import Wide, labels_by
+from tasklm.tasks.baselines.word_features import WordFeatures, _features
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
-from tasklm.tasks.featuriser import Featuriser
 from tasklm.tasks.tag import Tag
-from tasklm.tasks.text_vectors import CLUSTERS, RARITY, SIZE, TextVectors, WordVectors
-from tasklm.tasks.wide import Wide, labels_by
-from tasklm.tasks.word_features import WordFeatures, _features
-from tasklm.train.word_vectors import word_vectors
+from tasklm.train.init.word_vectors import word_vectors
 
 LETTERS = random.Random(0)
 NAMES = ["".join(LETTERS.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(120)]

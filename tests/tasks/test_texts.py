@@ -9,9 +9,9 @@ import pytest
 from tests.conftest import write_jsonl
 
 from tasklm.errors import DataError
-from tasklm.recipe import Data
+from tasklm.recipe.schema import Data
 from tasklm.tasks.examples import Example
-from tasklm.tasks.texts import cut, encode_examples, encode_texts, find_columns, label_name, read_text_examples, read_texts
+from tasklm.tasks.readers.texts import cut, encode_examples, encode_texts, find_columns, label_name, read_text_examples, read_texts
 from tasklm.tokens.tokenizer import Vocabulary
 
 

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tasklm.tasks.trees import best_tree, tree_faults
+from tasklm.tasks.heads.trees import best_tree, tree_faults
 
 
 def is_tree(heads: tuple[int, ...]) -> bool:

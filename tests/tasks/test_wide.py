@@ -19,27 +19,27 @@ from sklearn.svm import LinearSVC
 from tests.tasks.fitted import fitted_baselines
 from tests.tasks.test_linear import ENGLISH, VAGUE, topics
 
+from tasklm.device.machine import set_up
 from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
 from tasklm.errors import RunError
-from tasklm.recipe import Hardware, Kind
-from tasklm.tasks import linear
+from tasklm.models.task_model import TaskModel, encoded_with, kept_of, load_models, save_models
+from tasklm.recipe.schema import Hardware, Kind
 from tasklm.tasks.base import TASKS, Task
+from tasklm.tasks.baselines import linear
+from tasklm.tasks.baselines.featuriser import joined
+from tasklm.tasks.baselines.linear import TOLERANCE, USUAL, Trainer, choose_classes
+from tasklm.tasks.baselines.option_features import OptionFeatures
+from tasklm.tasks.baselines.option_words import MEASURES, Evidence, best_window, stem_weights
+from tasklm.tasks.baselines.wide import EDGE, Wide, labels_by, outputs_of
+from tasklm.tasks.baselines.wide_fitting import FOLDS, _folds, _OptionTrainer, fit_classes
 from tasklm.tasks.choice import Choice
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
-from tasklm.tasks.featuriser import joined
-from tasklm.tasks.linear import TOLERANCE, USUAL, Trainer, choose_classes
 from tasklm.tasks.multilabel import Multilabel
-from tasklm.tasks.option_features import OptionFeatures
-from tasklm.tasks.option_words import MEASURES, Evidence, best_window, stem_weights
 from tasklm.tasks.regress import Regress
-from tasklm.tasks.wide import EDGE, Wide, labels_by, outputs_of
-from tasklm.tasks.wide_fitting import FOLDS, _folds, _OptionTrainer, fit_classes
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.hardware import set_up
-from tasklm.train.model import TaskModel, encoded_with, kept_of, load_models, save_models
 from tasklm.train.shares import PARTS, SHARES, _cuts, _is_sure, best_share
 
 

@@ -12,16 +12,16 @@ import torch
 from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
 from tasklm.errors import RunError
-from tasklm.recipe import Kind
-from tasklm.tasks import wide_fitting, word_features
+from tasklm.models.task_model import TaskModel, encoded_with
+from tasklm.recipe.schema import Kind
 from tasklm.tasks.base import score
+from tasklm.tasks.baselines import wide_fitting, word_features
+from tasklm.tasks.baselines.tag_fitting import RATE, RATE_OF_OFFSETS, fit_linear
+from tasklm.tasks.baselines.wide import labels_by
+from tasklm.tasks.baselines.word_features import BEGIN, END, WordFeatures
 from tasklm.tasks.examples import Example
 from tasklm.tasks.tag import Tag
-from tasklm.tasks.tag_fitting import RATE, RATE_OF_OFFSETS, fit_linear
-from tasklm.tasks.wide import labels_by
-from tasklm.tasks.word_features import BEGIN, END, WordFeatures
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.model import TaskModel, encoded_with
 
 NAMES = ["Anna", "Bert", "Clara", "Dora", "Emil", "Frida"]
 

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
+from tasklm.models.task_model import task_outputs
 from tasklm.objectives.base import Masks
 from tasklm.tasks.classify import Classify
 from tasklm.tokens.example_streams import LENGTHS, ExampleStream
 from tasklm.tokens.examples import MOST, EncodedExamples
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.model import task_outputs
 from tests.conftest import sentences
 from tests.encoders.samples import stir
 from tests.samples import encoded_texts

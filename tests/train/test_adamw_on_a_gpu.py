@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from tasklm.train import adamw
-from tasklm.train.adamw import FusedAdamW
-from tasklm.train.averages import WeightAverage
-from tasklm.train.muon import Muon
+from tasklm.train.optim import adamw
+from tasklm.train.optim.adamw import FusedAdamW
+from tasklm.train.optim.averages import WeightAverage
+from tasklm.train.optim.muon import Muon
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

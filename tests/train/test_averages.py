@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from tasklm.errors import RunError
-from tasklm.train.averages import WeightAverage
+from tasklm.train.optim.averages import WeightAverage
 
 
 def model() -> nn.Module:

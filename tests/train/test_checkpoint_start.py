@@ -12,11 +12,11 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models
 
+from tasklm.models.task_model import new_encoder
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe import Train
+from tasklm.recipe.schema import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.model import new_encoder
 from tasklm.train.start import Start, starting_weights, title_of
 from tests.checkpoints import MODELS, TEXTS, names_of, tokenizer_of, write_checkpoint
 from tests.samples import encoded_texts

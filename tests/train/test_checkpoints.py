@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from tasklm.errors import DamagedError, RunError
-from tasklm.train.checkpoints import Checkpoints, load_weights, save_weights
+from tasklm.models.weights import load_weights, save_weights
+from tasklm.train.checkpoints import Checkpoints
 
 
 def saved(folder: Path, *steps: int, keep: int = 2) -> Checkpoints:

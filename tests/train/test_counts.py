@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tasklm.tokens.shards import Shards
-from tasklm.train import counts
-from tasklm.train.counts import Associations, associations, embeddings, frequencies, sampled
+from tasklm.train.init import counts
+from tasklm.train.init.counts import Associations, associations, embeddings, frequencies, sampled
 
 TYPES, LEFT_OUT = 40, [0, 3]
 

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 import torch
 
+from tasklm.device.machine import Machine, set_up
 from tasklm.encoders.base import Shape
 from tasklm.errors import TrainingError
-from tasklm.recipe import Hardware, Kind, Train
+from tasklm.recipe.schema import Hardware, Kind, Train
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.averages import WeightAverage
 from tasklm.train.checkpoints import Checkpoints
-from tasklm.train.hardware import Machine, set_up
-from tasklm.train.joint import JointBatch, JointStage
 from tasklm.train.loop import Loop, Record, Settings
-from tasklm.train.optimisers import Rule, make_optimiser
-from tasklm.train.schedules import Schedule
+from tasklm.train.optim.averages import WeightAverage
+from tasklm.train.optim.optimizers import Rule, make_optimiser
+from tasklm.train.optim.schedules import Schedule
+from tasklm.train.stage1 import JointBatch, JointStage
 from tasklm.train.stages import Ingredients, joint_stage
 from tests.conftest import labelled, sentences
 

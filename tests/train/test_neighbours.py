@@ -9,7 +9,7 @@ import torch
 
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.tokens.batches import TokenBatch
-from tasklm.train.neighbours import look_at_neighbours, obstacle
+from tasklm.train.init.neighbours import look_at_neighbours, obstacle
 
 SHAPE = Shape(vocabulary=256, layers=3, width=192, heads=3, feedforward=256, positions=64)
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tasklm.recipe import Finetune, Train
+from tasklm.recipe.schema import Finetune, Train
 from tasklm.run_folder import Seed
-from tasklm.runs import read_json
+from tasklm.storage.files import read_json
 from tasklm.tracking import SILENT, Tracker
-from tasklm.train import curves
-from tasklm.train.finetune import FinetuneStage, Judgement
-from tasklm.train.joint import JointStage
+from tasklm.train import learning_curves
+from tasklm.train.stage1 import JointStage
+from tasklm.train.stage2 import FinetuneStage, Judgement
 from tasklm.train.stages import BEST, Ingredients, Stage1Plan, Stage2Plan, finetune_stage, run_stage1, run_stage2
 from tests.train.test_loop import parts  # noqa: F401
 
@@ -64,7 +64,7 @@ def files_of(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("harm", list(HARMS))
 def test_stage_1_ends_the_same(parts: Ingredients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str) -> None:  # noqa: F811
-    monkeypatch.setattr(curves, "POINTS", 3)  # each point is the mean over four steps
+    monkeypatch.setattr(learning_curves, "POINTS", 3)  # each point is the mean over four steps
     stage1(tmp_path / "straight", parts)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         cut_off(patch, JointStage, 7)

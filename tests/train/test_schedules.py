@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from tasklm.errors import RecipeError
-from tasklm.recipe import SCHEDULES
-from tasklm.train.schedules import Schedule, steps_that_fit
+from tasklm.recipe.schema import SCHEDULES
+from tasklm.train.optim.schedules import Schedule, steps_that_fit
 
 
 def shares(schedule: Schedule, first: int = 0) -> list[float]:

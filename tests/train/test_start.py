@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from tasklm.errors import RecipeError, RunError
+from tasklm.models.language_model import describe_language_model
+from tasklm.models.weights import load_weights, save_weights
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe import Recipe, Train, to_dict
-from tasklm.recipe_files import dump, load
+from tasklm.recipe.schema import Recipe, Train, to_dict
+from tasklm.recipe.toml import dump, load
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.tracking import SILENT
-from tasklm.train.checkpoints import load_weights, save_weights
-from tasklm.train.language_model import describe_language_model
 from tasklm.train.stages import Ingredients, Stage1Plan, joint_stage, run_stage1
 from tasklm.train.start import started, starting_weights
 from tests.train.test_loop import parts  # noqa: F401  (a fixture)

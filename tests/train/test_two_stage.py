@@ -12,15 +12,16 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from tasklm.recipe import Train
+from tasklm.device.machine import Machine
+from tasklm.models.weights import load_weights
+from tasklm.recipe.schema import Train
 from tasklm.tracking import SILENT
-from tasklm.train.averages import WeightAverage
-from tasklm.train.checkpoints import Checkpoints, load_weights
-from tasklm.train.hardware import Machine
-from tasklm.train.joint import JointStage
+from tasklm.train.checkpoints import Checkpoints
 from tasklm.train.loop import Loop, Record, Settings
-from tasklm.train.optimisers import Rule, make_optimiser
-from tasklm.train.schedules import Schedule
+from tasklm.train.optim.averages import WeightAverage
+from tasklm.train.optim.optimizers import Rule, make_optimiser
+from tasklm.train.optim.schedules import Schedule
+from tasklm.train.stage1 import JointStage
 from tasklm.train.stages import Ingredients, Stage1Plan, joint_stage, run_stage1
 from tests.train.test_loop import MACHINE, loop_of, parts, run, same_weights, spoil  # noqa: F401  (parts is a fixture)
 

@@ -7,8 +7,8 @@ from collections import Counter
 
 import numpy as np
 
-from tasklm.train.counts import SMOOTHING, WINDOW
-from tasklm.train.word_vectors import RAREST, word_vectors
+from tasklm.train.init.counts import SMOOTHING, WINDOW
+from tasklm.train.init.word_vectors import RAREST, word_vectors
 
 
 def by_loops(texts: list[str], words: list[str]) -> np.ndarray:

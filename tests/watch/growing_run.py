@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tasklm.artefacts import Artefacts
+from tasklm.artifacts import Artefacts
 from tasklm.tracking import EventFile, Tracker
 
 RECIPE = """\

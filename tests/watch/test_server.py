@@ -23,9 +23,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tasklm import cli
+from tasklm.cli.app import app
 from tasklm.errors import RunError
-from tasklm.runs import locked
+from tasklm.storage.files import locked
 from tasklm.watch import server as watch_server
 from tasklm.watch.plain import bar_text
 from tasklm.watch.server import WatchServer
@@ -215,7 +215,7 @@ def test_the_verb_prints_its_address_and_ends_by_a_signal(run: GrowingRun, numbe
 
 
 def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path) -> None:
-    result = CliRunner().invoke(cli.app, ["watch", str(tmp_path)])
+    result = CliRunner().invoke(app.app, ["watch", str(tmp_path)])
     assert isinstance(result.exception, RunError) and "is not a run folder" in str(result.exception)
 
 
@@ -249,7 +249,7 @@ def test_fit_shows_itself_from_its_start_to_its_scores(tmp_path: Path, monkeypat
 
     looking = threading.Thread(target=look, daemon=True)
     looking.start()
-    result = CliRunner().invoke(cli.app, [*words, *options, "--watch"])
+    result = CliRunner().invoke(app.app, [*words, *options, "--watch"])
     assert result.exit_code == 0, result.exception
     looking.join(timeout=10)
     assert seen[-1]["status"] == "finished" and seen[-1]["scores"]["rows"] and seen[-1]["report"] == "new"

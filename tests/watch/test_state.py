@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from tasklm.artefacts import Artefacts
+from tasklm.artifacts import Artefacts
 from tasklm.evaluate.scores import Spread, spread_text
-from tasklm.runs import locked
-from tasklm.watch import curves, state
+from tasklm.storage.files import locked
+from tasklm.watch import charts, state
 from tasklm.watch.state import Lock, Watched
 from tests.watch.growing_run import SINGLE, SPREAD, GrowingRun
 
 DIES = """
 import os, signal, sys
 from pathlib import Path
-from tasklm.artefacts import Artefacts
-from tasklm.runs import locked
+from tasklm.artifacts import Artefacts
+from tasklm.storage.files import locked
 from tasklm.tracking import EventFile, Tracker
 folder = Path(sys.argv[1])
 def train(part):
@@ -260,7 +260,7 @@ def test_scores_are_written_as_the_score_table_writes_them(run: GrowingRun) -> N
 
 
 def test_the_state_of_a_very_long_run_stays_small(run: GrowingRun) -> None:
-    points = 3 * curves.KEPT
+    points = 3 * charts.KEPT
     with (run.folder / "events.jsonl").open("w", encoding="utf-8") as file:
         for seed in range(1, 31):
             for step in range(1, (points if seed == 1 else 300) + 1):
@@ -271,8 +271,8 @@ def test_the_state_of_a_very_long_run_stays_small(run: GrowingRun) -> None:
     watched = Watched(run.folder)
     state = watched.state()
     lines = [line["points"] for group in state["curves"] for chart in group["charts"] for line in chart["lines"]]
-    assert sum(map(len, lines)) <= curves.MOST_POINTS
+    assert sum(map(len, lines)) <= charts.MOST_POINTS
     assert len(json.dumps(state)) < 250_000
     kept = watched._histories[""].curves["stage 2, seed 1"]["task"]
-    assert len(kept) <= curves.KEPT and (kept[0][0], kept[-1][0]) == (1, points)
+    assert len(kept) <= charts.KEPT and (kept[0][0], kept[-1][0]) == (1, points)
     assert [x for x, _ in kept] == sorted({x for x, _ in kept})

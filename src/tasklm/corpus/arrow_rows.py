@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tasklm.corpus.parquet_pages import Pages, pages_of
 from tasklm.corpus.streams import OF_A_ROW, Unpacked, Watch, open_binary, size_of
 from tasklm.errors import DataError
-from tasklm.safe_reading import require_regular
+from tasklm.storage.safe_reading import require_regular
 
 BATCH = 1024  # rows, at most
 # bytes of texts that a batch may unpack to, where all its texts are the longest that there may be

@@ -14,7 +14,7 @@ from typing import Any
 from tasklm.corpus.streams import COMPRESSED, Watch, open_binary
 from tasklm.corpus.tables import TABLES, Row, kind_of, listed, missing_column, read_lines, read_rows
 from tasklm.errors import DataError
-from tasklm.safe_reading import home_path, is_whole
+from tasklm.storage.safe_reading import home_path, is_whole
 
 PLAIN = (".txt", ".text", ".md", ".rst")
 TEXT_NAMES = (

@@ -22,16 +22,16 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tasklm.artefacts import Artefacts
+from tasklm.artifacts import Artefacts
+from tasklm.console.progress import Bar
 from tasklm.corpus.dedupe import text_key
 from tasklm.corpus.kernels import KeySet
 from tasklm.corpus.passages import counted_passages
 from tasklm.corpus.processes import in_order, processes_for
 from tasklm.corpus.sources import Document, NoTextColumn, find_files, fingerprint, read_documents
 from tasklm.errors import DataError, RunError
-from tasklm.manifests import damage_is_clear, load_array
-from tasklm.progress import Bar
-from tasklm.runs import damaged, digest, read_json, write_json
+from tasklm.storage.checksums import damage_is_clear, load_array
+from tasklm.storage.files import damaged, digest, read_json, write_json
 from tasklm.tracking import Tracker
 
 FORMAT = 1

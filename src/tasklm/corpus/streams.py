@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.errors import DataError
-from tasklm.safe_reading import open_regular
+from tasklm.storage.safe_reading import open_regular
 
 CHECK_THE_PATH = "Check the path. Paths in a recipe are relative to the recipe's folder, others to the folder you are in."
 COMPRESSED = (".gz", ".zst")

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from tasklm.corpus.streams import COMPRESSED, Source, Watch
 from tasklm.errors import DataError
 from tasklm.registry import nearest
-from tasklm.safe_reading import parse_json
+from tasklm.storage.safe_reading import parse_json
 
 LONGEST_LINE = 64 << 20  # characters; one line is held in memory, so there must be a limit
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")

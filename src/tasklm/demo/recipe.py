@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tasklm.demo.dataset import build
 from tasklm.demo.harvest import versions
-from tasklm.recipe import Recipe
-from tasklm.recipe_files import load
+from tasklm.recipe.schema import Recipe
+from tasklm.recipe.toml import load
 from tasklm.tracking import Tracker
 
 SETTINGS = Path(__file__).with_name("demo.toml")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from tasklm.encoders.attention import layout_of
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.encoders.bert import BertLayer
-from tasklm.encoders.embeddings import EPSILON, SummedEmbeddings
-from tasklm.encoders.residual import Hidden
-from tasklm.encoders.two_streams import Streams, embed_queries
-from tasklm.encoders.weights import draw_encoder
+from tasklm.encoders.initial_weights import draw_encoder
+from tasklm.encoders.layers.attention import layout_of
+from tasklm.encoders.layers.embeddings import EPSILON, SummedEmbeddings
+from tasklm.encoders.layers.residual import Hidden
+from tasklm.encoders.layers.two_streams import Streams, embed_queries
 from tasklm.tokens.batches import TokenBatch
 
 

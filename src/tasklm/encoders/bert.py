@@ -6,13 +6,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tasklm.encoders.activation import linear_gelu
-from tasklm.encoders.attention import Layout, layout_of, project_and_attend
 from tasklm.encoders.base import ENCODERS, Shape, pick
-from tasklm.encoders.embeddings import EPSILON, SummedEmbeddings
-from tasklm.encoders.residual import Hidden, add_and_norm
-from tasklm.encoders.two_streams import Streams, attend_streams, embed_queries, project
-from tasklm.encoders.weights import draw_encoder
+from tasklm.encoders.initial_weights import draw_encoder
+from tasklm.encoders.layers.activation import linear_gelu
+from tasklm.encoders.layers.attention import Layout, layout_of, project_and_attend
+from tasklm.encoders.layers.embeddings import EPSILON, SummedEmbeddings
+from tasklm.encoders.layers.residual import Hidden, add_and_norm
+from tasklm.encoders.layers.two_streams import Streams, attend_streams, embed_queries, project
 from tasklm.tokens.batches import TokenBatch
 
 

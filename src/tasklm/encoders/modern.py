@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tasklm.encoders.activation import gelu
-from tasklm.encoders.attention import Layout, attend, layout_of
 from tasklm.encoders.base import ENCODERS, Shape, pick
-from tasklm.encoders.two_streams import Streams, attend_streams, project
-from tasklm.encoders.weights import draw_encoder, shrink_outputs
+from tasklm.encoders.initial_weights import draw_encoder, shrink_outputs
+from tasklm.encoders.layers.activation import gelu
+from tasklm.encoders.layers.attention import Layout, attend, layout_of
+from tasklm.encoders.layers.two_streams import Streams, attend_streams, project
 from tasklm.errors import RecipeError
 from tasklm.tokens.batches import TokenBatch
 

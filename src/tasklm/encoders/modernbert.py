@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from tasklm.encoders.attention import Layout, layout_of
 from tasklm.encoders.base import ENCODERS
+from tasklm.encoders.layers.attention import Layout, layout_of
+from tasklm.encoders.layers.two_streams import Streams
 from tasklm.encoders.modern import Modern, rotary_angles
-from tasklm.encoders.two_streams import Streams
 from tasklm.errors import RecipeError
 from tasklm.tokens.batches import TokenBatch
 

@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tasklm.console.progress import Bar
 from tasklm.errors import RecipeError, RunError
-from tasklm.progress import Bar
+from tasklm.models.language_model import LanguageModel
 from tasklm.tokens.batches import TokenBatch, padded_rows
-from tasklm.train.language_model import LanguageModel
 
 TOKENS = 2048  # of a pass: the towers' logits of all of them exist at once, 250 MB with BERT's vocabulary
 AT_ONCE = 256  # texts whose windows are sorted by length together

@@ -14,7 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from tasklm.durations import duration
+from tasklm.console.durations import duration
 from tasklm.errors import RunError
 from tasklm.evaluate.intervals import (
     USUAL,
@@ -27,7 +27,7 @@ from tasklm.evaluate.intervals import (
     resampled_text,
     statistics_of,
 )
-from tasklm.recipe_files import recipe_key
+from tasklm.recipe.toml import recipe_key
 from tasklm.tasks.base import Floats, Metric, Task
 
 Kind = Literal["ours", "ensemble", "ablation", "baseline"]  # ensemble: ours, all seeds together

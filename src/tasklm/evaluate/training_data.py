@@ -6,11 +6,11 @@ from pathlib import Path
 
 from tasklm.errors import DataError, RunError
 from tasklm.evaluate.scores import from_dict
-from tasklm.recipe_files import load
-from tasklm.runs import read_json
+from tasklm.recipe.toml import load
+from tasklm.storage.files import read_json
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Splits
-from tasklm.tasks.reading import read_splits
+from tasklm.tasks.readers.splits import read_splits
 
 
 def splits_of(run: Path, task: Task, way_out: str) -> Splits:

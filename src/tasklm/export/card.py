@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tasklm.console.markdown import code, plain
 from tasklm.evaluate.scores import Row, Scores, interval_text, metric_name, over_seeds, spread_text
+from tasklm.export.model_sizes import STEPS
 from tasklm.export.onnx_runtime import SWITCH
 from tasklm.export.record import Exported
-from tasklm.export.sizes import STEPS
 from tasklm.export.source import Source
-from tasklm.markdown import code, plain
-from tasklm.recipe import Recipe
-from tasklm.recipe_files import PATH_KEYS, dump
-from tasklm.runs import write_text
+from tasklm.recipe.schema import Recipe
+from tasklm.recipe.toml import PATH_KEYS, dump
+from tasklm.storage.files import write_text
 from tasklm.tasks.base import Elsewhere
 
 LABELS_SHOWN = 50

@@ -10,16 +10,16 @@ from typing import Any
 import tasklm
 from tasklm.errors import RecipeError
 from tasklm.export.card import write_card
-from tasklm.export.hugging_face import write_transformers
+from tasklm.export.model_sizes import MEGABYTE, STEPS, DevScores, fitting
 from tasklm.export.onnx_graph import check_onnx, inputs_of, require_same, write_graph
 from tasklm.export.onnx_model import GRAPH, RECORD
 from tasklm.export.record import Exported
-from tasklm.export.sizes import MEGABYTE, STEPS, DevScores, fitting
 from tasklm.export.source import Source, new_folder, open_source
 from tasklm.export.tokenizer_files import write_tokenizer
-from tasklm.manifests import files_in, seal
-from tasklm.tasks.wide import FOLDER as WIDE
-from tasklm.train.model import read_saved_model
+from tasklm.export.transformers_model import write_transformers
+from tasklm.models.task_model import read_saved_model
+from tasklm.storage.checksums import files_in, seal
+from tasklm.tasks.baselines.wide import FOLDER as WIDE
 
 FORMATS = ("hf", "onnx", "onnx-int8")
 

@@ -19,7 +19,7 @@ from tasklm.errors import RecipeError, RunError
 from tasklm.export.onnx_model import session_of
 from tasklm.export.onnx_runtime import load_onnxruntime
 from tasklm.export.source import Source
-from tasklm.runs import write_bytes
+from tasklm.storage.files import write_bytes
 from tasklm.tokens.batches import TokenBatch
 
 OPSET = 20  # the first with Gelu; onnxruntime reads it since 1.17

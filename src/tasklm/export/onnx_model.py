@@ -10,17 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tasklm.encoders.weights import shapes_alone
+from tasklm.encoders.initial_weights import shapes_alone
 from tasklm.errors import RunError
 from tasklm.export.onnx_runtime import load_onnxruntime
-from tasklm.manifests import require_whole
-from tasklm.runs import read_json
-from tasklm.safe_reading import MOST_JSON, require_regular
+from tasklm.models.task_model import LoadedModels, check_length, damage_is_clear, require_width
+from tasklm.storage.checksums import require_whole
+from tasklm.storage.files import read_json
+from tasklm.storage.safe_reading import MOST_JSON, require_regular
 from tasklm.tasks.base import TASKS
-from tasklm.tasks.wide import load_wide
+from tasklm.tasks.baselines.wide import load_wide
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.model import LoadedModels, check_length, damage_is_clear, require_width
 
 RECORD, GRAPH = "export.json", "model.onnx"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "places")

@@ -18,15 +18,15 @@ from tasklm.errors import RunError
 from tasklm.evaluate.scores import Scores, from_dict, of_this_recipe
 from tasklm.evaluate.training_data import splits_of
 from tasklm.export.onnx_model import COLUMNS, RECORD
-from tasklm.manifests import files_in, sync_all
-from tasklm.recipe import Recipe
-from tasklm.recipe_files import load
-from tasklm.runs import full_disk_is_clear, make_folder, publish, read_json, sweep
+from tasklm.models.task_model import LoadedModels, TaskModel, load_model, task_outputs
+from tasklm.recipe.schema import Recipe
+from tasklm.recipe.toml import load
+from tasklm.storage.checksums import files_in, sync_all
+from tasklm.storage.files import full_disk_is_clear, make_folder, publish, read_json, sweep
 from tasklm.tasks.base import Task
 from tasklm.tasks.examples import Example
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.model import LoadedModels, TaskModel, load_model, task_outputs
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, processors
 
-from tasklm.runs import write_json, write_text
+from tasklm.storage.files import write_json, write_text
 from tasklm.tokens.tokenizer import ROLES, Vocabulary
 
 

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasklm.costs import EncoderCost, MemoryCost, training_bytes
+from tasklm.budget.costs import EncoderCost, MemoryCost, training_bytes
 from tasklm.encoders.base import ENCODERS, Encoder, Shape
-from tasklm.encoders.weights import draw_weights, initial_spread
+from tasklm.encoders.initial_weights import draw_weights, initial_spread
 from tasklm.objectives.base import OBJECTIVES, Corrupted
-from tasklm.objectives.generators import Noised, Replacing, with_generator
-from tasklm.recipe import Train
+from tasklm.objectives.parts.generators import Noised, Replacing, with_generator
+from tasklm.recipe.schema import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.tokenizer import Vocabulary

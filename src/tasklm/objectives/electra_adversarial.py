@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasklm.encoders.base import Encoder, Shape
-from tasklm.encoders.weights import draw_weights, initial_spread
+from tasklm.encoders.initial_weights import draw_weights, initial_spread
 from tasklm.objectives.base import OBJECTIVES, Corrupted
 from tasklm.objectives.electra import Electra
-from tasklm.recipe import Train
+from tasklm.recipe.schema import Train
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.tokenizer import Vocabulary
 

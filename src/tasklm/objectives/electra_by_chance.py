@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from tasklm.costs import EncoderCost, MemoryCost, training_bytes
+from tasklm.budget.costs import EncoderCost, MemoryCost, training_bytes
 from tasklm.encoders.base import Encoder, Shape
 from tasklm.objectives.base import OBJECTIVES, Corrupted, Masks
 from tasklm.objectives.electra import Judgement, loss_scale
-from tasklm.objectives.generators import noised
-from tasklm.recipe import Train
+from tasklm.objectives.parts.generators import noised
+from tasklm.recipe.schema import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
 

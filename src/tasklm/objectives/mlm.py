@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasklm.costs import EncoderCost, MemoryCost, training_bytes
+from tasklm.budget.costs import EncoderCost, MemoryCost, training_bytes
 from tasklm.encoders.base import Encoder, Shape
 from tasklm.objectives.base import OBJECTIVES, Corrupted, Masks
 from tasklm.objectives.next_sentence import NextSentence
-from tasklm.objectives.prediction import TokenPrediction
-from tasklm.recipe import Train
+from tasklm.objectives.parts.prediction import TokenPrediction
+from tasklm.recipe.schema import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
 

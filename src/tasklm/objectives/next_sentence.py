@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tasklm.encoders.base import Shape
-from tasklm.encoders.weights import draw_weights, initial_spread
+from tasklm.encoders.initial_weights import draw_weights, initial_spread
 from tasklm.errors import RecipeError
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.sentence_pairs import pair_rows

@@ -18,14 +18,14 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from tasklm.costs import EncoderCost, MemoryCost, training_bytes
+from tasklm.budget.costs import EncoderCost, MemoryCost, training_bytes
 from tasklm.encoders.base import ENCODERS, Shape
-from tasklm.encoders.two_streams import Streams, TwoStreamEncoder
-from tasklm.encoders.weights import initial_spread
+from tasklm.encoders.initial_weights import initial_spread
+from tasklm.encoders.layers.two_streams import Streams, TwoStreamEncoder
 from tasklm.errors import RecipeError
 from tasklm.objectives.base import OBJECTIVES, Corrupted, Masks
-from tasklm.objectives.prediction import TokenPrediction
-from tasklm.recipe import Train
+from tasklm.objectives.parts.prediction import TokenPrediction
+from tasklm.recipe.schema import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.orders import order_rows

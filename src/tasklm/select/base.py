@@ -18,15 +18,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasklm.artefacts import Artefacts
+from tasklm.artifacts import Artefacts
 from tasklm.corpus.processes import usable_cores
-from tasklm.corpus.spark_store import SparkStore
+from tasklm.corpus.spark.store import SparkStore
 from tasklm.corpus.store import PassageStore
 from tasklm.errors import RecipeError
-from tasklm.manifests import damage_is_clear, load_array, require_offsets
-from tasklm.recipe import Select
+from tasklm.recipe.schema import Select
 from tasklm.registry import Registry
-from tasklm.runs import damaged, full_disk_is_clear, make_parents, publish, sync, temporary_name
+from tasklm.storage.checksums import damage_is_clear, load_array, require_offsets
+from tasklm.storage.files import damaged, full_disk_is_clear, make_parents, publish, sync, temporary_name
 from tasklm.tracking import Tracker
 
 LEAST_MEMORY = 256 << 20  # bytes with which scoring can work

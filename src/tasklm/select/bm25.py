@@ -15,20 +15,20 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tasklm.artefacts import Artefacts
-from tasklm.corpus.spark_store import SparkStore
+from tasklm.artifacts import Artefacts
+from tasklm.corpus.spark.store import SparkStore
 from tasklm.corpus.store import PassageStore
-from tasklm.recipe import Select
-from tasklm.runs import digest
+from tasklm.recipe.schema import Select
 from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, Workplace, union
-from tasklm.select.bm25_index import FORMAT, FreshIndex, Index, StoredIndex, build_index, damaged_index
-from tasklm.select.bm25_search import Scoring, search
-from tasklm.select.bm25_spark import spark_search
 from tasklm.select.checks import require_passages
 from tasklm.select.content import content_key
-from tasklm.select.elastic import elastic_ranking
-from tasklm.select.queries import make_queries
-from tasklm.select.terms import stemmer
+from tasklm.select.elastic.selector import elastic_ranking
+from tasklm.select.lexical.index import FORMAT, FreshIndex, Index, StoredIndex, build_index, damaged_index
+from tasklm.select.lexical.queries import make_queries
+from tasklm.select.lexical.search import Scoring, search
+from tasklm.select.lexical.terms import stemmer
+from tasklm.select.spark.bm25 import spark_search
+from tasklm.storage.files import digest
 from tasklm.tracking import Tracker
 
 _INDEX_SHARE = 0.6  # bytes of index per byte of text, about

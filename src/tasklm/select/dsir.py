@@ -21,16 +21,16 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from tasklm.console.progress import Bar
 from tasklm.corpus.kernels import Ints, Keys
-from tasklm.corpus.spark_store import SparkStore
+from tasklm.corpus.spark.store import SparkStore
 from tasklm.corpus.store import PassageStore
 from tasklm.errors import DataError, RecipeError
-from tasklm.progress import Bar
-from tasklm.recipe import Select
+from tasklm.recipe.schema import Select
 from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, Workplace, union
-from tasklm.select.bm25_kernels import compiled
 from tasklm.select.checks import require_passages
-from tasklm.select.word_hashes import word_hashes
+from tasklm.select.lexical.kernels import compiled
+from tasklm.select.lexical.word_hashes import word_hashes
 
 BUCKETS = 10_000
 _READ_AT_ONCE = 4096

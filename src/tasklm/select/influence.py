@@ -1,6 +1,6 @@
 """Influence selection (ISS, arXiv 2305.12816): the passages that most help the task, chosen from the scores of candidates.
 
-What a score is, is the business of the function that gives it (`train/influence.py`: products of gradients). Here they are stored, block
+What a score is, is the business of the function that gives it (`influence/scores.py`: products of gradients). Here they are stored, block
 by block, so that a killed run goes on and another share costs nothing, and the passages are chosen: for every task batch its k best
 candidates, with the k whose union has the wanted size.
 """
@@ -17,11 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tasklm.console.progress import Bar
 from tasklm.errors import DamagedError, TrainingError
-from tasklm.manifests import damage_is_clear, load_array
-from tasklm.progress import Bar
-from tasklm.runs import damaged, read_json, write_bytes, write_json
 from tasklm.select.base import ASKED_KEPT, Chosen, selection_is_clear
+from tasklm.storage.checksums import damage_is_clear, load_array
+from tasklm.storage.files import damaged, read_json, write_bytes, write_json
 
 FORMAT = 2  # of what the folder of scores holds
 BLOCK = 1024  # units whose scores are written at a time

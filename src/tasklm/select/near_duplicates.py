@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tasklm.corpus.kernels import Ints, Keys, compiled, mix, shingle_hashes
 from tasklm.corpus.processes import results_in_order, usable_cores
 from tasklm.select.base import Chosen, Passages
-from tasklm.select.word_hashes import word_hashes
+from tasklm.select.lexical.word_hashes import word_hashes
 from tasklm.tracking import Tracker
 
 RUN_WORDS = 3

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tasklm.corpus.spark_store import SparkStore
+from tasklm.corpus.spark.store import SparkStore
 from tasklm.corpus.store import PassageStore
-from tasklm.recipe import Select
+from tasklm.recipe.schema import Select
 from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, Workplace, union
 from tasklm.select.checks import require_passages
 

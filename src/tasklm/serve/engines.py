@@ -11,7 +11,7 @@ import torch
 from tasklm.errors import RecipeError, RunError
 from tasklm.export.exporting import as_onnx
 from tasklm.export.onnx_model import is_export
-from tasklm.recipe import Data, Hardware
+from tasklm.recipe.schema import Data, Hardware
 from tasklm.serve.predictor import Predictor
 
 ENGINES = ("auto", "torch", "onnx")

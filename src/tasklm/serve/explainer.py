@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.errors import RunError
-from tasklm.evaluate.explaining import ExampleSide, Explanation, PassageSide
 from tasklm.evaluate.training_data import splits_of
-from tasklm.recipe import Hardware
-from tasklm.recipe_files import load
+from tasklm.influence.explanation import ExampleSide, Explanation, PassageSide
+from tasklm.recipe.schema import Hardware
+from tasklm.recipe.toml import load
 from tasklm.serve.inputs import example_of
 from tasklm.serve.predictor import Predictor
 from tasklm.tasks.base import Task

@@ -14,12 +14,12 @@ import numpy as np
 from tasklm.corpus.sources import PLAIN
 from tasklm.corpus.tables import LONGEST_LINE, TABLES, kind_of, read_lines
 from tasklm.errors import DataError
-from tasklm.recipe import Data
+from tasklm.recipe.schema import Data
 from tasklm.registry import nearest
-from tasklm.safe_reading import MemoryFile, is_there, is_whole, parse_json, whole_text
+from tasklm.storage.safe_reading import MemoryFile, is_there, is_whole, parse_json, whole_text
 from tasklm.tasks.base import TASKS, Task
-from tasklm.tasks.conll import COLUMN_FILES, CONLLU_FILES
 from tasklm.tasks.examples import Example
+from tasklm.tasks.readers.conll import COLUMN_FILES, CONLLU_FILES
 
 MOST_NAMES = 10_000  # of files beside a path, among which a mistyped one is looked for
 Input = str | Sequence[str] | Mapping[str, Any] | Example  # a text, a pair of texts, a row, or an example

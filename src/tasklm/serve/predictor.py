@@ -7,14 +7,14 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from tasklm.device.machine import set_up
 from tasklm.errors import RunError
 from tasklm.export.onnx_model import is_export, open_onnx
-from tasklm.recipe import Data, Hardware
+from tasklm.models.task_model import TaskModel, answers_of, load_models
+from tasklm.recipe.schema import Data, Hardware
 from tasklm.serve.inputs import Input, example_from
 from tasklm.tasks.base import Answer
 from tasklm.tasks.examples import Example
-from tasklm.train.hardware import set_up
-from tasklm.train.model import TaskModel, answers_of, load_models
 
 AT_ONCE = 1024  # texts held in memory at a time
 

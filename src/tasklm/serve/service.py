@@ -196,7 +196,7 @@ def create_app(
 
 
 def _prepare_thread() -> None:
-    torch.set_flush_denormal(True)  # holds for one thread only; see train/hardware.py
+    torch.set_flush_denormal(True)  # holds for one thread only; see device/machine.py
 
 
 def _file(name: str, kind: str) -> Any:

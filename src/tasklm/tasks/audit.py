@@ -9,11 +9,11 @@ from itertools import islice
 
 from tasklm.corpus.decontaminate import FEWEST_WORDS, Contamination
 from tasklm.corpus.dedupe import near_duplicates, text_key
-from tasklm.corpus.spark_store import SparkStore
+from tasklm.corpus.spark.store import SparkStore
 from tasklm.corpus.store import PassageStore
 from tasklm.corpus.words import count_words
 from tasklm.errors import DataError
-from tasklm.recipe import Data
+from tasklm.recipe.schema import Data
 from tasklm.tasks.examples import Example, Finding, Splits
 
 LONG_WORDS = 400  # about 512 tokens

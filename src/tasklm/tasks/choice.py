@@ -16,19 +16,19 @@ from torch.nn import functional
 
 from tasklm.corpus.words import words
 from tasklm.errors import DataError
-from tasklm.recipe import Data, Kind
+from tasklm.recipe.schema import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
-from tasklm.tasks.choice_files import MOST_OPTIONS, read_choices
-from tasklm.tasks.columns import needs_columns
+from tasklm.tasks.baselines.option_words import filled, has_blank
+from tasklm.tasks.baselines.text_vectors import WordVectors
+from tasklm.tasks.baselines.wide import Wide, labels_by
+from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_options
 from tasklm.tasks.examples import Example, Finding, Splits
-from tasklm.tasks.heads import TokenHead
-from tasklm.tasks.option_words import filled, has_blank
+from tasklm.tasks.heads.layers import TokenHead
+from tasklm.tasks.metrics import option_metric
+from tasklm.tasks.readers.choice_files import MOST_OPTIONS, read_choices
+from tasklm.tasks.readers.columns import needs_columns
+from tasklm.tasks.readers.texts import cut, joined
 from tasklm.tasks.saved import whole_in
-from tasklm.tasks.scoring import option_metric
-from tasklm.tasks.text_vectors import WordVectors
-from tasklm.tasks.texts import cut, joined
-from tasklm.tasks.wide import Wide, labels_by
-from tasklm.tasks.wide_fitting import FittedWide, fit_options
 
 
 @TASKS.register("choice")

@@ -13,21 +13,21 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasklm.errors import DataError
-from tasklm.recipe import Data, Kind
+from tasklm.recipe.schema import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Label, Metric, Tokeniser, Unit
+from tasklm.tasks.baselines.linear import choose_classes, majority
+from tasklm.tasks.baselines.text_vectors import WordVectors
+from tasklm.tasks.baselines.wide import Wide, labels_by
+from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_classes
 from tasklm.tasks.examples import Example, Finding, Splits
-from tasklm.tasks.folders import is_dataset
-from tasklm.tasks.heads import TokenHead
-from tasklm.tasks.linear import choose_classes, majority
+from tasklm.tasks.heads.layers import TokenHead
 from tasklm.tasks.marks import MOST as MOST_MARKS
 from tasklm.tasks.marks import checked_marks, mark_findings, marked_places
+from tasklm.tasks.metrics import class_metric
+from tasklm.tasks.readers.folders import is_dataset
+from tasklm.tasks.readers.text_files import read_folder
+from tasklm.tasks.readers.texts import encode_examples, label_name, read_text_examples
 from tasklm.tasks.saved import names_in
-from tasklm.tasks.scoring import class_metric
-from tasklm.tasks.text_files import read_folder
-from tasklm.tasks.text_vectors import WordVectors
-from tasklm.tasks.texts import encode_examples, label_name, read_text_examples
-from tasklm.tasks.wide import Wide, labels_by
-from tasklm.tasks.wide_fitting import FittedWide, fit_classes
 
 FEW = 5  # examples of a label
 

@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tasklm.console.markdown import code
 from tasklm.errors import DataError
-from tasklm.markdown import code
-from tasklm.recipe import Data, Kind
-from tasklm.safe_reading import parse_json
+from tasklm.recipe.schema import Data, Kind
+from tasklm.storage.safe_reading import parse_json
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit, score
+from tasklm.tasks.baselines.linear import Setting, Targets, Trainer
+from tasklm.tasks.baselines.text_vectors import WordVectors
+from tasklm.tasks.baselines.wide import Wide, labels_by
+from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_labels
 from tasklm.tasks.examples import Example, Finding, Splits
-from tasklm.tasks.heads import TokenHead
-from tasklm.tasks.linear import Setting, Targets, Trainer
+from tasklm.tasks.heads.layers import TokenHead
+from tasklm.tasks.metrics import label_set_metric
+from tasklm.tasks.readers.texts import LABEL_NAMES, encode_examples, label_name, read_text_examples
 from tasklm.tasks.saved import names_in, numbers_in
-from tasklm.tasks.scoring import label_set_metric
-from tasklm.tasks.text_vectors import WordVectors
-from tasklm.tasks.texts import LABEL_NAMES, encode_examples, label_name, read_text_examples
-from tasklm.tasks.wide import Wide, labels_by
-from tasklm.tasks.wide_fitting import FittedWide, fit_labels
 
 SET_NAMES = ("labels", "tags", "categories", "classes", "topics", *LABEL_NAMES)
 FEW = 5  # training examples of a label

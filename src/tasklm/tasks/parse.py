@@ -13,16 +13,15 @@ from torch import Tensor, nn
 
 from tasklm.corpus.tables import kind_of
 from tasklm.errors import DataError, RecipeError
-from tasklm.recipe import Data, Kind
+from tasklm.recipe.schema import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
-from tasklm.tasks.biaffine import UNKNOWN, BiaffineHead, arc_loss
-from tasklm.tasks.conll import CONLLU_FILES, FORM, HEAD, read_conllu
-from tasklm.tasks.conll import RELATION as RELATION_FIELD
 from tasklm.tasks.examples import Example, Finding, Splits
-from tasklm.tasks.saved import names_in, text_in, truth_in
-from tasklm.tasks.scoring import tree_metric
-from tasklm.tasks.trees import best_tree, tree_faults
-from tasklm.tasks.word_rows import (
+from tasklm.tasks.heads.biaffine import UNKNOWN, BiaffineHead, arc_loss
+from tasklm.tasks.heads.trees import best_tree, tree_faults
+from tasklm.tasks.metrics import tree_metric
+from tasklm.tasks.readers.conll import CONLLU_FILES, FORM, HEAD, read_conllu
+from tasklm.tasks.readers.conll import RELATION as RELATION_FIELD
+from tasklm.tasks.readers.word_rows import (
     HEAD_NAMES,
     RELATION_NAMES,
     SHOWN,
@@ -37,6 +36,7 @@ from tasklm.tasks.word_rows import (
     word_example,
     words_of,
 )
+from tasklm.tasks.saved import names_in, text_in, truth_in
 
 Arc = tuple[int, str]  # number of the head (0: root), relation
 Key = TypeVar("Key", bound=Hashable)

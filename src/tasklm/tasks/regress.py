@@ -11,17 +11,17 @@ import numpy as np
 from torch import Tensor, nn
 
 from tasklm.errors import DataError
-from tasklm.recipe import Data, Kind
+from tasklm.recipe.schema import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit, score
+from tasklm.tasks.baselines.linear import Linear, Setting, Trainer, best_of, matrix_of, thinned
+from tasklm.tasks.baselines.text_vectors import WordVectors
+from tasklm.tasks.baselines.wide import Wide
+from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_score
 from tasklm.tasks.examples import Example, Finding, Splits
-from tasklm.tasks.heads import TokenHead
-from tasklm.tasks.linear import Linear, Setting, Trainer, best_of, matrix_of, thinned
+from tasklm.tasks.heads.layers import TokenHead
+from tasklm.tasks.metrics import number_metric
+from tasklm.tasks.readers.texts import LABEL_NAMES, encode_examples, read_text_examples
 from tasklm.tasks.saved import number_in
-from tasklm.tasks.scoring import number_metric
-from tasklm.tasks.text_vectors import WordVectors
-from tasklm.tasks.texts import LABEL_NAMES, encode_examples, read_text_examples
-from tasklm.tasks.wide import Wide
-from tasklm.tasks.wide_fitting import FittedWide, fit_score
 
 SCORE_NAMES = ("score", "similarity", "rating", "value", "relatedness_score", "similarity_score", *LABEL_NAMES)
 STRENGTHS, USUAL = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0), 3.0  # of ridge: the larger, the less free

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.errors import RunError
-from tasklm.runs import read_json
-from tasklm.safe_reading import MOST_JSON
+from tasklm.storage.files import read_json
+from tasklm.storage.safe_reading import MOST_JSON
 
 MOST_NAMES = 1_000_000
 

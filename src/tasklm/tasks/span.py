@@ -22,16 +22,16 @@ from torch import Tensor, nn
 
 from tasklm.corpus.words import words
 from tasklm.errors import RecipeError
-from tasklm.recipe import LONGEST_ROW, Data, Kind
+from tasklm.recipe.schema import LONGEST_ROW, Data, Kind
 from tasklm.registry import nearest
-from tasklm.tasks.answer_search import RANK, Kept, best_answers, best_threshold
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Metric, Tokeniser, Unit
-from tasklm.tasks.columns import needs_columns
 from tasklm.tasks.examples import Example, Finding, Splits
-from tasklm.tasks.heads import TokenHead
+from tasklm.tasks.heads.answer_search import RANK, Kept, best_answers, best_threshold
+from tasklm.tasks.heads.layers import TokenHead
+from tasklm.tasks.metrics import answer_metric
+from tasklm.tasks.readers.columns import needs_columns
+from tasklm.tasks.readers.squad import MISSING, Gold, first_place, place_of, read_questions
 from tasklm.tasks.saved import number_in, truth_in, whole_in
-from tasklm.tasks.scoring import answer_metric
-from tasklm.tasks.squad import MISSING, Gold, first_place, place_of, read_questions
 
 BEAM = 20  # starts that are looked at, and candidates that are kept of a window; as in ELECTRA's program for SQuAD
 LONGEST_QUESTION = 64  # tokens, as in BERT's program for SQuAD; half of a row where that is less

@@ -14,19 +14,18 @@ from torch.nn import functional
 
 from tasklm.corpus.tables import kind_of
 from tasklm.errors import DataError, RecipeError
-from tasklm.recipe import Data, Kind
+from tasklm.recipe.schema import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Metric, Tokeniser, Unit
-from tasklm.tasks.conll import COLUMN_FILES, CONLLU_FILES, FORM, UPOS, read_columns, read_conllu
-from tasklm.tasks.crf import CrfHead, best_tags, negative_log_likelihood
+from tasklm.tasks.baselines.text_vectors import WordVectors
+from tasklm.tasks.baselines.wide import labels_by
+from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_tags
 from tasklm.tasks.examples import Example, Finding, Splits
-from tasklm.tasks.heads import OutHead, TokenHead
-from tasklm.tasks.saved import names_in, text_in, truth_in
-from tasklm.tasks.scoring import tag_metric
-from tasklm.tasks.tag_schemes import PLAIN, faults, scheme_of, spans
-from tasklm.tasks.text_vectors import WordVectors
-from tasklm.tasks.wide import labels_by
-from tasklm.tasks.wide_fitting import FittedWide, fit_tags
-from tasklm.tasks.word_rows import (
+from tasklm.tasks.heads.crf import CrfHead, best_tags, negative_log_likelihood
+from tasklm.tasks.heads.layers import OutHead, TokenHead
+from tasklm.tasks.heads.tag_schemes import PLAIN, faults, scheme_of, spans
+from tasklm.tasks.metrics import tag_metric
+from tasklm.tasks.readers.conll import COLUMN_FILES, CONLLU_FILES, FORM, UPOS, read_columns, read_conllu
+from tasklm.tasks.readers.word_rows import (
     SHOWN,
     TAG_NAMES,
     are_characters,
@@ -41,6 +40,7 @@ from tasklm.tasks.word_rows import (
     word_example,
     words_of,
 )
+from tasklm.tasks.saved import names_in, text_in, truth_in
 
 FEW = 5  # words with a tag
 SUFFIX = 3

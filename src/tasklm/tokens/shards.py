@@ -11,8 +11,8 @@ import numpy as np
 
 from tasklm.corpus.processes import results_in_order
 from tasklm.errors import RunError
-from tasklm.manifests import damage_is_clear, load_array, require_offsets
-from tasklm.runs import read_json, write_json
+from tasklm.storage.checksums import damage_is_clear, load_array, require_offsets
+from tasklm.storage.files import read_json, write_json
 from tasklm.tokens.tokenizer import Vocabulary
 
 FORMAT = 1

@@ -11,9 +11,9 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from tasklm.errors import DataError, RecipeError, RunError
-from tasklm.recipe import Tokens
-from tasklm.runs import write_json, write_text
-from tasklm.safe_reading import is_there, parse_json, read_json_file, read_text
+from tasklm.recipe.schema import Tokens
+from tasklm.storage.files import write_json, write_text
+from tasklm.storage.safe_reading import is_there, parse_json, read_json_file, read_text
 from tasklm.tokens.tokenizer_checks import check_tokenizer
 from tasklm.tokens.wordpiece import count_words, learn
 

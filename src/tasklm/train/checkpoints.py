@@ -12,34 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tasklm.errors import DamagedError
-from tasklm.manifests import damage_is_clear, files_in, problems_of, seal, sums_in
-from tasklm.runs import full_disk_is_clear, link_or_copy, publish, read_json, remove, sync, temporary_name
+from tasklm.models.weights import load_weights, save_weights
+from tasklm.storage.checksums import files_in, problems_of, seal, sums_in
+from tasklm.storage.files import full_disk_is_clear, link_or_copy, publish, read_json, remove, sync, temporary_name
 
 STATE = "state.json"
 LEAST = 2  # checkpoints that are kept, so that there is one to fall back to
-
-
-def save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Writes tensors to one safetensors file, atomically and for good."""
-    temporary = temporary_name(path)
-    with full_disk_is_clear(path):
-        try:
-            save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, temporary)
-            sync(temporary)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        publish(temporary, path)
-
-
-def load_weights(path: Path) -> dict[str, Tensor]:
-    """Returns the tensors of a safetensors file."""
-    with damage_is_clear(path):
-        return load_file(path)
 
 
 @dataclass(frozen=True)

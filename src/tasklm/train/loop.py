@@ -15,13 +15,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from tasklm.device.machine import Machine, is_out_of_memory
 from tasklm.errors import TrainingError
-from tasklm.train.ahead import Ahead
-from tasklm.train.averages import WeightAverage
 from tasklm.train.checkpoints import Checkpoints
-from tasklm.train.hardware import Machine, is_out_of_memory
-from tasklm.train.optimisers import Optimiser
-from tasklm.train.schedules import Schedule, steps_that_fit
+from tasklm.train.optim.averages import WeightAverage
+from tasklm.train.optim.optimizers import Optimiser
+from tasklm.train.optim.schedules import Schedule, steps_that_fit
+from tasklm.train.prefetch import Ahead
 from tasklm.train.skipped import SkippedSteps
 
 LOOKS = 0.02  # share of the steps after which the clock and the skipped steps are looked at …

@@ -14,42 +14,43 @@ import numpy as np
 import torch
 from torch import nn
 
-from tasklm.budget import stage1_rate, stage2_batch, stage2_rate
-from tasklm.costs import describe, micro_batch_for, training_bytes
+from tasklm.budget.costs import describe, micro_batch_for, training_bytes
+from tasklm.budget.rules import stage1_rate, stage2_batch, stage2_rate
+from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
-from tasklm.encoders.sizes import SHALLOW
-from tasklm.manifests import damage_is_clear
+from tasklm.encoders.shapes import SHALLOW
+from tasklm.models.language_model import describe_language_model
+from tasklm.models.task_model import TaskModel, cost_of, encoded_with, kept_of, new_encoder
+from tasklm.models.weights import load_weights, save_weights
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe import Finetune, Train
+from tasklm.recipe.schema import Finetune, Train
 from tasklm.run_folder import Seed
-from tasklm.runs import read_json, write_json, write_record
+from tasklm.storage.checksums import damage_is_clear
+from tasklm.storage.files import read_json, write_json, write_record
 from tasklm.tasks.base import Task, score
+from tasklm.tasks.baselines.wide import Wide
 from tasklm.tasks.examples import Example
-from tasklm.tasks.heads import OutHead
-from tasklm.tasks.wide import Wide
+from tasklm.tasks.heads.layers import OutHead
 from tasklm.tokens.batches import PackedStream
 from tasklm.tokens.example_streams import ExampleStream
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.tracking import Tracker
-from tasklm.train.averages import WeightAverage
-from tasklm.train.beginning import Counted, beginning_of, count, put_counts
-from tasklm.train.checkpoints import Checkpoints, load_weights, save_weights
-from tasklm.train.curves import Curve, Headline, Speed
-from tasklm.train.finetune import FinetuneStage, Judgement
-from tasklm.train.hardware import Machine
-from tasklm.train.joint import JointModel, JointStage
-from tasklm.train.language_model import describe_language_model
+from tasklm.train.checkpoints import Checkpoints
+from tasklm.train.init.first_weights import Counted, beginning_of, count, put_counts
+from tasklm.train.init.neighbours import look_at_neighbours
+from tasklm.train.learning_curves import Curve, Headline, Speed
 from tasklm.train.loop import Loop, Record, Settings, Stage, step_seed
-from tasklm.train.model import TaskModel, cost_of, encoded_with, kept_of, new_encoder
-from tasklm.train.neighbours import look_at_neighbours
-from tasklm.train.optimisers import Rule, make_optimiser
-from tasklm.train.schedules import Schedule
+from tasklm.train.optim.averages import WeightAverage
+from tasklm.train.optim.optimizers import Rule, make_optimiser
+from tasklm.train.optim.schedules import Schedule
 from tasklm.train.shares import best_share
 from tasklm.train.showing import shown_rows
-from tasklm.train.speed import matmul_ceiling
+from tasklm.train.stage1 import JointModel, JointStage
+from tasklm.train.stage2 import FinetuneStage, Judgement
 from tasklm.train.start import starting_weights
+from tasklm.train.timing import matmul_ceiling
 
 BEST = "best.safetensors"  # the weights of stage 2 that are best on dev
 GRAPH_FLOPS = 5e13  # a GPU waits now and then for the launches of smaller steps: these are recorded and replayed then

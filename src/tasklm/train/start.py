@@ -16,21 +16,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tasklm.costs import ARCHITECTURES
+from tasklm.budget.costs import ARCHITECTURES
 from tasklm.encoders.base import Shape
-from tasklm.encoders.checkpoint_folder import TOKENIZER, Checkpoint, find_checkpoint, read_checkpoint
-from tasklm.encoders.sizes import SIZES, padded_vocabulary, shape_of
-from tasklm.encoders.weight_files import finite_weights, misfits, shapes_in
-from tasklm.encoders.weights import shapes_alone
+from tasklm.encoders.checkpoints.folder import TOKENIZER, Checkpoint, find_checkpoint, read_checkpoint
+from tasklm.encoders.checkpoints.weight_files import finite_weights, misfits, shapes_in
+from tasklm.encoders.initial_weights import shapes_alone
+from tasklm.encoders.shapes import SIZES, padded_vocabulary, shape_of
 from tasklm.errors import RecipeError, RunError
+from tasklm.models.language_model import Description, read_description, under
+from tasklm.models.task_model import SavedModel, damage_is_clear, new_encoder, read_saved_model
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe import Model, Recipe, Tokens, Train
+from tasklm.recipe.schema import Model, Recipe, Tokens, Train
 from tasklm.run_folder import is_stage1
-from tasklm.runs import digest, file_digest
-from tasklm.safe_reading import is_there, read_json_file
+from tasklm.storage.files import digest, file_digest
+from tasklm.storage.safe_reading import is_there, read_json_file
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.language_model import Description, read_description, under
-from tasklm.train.model import SavedModel, damage_is_clear, new_encoder, read_saved_model
 
 NUMBERS = ("layers", "width", "heads", "feedforward", "embedding")  # keys of [model] that say an encoder's shape
 

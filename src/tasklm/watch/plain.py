@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tasklm.analyse.page import Html, el, items, joined, table
+from tasklm.report.page import Html, el, items, joined, table
 
 STATUS = {
     "waiting": "No process has started here yet.",

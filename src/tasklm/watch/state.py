@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasklm.durations import duration
-from tasklm.watch.curves import MESSAGE_LENGTH, MESSAGES, History, charts_of
+from tasklm.console.durations import duration
+from tasklm.watch.charts import MESSAGE_LENGTH, MESSAGES, History, charts_of
 
 ROWS = 50  # of the score table
 QUIET = 20  # seconds without news after which the page says so

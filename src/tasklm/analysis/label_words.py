@@ -1,0 +1,71 @@
+"""Which words speak for a label, and whether the selection has more of them than the corpus.
+
+"Farewell to Aimless Large-scale Pretraining: Influential Subset Selection for Language Model" (arXiv 2305.12816), section 6.2 and table 6:
+words with a high pointwise mutual information with a label, and their frequency in the text that was selected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tasklm.analysis.word_counts import counted
+from tasklm.corpus.words import words
+
+SHOWN = 10  # words of a label
+MOST_LABELS = 50  # with the most examples
+LEAST, LEAST_SHARE = 5, 0.001  # examples that must hold a word: so many, and this share of all
+MILLION = 1e6
+
+
+def label_words(texts: Sequence[str], labels: Sequence[str], selected: Iterable[str], corpus: Iterable[str]) -> list[dict[str, Any]]:
+    """Returns [{"label", "words": [{"word", "pmi", "selected", "corpus", "examples"}]}]: for each label the words that speak most for it.
+
+    `texts` and `labels` are the training examples. "selected" and "corpus" are occurrences per million words of these texts, "examples"
+    the training examples of the label that hold the word.
+    """
+    of_label = Counter(labels)
+    shown = sorted(sorted(of_label, key=lambda label: (-of_label[label], label))[:MOST_LABELS])
+    found = _by_label(texts, labels, of_label)
+    wanted = {word for label in shown for word, _, _ in found[label]}
+    here, there = _per_million(selected, wanted), _per_million(corpus, wanted)
+    return [
+        {
+            "label": label,
+            "words": [
+                {"word": word, "pmi": pmi, "selected": here[word], "corpus": there[word], "examples": examples}
+                for word, pmi, examples in found[label]
+            ],
+        }
+        for label in shown
+    ]
+
+
+def _by_label(texts: Sequence[str], labels: Sequence[str], of_label: Counter[str]) -> dict[str, list[tuple[str, float, int]]]:
+    """Returns (word, PMI, examples) of each label, highest PMI first; of words with the same PMI those of more examples come first.
+
+    PMI = ln(p(word, label) / (p(word) · p(label))) over examples: does a text hold the word, and has it the label? A word of one label
+    alone has the highest there can be, −ln p(label), however rare it is; hence the least number of examples.
+    """
+    holding: Counter[str] = Counter()
+    together: dict[str, Counter[str]] = {label: Counter() for label in of_label}
+    for text, label in zip(texts, labels, strict=True):
+        own = {word for word in words(text) if not word.isdigit()}
+        holding.update(own)
+        together[label].update(own)
+    least = max(LEAST, LEAST_SHARE * len(texts))
+    found = {}
+    for label, counts in together.items():
+        pmi = {
+            word: math.log(both * len(texts) / (holding[word] * of_label[label])) for word, both in counts.items() if holding[word] >= least
+        }
+        best = sorted((word for word in pmi if pmi[word] > 0), key=lambda word: (-pmi[word], -counts[word], word))
+        found[label] = [(word, pmi[word], counts[word]) for word in best[:SHOWN]]
+    return found
+
+
+def _per_million(texts: Iterable[str], wanted: set[str]) -> dict[str, float]:
+    counts = counted(texts)
+    return {word: MILLION * counts[word] / max(1, counts.total()) for word in wanted}

@@ -1,0 +1,31 @@
+"""What a finished run left on disk that its pages show: its learning curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tasklm.run_folder import Seed, seed_title, trainings_of
+from tasklm.storage.files import read_json
+
+NAMES = {"step": "step", "rate": "learning rate", "dev": "dev score"}
+
+
+def curves_of(seeds: Sequence[Seed]) -> list[dict[str, Any]]:
+    """Returns the points of all learning curves, under names that a person reads; "seed" tells several apart."""
+    trainings = {seed.stage1: seed.training for seed in seeds}
+    points = []
+    for number, folder in trainings.items():
+        points += _points(folder, {"stage": "stage 1", **({"seed": str(number)} if trainings_of(seeds) > 1 else {})})
+    for seed in seeds:
+        points += _points(seed.folder, {"stage": "stage 2", "seed": seed_title(seed, seeds).removeprefix("seed ")})
+    return points
+
+
+def _points(folder: Path, of: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{**of, **_named(point)} for point in read_json(folder / "curve.json")]
+
+
+def _named(point: dict[str, float]) -> dict[str, float]:
+    return {NAMES.get(name, f"loss: {name}"): value for name, value in point.items()}

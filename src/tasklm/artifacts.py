@@ -1,0 +1,329 @@
+"""Artefacts: folders with the hash of what made them, built once, made again when damaged.
+
+An artefact is built under the name `NAME.partial` together with the key of its inputs and is
+renamed when complete and on the disk, so what is half written never looks finished, also after a
+power cut. A partial folder with the same key is handed back to the builder, which continues it;
+with another key it is thrown away.
+
+Its record, artefact.json, lists all files with their checksums, and what the artefacts held that it
+was made from. Each time an artefact is handed out its sizes are compared, and the contents of its
+smaller files; all of it is read before another artefact is built from it. What is damaged counts as
+not built, and so does what was made from something that has changed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from tasklm.errors import DamagedError, RunError
+from tasklm.storage.checksums import READ_ANYWAY, content_of, files_in, is_sealed, problems_of, require_whole, seal
+from tasklm.storage.files import (
+    ARTEFACT,
+    PARTIAL,
+    full_disk_is_clear,
+    make_folder,
+    publish,
+    read_json,
+    remove,
+    sweep,
+    sync,
+    write_json,
+    write_record,
+)
+
+DAMAGED = "damaged.json"  # in a finished artefact: it is to be made again
+# seconds after which what nobody continued is deleted from a folder that runs share
+STALE = 7 * 24 * 3600.0
+Result = TypeVar("Result")
+
+
+class Crew(Protocol):
+    """The processes that do one run together; the first of them does what happens once."""
+
+    @property
+    def first(self) -> bool:
+        """Returns whether this process is the first."""
+        ...
+
+    def wait(self) -> None:
+        """Returns when all of them have come here."""
+        ...
+
+    def by_itself(self) -> AbstractContextManager[None]:
+        """Returns a context in which this process acts as if it were the only one."""
+        ...
+
+
+class OneProcess:
+    """A crew of one."""
+
+    first = True
+
+    def wait(self) -> None:
+        """Returns at once."""
+
+    def by_itself(self) -> AbstractContextManager[None]:
+        """Returns a context that changes nothing."""
+        return nullcontext()
+
+
+class Artefacts:
+    """A folder of artefacts built once per key.
+
+    `waiting`: given for a folder that other runs build in too; it is told when this one waits for
+    another to finish an artefact. `tell`: is told of an artefact that is damaged and made again.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        crew: Crew | None = None,
+        waiting: Callable[[str], None] | None = None,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        self.folder, self.crew, self.waiting = make_folder(folder), crew or OneProcess(), waiting
+        self.tell = tell or waiting or (lambda message: None)
+
+    def path(self, name: str) -> Path:
+        """Returns where the finished artefact called `name` is or will be."""
+        return self.folder / name
+
+    def key(self, name: str) -> str | None:
+        """Returns the key of the finished artefact; None when there is none, or a damaged one."""
+        record = _record(self.path(name) / ARTEFACT)
+        return None if record is None or (self.path(name) / DAMAGED).exists() else str(record["key"])
+
+    def seconds(self, name: str) -> float:
+        """Returns how long the finished artefact took to build, interruptions left out."""
+        record = _record(self.path(name) / ARTEFACT)
+        return 0.0 if record is None else float(record["seconds"])
+
+    def build(self, name: str, key: str, builder: Callable[[Path], None], *, uses: Sequence[Path] = (), together: bool = False) -> Path:
+        """Returns the artefact's folder, built by `builder(partial_folder)` unless it is there with
+        the same key.
+
+        `uses` are the artefacts that the builder reads: they must be whole, and the same as when it
+        was built. Of several processes the first one builds and the others wait for it; or all
+        build it `together`, and the first makes and finishes its folder.
+        """
+        if self.crew.first:
+            self.is_damaged(name)
+            self._finish(name, key, uses)
+        self.crew.wait()  # until the first has looked at its files
+        done = self._is_done(name, key, uses)
+        self.crew.wait()  # until all have looked whether it is there
+        if not done and self.crew.first:
+            with self._alone(name):
+                if not self._is_done(name, key, uses):  # another run may have built it meanwhile
+                    self._build(name, key, builder, uses, together)
+        elif not done and together:
+            self.crew.wait()  # until the folder is there
+            builder(self.folder / f"{name}.partial")
+        elif self.crew.first:
+            self._tidy(name)
+        self.crew.wait()
+        return self.path(name)
+
+    def is_damaged(self, name: str) -> bool:
+        """Returns whether a finished artefact is damaged, as far as a look at it tells; one that is
+        will be made again."""
+        folder = self.path(name)
+        record = _record(folder / ARTEFACT)
+        if record is None or (folder / DAMAGED).exists():
+            damaged = (folder / ARTEFACT).exists()
+            if damaged:
+                self.tell(f"{folder} is damaged, and made again")
+            return damaged
+        problem = next(iter(problems_of(folder, record.get("files") or {}, most=READ_ANYWAY)), None)
+        if problem is not None:
+            set_aside(folder, f"{problem.file.name}: {problem.text}")
+            self.tell(f"{problem.file} is damaged ({problem.text}), and {name} made again")
+        return problem is not None
+
+    def sweep(self) -> None:
+        """Deletes what killed processes left here, but for partial artefacts, which are continued.
+
+        Where other runs build too, a partial one goes that nobody is at and nobody has continued
+        for a week.
+        """
+        sweep(self.folder)
+        for path in list(self.folder.glob(".*.old")):
+            with self._lock(path.name.removeprefix(".").removesuffix(".old"), wait=False) as free:
+                if free:
+                    remove(path)
+        for path in list(self.folder.glob("*.partial")) if self.waiting is not None else []:
+            with self._lock(path.name.removesuffix(".partial"), wait=False) as free:
+                if free and time.time() - _last_change(path) > STALE:
+                    remove(path)
+
+    def _is_done(self, name: str, key: str, uses: Sequence[Path]) -> bool:
+        if self.key(name) != key:
+            return False
+        record = _record(self.path(name) / ARTEFACT)
+        return record is not None and _same(record, _contents(uses))
+
+    def _finish(self, name: str, key: str, uses: Sequence[Path]) -> None:
+        """Gives an artefact its name that was complete when the machine stopped."""
+        final, partial = self.path(name), self.folder / f"{name}.partial"
+        record = _record(partial / ARTEFACT)
+        if record is None or record["key"] != key or self._is_done(name, key, uses) or not _same(record, _contents(uses)):
+            return
+        with self._lock(name, wait=False) as free, full_disk_is_clear(partial):
+            if free and is_sealed(partial / ARTEFACT) and (not final.exists() or (final / ARTEFACT).exists()):
+                _put(partial, final)
+
+    @contextmanager
+    def _alone(self, name: str) -> Iterator[None]:
+        """Holds back other runs that build the same artefact in a shared folder."""
+        with self._lock(name, wait=True):
+            yield
+
+    @contextmanager
+    def _lock(self, name: str, *, wait: bool) -> Iterator[bool]:
+        """Says whether nobody else is at an artefact; the system frees the lock when a process
+        ends."""
+        if self.waiting is None:  # the lock of the run folder is enough
+            yield True
+            return
+        with full_disk_is_clear(self.folder):
+            file = (self.folder / f".{name}.lock").open("a", encoding="utf-8")
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not wait:
+                    yield False
+                    return
+                self.waiting(f"waiting for another run, which makes {self.path(name)}")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield True
+
+    def _tidy(self, name: str) -> None:
+        """Deletes what is left of another build of an artefact that is done."""
+        left = [path for path in (self.folder / f"{name}.partial", self.folder / f".{name}.old") if path.exists()]
+        if left:
+            with self._lock(name, wait=False) as free:
+                for path in left if free else []:
+                    remove(path)
+
+    def _build(self, name: str, key: str, builder: Callable[[Path], None], uses: Sequence[Path], together: bool) -> None:
+        final, partial = self.path(name), self.folder / f"{name}.partial"
+        if final.exists() and not (final / ARTEFACT).exists():
+            raise RunError(f"{final} is in the way, and no part of a run. Move it away, or choose another folder with --out.")
+        for folder in uses:
+            require_whole(folder)
+        contents = _contents(uses)
+        about: dict[str, Any] = {"key": key, "uses": contents}
+        with full_disk_is_clear(partial):
+            before = _partial(partial)
+            if partial.exists() and (before["key"] != key or not _same(before, contents)):
+                shutil.rmtree(partial)
+            make_folder(partial)
+            sweep(partial)
+            (partial / ARTEFACT).unlink(missing_ok=True)
+            write_record(partial / PARTIAL, {**about, "seconds": _partial(partial)["seconds"]})
+            seconds = self._fill(partial, about, builder, together)
+            files = files_in(partial, leave_out=(ARTEFACT, PARTIAL))
+            seal(partial / ARTEFACT, {**about, "seconds": round(seconds, 3)}, files)
+            _put(partial, final)
+
+    def _fill(self, partial: Path, about: dict[str, Any], builder: Callable[[Path], None], together: bool) -> float:
+        """Runs the builder; returns how long it took, with the processes before this one."""
+        started = time.monotonic()
+        try:
+            if together:
+                self.crew.wait()
+                builder(partial)
+            else:
+                with self.crew.by_itself():
+                    builder(partial)
+        finally:
+            seconds = float(_partial(partial)["seconds"]) + time.monotonic() - started
+            # on a full disk the error under way says so already; only the clock of this part is
+            # lost
+            with suppress(RunError):
+                if partial.exists():
+                    write_record(partial / PARTIAL, {**about, "seconds": round(seconds, 3)})
+        return seconds
+
+
+def rebuilding(work: Callable[[], Result], within: Sequence[Path], tell: Callable[[str], None], *, several: bool = False) -> Result:
+    """Does the work; where it meets a damaged artefact, this is set aside and the work begun again.
+
+    `within` are the folders whose artefacts may be made again. What is damaged again after it was
+    made anew is an error: the disk may be failing. Of several processes each has come to another
+    place, so that the command must be given again.
+    """
+    before: set[Path] = set()
+    while True:
+        try:
+            return work()
+        except DamagedError as error:
+            folder = error.artefact
+            own = folder is not None and any(folder.absolute().is_relative_to(one.absolute()) for one in within)
+            if folder is None or not own or folder in before:
+                raise
+            before.add(folder)
+            set_aside(folder, f"{error.file.name}: {error.problem}")
+            if several:
+                raise
+            tell(f"{error.file} is damaged ({error.problem}), and {folder.name.removesuffix('.partial')} made again")
+
+
+def set_aside(folder: Path, problem: str) -> None:
+    """Marks a finished artefact as one to make again; it stays until that is done. One under way
+    begins anew."""
+    if folder.name.endswith(".partial"):
+        remove(folder)
+    else:
+        write_json(folder / DAMAGED, {"problem": problem})
+
+
+def _record(path: Path) -> dict[str, Any] | None:
+    """The values of artefact.json; None where it is not there or damaged."""
+    try:
+        values = read_json(path) if path.exists() else None
+    except DamagedError:
+        return None
+    whole = isinstance(values, dict) and isinstance(values.get("key"), str) and isinstance(values.get("seconds"), int | float)
+    return values if whole else None
+
+
+def _partial(partial: Path) -> dict[str, Any]:
+    """The key of an artefact under way, and the seconds spent on it; no key where its record is
+    damaged."""
+    return _record(partial / PARTIAL) or {"key": None, "seconds": 0.0}
+
+
+def _contents(uses: Sequence[Path]) -> dict[str, str]:
+    return {folder.name: content_of(folder) for folder in uses}
+
+
+def _same(record: dict[str, Any], contents: dict[str, str]) -> bool:
+    """Whether an artefact was made from these contents, as far as both are known: earlier versions
+    wrote none down."""
+    before = record.get("uses") or {}
+    return all(not content or before.get(name, "") in ("", content) for name, content in contents.items())
+
+
+def _put(partial: Path, final: Path) -> None:
+    """Makes a complete artefact final. An older one goes away whole: half of one, after a kill,
+    would not be known as ours."""
+    (partial / PARTIAL).unlink(missing_ok=True)
+    sync(partial)
+    old = final.with_name(f".{final.name}.old")
+    remove(old)
+    if final.exists():
+        final.replace(old)
+    publish(partial, final)
+    remove(old)
+
+
+def _last_change(folder: Path) -> float:
+    return max((path.stat().st_mtime for path in (folder, folder / PARTIAL) if path.exists()), default=0.0)

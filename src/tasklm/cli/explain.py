@@ -1,0 +1,138 @@
+"""The verb that explains a prediction, and the table of `check --influence`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tasklm.console.terminal import say, say_command
+from tasklm.storage.json_lines import json_line
+from tasklm.tracking import Tracker
+
+if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
+    from tasklm.influence.explanation import Explanation, Push, Pushes
+    from tasklm.influence.selection_reasons import InfluenceReasons
+
+screen = Console(stderr=True)
+MOST_WORDS = 8  # in common, that are shown and marked
+MOST_TEXT = 300  # characters of a text that are shown
+
+
+def explain(
+    where: Annotated[Path, typer.Argument(help="Run folder, or the folder `model` in it.")],
+    text: Annotated[str, typer.Argument(help="The text whose prediction is to be explained, or a JSON object with the columns of train.")],
+    top: Annotated[int, typer.Option(help="Examples, and passages, to show on each side.", min=1)] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, with whole texts.")] = False,
+) -> None:
+    """Show which training examples and selected passages pushed for and against a prediction (docs/methods/explain.md).
+
+    Example: tasklm explain runs/first "a text to classify" --top 3
+    """
+    from tasklm.serve.explainer import Explainer
+
+    found = Explainer(where).explain(text, top)
+    if as_json:
+        typer.echo(json_line(asdict(found)))
+    else:
+        _show(found)
+
+
+def _show(found: Explanation) -> None:
+    out = Console()
+    sure = "" if found.probability is None else f" (probability {found.probability:.2f})"
+    say(out, f"{found.label}{sure}", style="bold")
+    _show_side(out, found.examples, "training examples", found.label)
+    if found.passages is not None:
+        _show_side(out, found.passages, "selected passages", found.label)
+
+
+def _show_side(out: Console, pushes: Pushes, kind: str, label: str) -> None:
+    read = f"{pushes.compared:,} of {pushes.in_all:,} compared"
+    for side, word in ((pushes.pushed_for, "for"), (pushes.pushed_against, "against")):
+        out.print()
+        if not side:
+            say(out, f"no {kind} pushed {word} {label} ({read})")
+            continue
+        say(out, f"{kind} that pushed {word} {label} ({read}):", style="bold")
+        for push in side:
+            say_entry(out, f"{push.score:+.3f}", _marked(push), _about(push))
+
+
+def say_entry(out: Console, number: str, text: Text, about: str) -> None:
+    """Prints a text of the data behind a number, and what is known of it on the line below."""
+    if not out.is_terminal:
+        say(out, f"{number:>6}  {text.plain}\n        {about}")
+        return
+    entry = Table.grid(padding=(0, 2, 0, 0))
+    entry.add_column(justify="right", no_wrap=True, min_width=6)
+    entry.add_column(overflow="fold")
+    entry.add_row(number, text)
+    entry.add_row("", Text(about, style="dim"))
+    out.print(entry)
+
+
+def _about(push: Push) -> str:
+    """Label and place of a text, and the words that it shares with the one that was asked about."""
+    label = [] if push.label is None else [f"is {push.label}"]
+    shared = [f"in common: {', '.join(push.shared[:MOST_WORDS])}"] if push.shared else []
+    return "; ".join([*label, _place(push), *shared])
+
+
+def _marked(push: Push) -> Text:
+    """Returns the text, shortened, with the words in common marked."""
+    from tasklm.analysis.word_counts import spans
+
+    shown = shortened(push.text, MOST_TEXT)
+    text = Text(shown)
+    for start, end in spans(shown, set(push.shared[:MOST_WORDS])):
+        text.stylize("bold yellow", start, end)
+    return text
+
+
+def _place(push: Push) -> str:
+    """Returns where the text stands; of a training file its name is enough."""
+    return push.where if push.label is None else push.where.rsplit("/", 1)[-1]
+
+
+def shortened(text: str, most: int) -> str:
+    """Returns the text on one line, cut to `most` characters."""
+    line = " ".join(text[: 2 * most].split())
+    return line if len(line) <= most and len(text) <= 2 * most else line[: most - 1].rstrip() + "…"
+
+
+def check_labels(run: Path, top: int, as_json: bool) -> None:
+    """Shows the training examples of a run that the others speak against."""
+    from tasklm.pipeline.search import suspicious_labels
+
+    suspects, path = suspicious_labels(run, Tracker(screen))
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in suspects], ensure_ascii=False))
+        return
+    out = Console()
+    for one in suspects[:top]:
+        labels = f"labelled {one.label}, the others say {one.suggested}"
+        about = f"line {one.line:,}; {labels}; score {one.score:.2f}"
+        say_entry(out, f"{one.rank:,}.", Text(shortened(one.text, 200)), about)
+    out.print()
+    count = min(top, len(suspects))
+    say(out, f"{len(suspects):,} training examples may be mislabelled; {count:,} are shown")
+    say_command(out, str(path), "all")
+
+
+def show_influence(out: Console, reasons: InfluenceReasons) -> None:
+    """Prints which task batches asked for a passage, with which influence, and where it stood among the candidates."""
+    batches = f"{reasons.batches_in_all:,} batches of {reasons.split} examples"
+    say(out, f"influence: among the {reasons.k:,} best candidates of {batches}; the best:")
+    for batch in reasons.batches:
+        for text, label in zip(batch.texts, batch.labels, strict=True):
+            say(out, f"\n[{label}] {text}")
+        say(out, f"  rank {batch.rank + 1:,}, influence {batch.score:.3g}")
+    place = f"candidate {reasons.place + 1:,} of {reasons.candidates:,} by {reasons.found_by}"
+    say(out, f"\n{place}: rank {reasons.first_rank + 1:,}, score {reasons.first_score:.2f}")

@@ -1,0 +1,172 @@
+"""How the command line ends when something goes wrong: in words, never in a traceback.
+
+What tasklm foresees are its own errors, whose texts say the way out. What the system lacks (memory,
+threads, names that no file can have) is told likewise. Whatever else escapes is told in one line,
+with the path of a file that holds the traceback.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from typer.core import TyperGroup
+
+import tasklm
+from tasklm.errors import TaskLMError
+from tasklm.storage.safe_reading import is_whole
+
+REFUSED, UNFORESEEN, STOPPED = 2, 1, 130  # exit codes
+MOST_WORDS = 300  # characters of an error that nobody wrote for people
+_LESS = "Close other programs, or ask for less: model.size, train.batch, tokens.length, select.memory."
+_NAMES = "Give another path."
+_NO_MEMORY = ("allocate memory", "not enough memory", "bad_alloc", "failed to map segment")
+_SYSTEM = {  # errors of the system → the way out
+    errno.ENAMETOOLONG: _NAMES, errno.ELOOP: "Remove the link that leads in a circle.", errno.EACCES: "Check the permissions.",
+    errno.EPERM: "Check the permissions.", errno.EROFS: "Choose another folder.", errno.ENOSPC: "Free some space.",
+    errno.EDQUOT: "Free some space.", errno.EIO: "Check the disk.", errno.EMFILE: "Raise the limit of open files: ulimit -n.",
+    errno.ENFILE: "Close other programs.", errno.ENOMEM: _LESS,
+}  # fmt: skip
+
+
+class EndedTooEarly(RuntimeError):
+    """A file or an input ended where more was expected; typer would print "Aborted!" for Python's
+    own error."""
+
+
+class Verbs(TyperGroup):
+    """The verbs, without typer's own words for an input that ends too early."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the verb."""
+        try:
+            return super().invoke(ctx)
+        except EOFError as error:
+            ended = EndedTooEarly(str(error) or "a file or an input ended too early")
+            vars(ended).update(vars(error))
+            raise ended from error
+
+
+@contextmanager
+def traceback_in(folder: Path) -> Iterator[None]:
+    """Has the traceback of an unforeseen error inside written into a run folder, if there is one by
+    then."""
+    try:
+        yield
+    except BaseException as error:
+        vars(error).setdefault("run_folder", folder)
+        raise
+
+
+def guarded(app: Callable[[], Any], screen: Console) -> None:
+    """Runs the command line; whatever goes wrong is told in words, and in the exit code."""
+    # a terminal that cannot show a character shows its number
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        _require_text(sys.argv[1:])
+        app()
+    except TaskLMError as error:
+        _tell(screen, str(error))
+        sys.exit(REFUSED)
+    except KeyboardInterrupt:
+        screen.print("stopped; the same command continues from here.", markup=False)
+        sys.exit(STOPPED)
+    except (SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # panics of libraries in Rust are no Exception
+        if (words := system_words(error)) is not None:
+            _tell(screen, words)
+            sys.exit(REFUSED)
+        _tell(screen, unforeseen_words(error, write_traceback(error)))
+        sys.exit(UNFORESEEN)
+
+
+def _tell(screen: Console, words: str) -> None:
+    # soft_wrap: a path must stay whole to be copied
+    screen.print(f"error: {words}", style="bold red", markup=False, highlight=False, soft_wrap=True)
+
+
+def _require_text(words: list[str]) -> None:
+    """Raises TaskLMError where the command line holds bytes that are no UTF-8."""
+    for word in words:
+        if not is_whole(word):
+            printable = word.encode("utf-8", "surrogateescape").decode("ascii", "backslashreplace")
+            remedy = "Give files another name; a text in another encoding must be turned into UTF-8 first."
+            raise TaskLMError(f"'{printable}' on the command line is not UTF-8. {remedy}")
+
+
+def system_words(error: BaseException) -> str | None:
+    """Returns what the system lacks and the way out; None for other errors."""
+    text = str(error).partition("\n")[0][:MOST_WORDS]
+    of_a_gpu = type(error).__name__  # PyTorch's classes, which are not imported here
+    if of_a_gpu == "OutOfMemoryError" or (of_a_gpu == "AcceleratorError" and "out of memory" in text):
+        return f"the GPU's memory is not enough ({text.partition('. ')[0]}). {_LESS}"
+    if of_a_gpu == "AcceleratorError":
+        return f"the GPU failed ({text}). Run the same command again: training goes on from its last checkpoint."
+    if lacks_memory(error):
+        return f"the memory is not enough{f' ({text})' if text else ''}. {_LESS}"
+    if isinstance(error, RuntimeError) and "start new thread" in text:
+        return f"the system starts no more threads ({text}). Set hardware.threads to fewer, or close other programs."
+    if isinstance(error, OSError) and error.errno in _SYSTEM:
+        file = "" if error.filename is None else f"{_shortened(str(error.filename))}: "
+        return f"{file}{error.strerror}. {_SYSTEM[error.errno]}"
+    return None
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Returns whether an error, or one that led to it, comes from a lack of memory, in the words of
+    any library."""
+    if isinstance(error, MemoryError):
+        return True
+    says_so = isinstance(error, RuntimeError | OSError | ImportError) and any(words in str(error).lower() for words in _NO_MEMORY)
+    before = error.__cause__ or error.__context__
+    return says_so or (before is not None and lacks_memory(before))
+
+
+def _shortened(text: str) -> str:
+    printable = text if is_whole(text) else ascii(text)
+    return printable if len(printable) <= MOST_WORDS else f"{printable[:100]} … {printable[-100:]}"
+
+
+def unforeseen_words(error: BaseException, file: Path | None) -> str:
+    """Returns one line on an error that nobody foresaw, and where its traceback is."""
+    text = " ".join(str(error).split())[:MOST_WORDS]
+    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    where = "its traceback could not be written" if file is None else f"the traceback is in {file}"
+    return f"something unforeseen happened ({what}); {where}. Please report it, with that file."
+
+
+def write_traceback(error: BaseException) -> Path | None:
+    """Writes the traceback into the run folder, or into the temporary folder; returns the file,
+    None where neither can be written."""
+    lines = [
+        f"tasklm {tasklm.__version__}, Python {platform.python_version()}, {platform.platform()}\n",
+        f"command: {' '.join(map(ascii, sys.argv))}\n\n",
+    ]
+    try:
+        lines += traceback.format_exception(error)
+    except Exception as other:  # an error whose own text cannot be had
+        lines += [f"{type(error).__name__}; its traceback cannot be written down: {type(other).__name__}\n"]
+    content = "".join(lines).encode("utf-8", "backslashreplace")
+    run = vars(error).get("run_folder")
+    folders = [run] if isinstance(run, Path) and run.is_dir() else []
+    for folder in [*folders, None]:
+        with suppress(OSError):
+            prefix = f"traceback-{time.strftime('%Y%m%d-%H%M%S')}-" if folder else "tasklm-traceback-"
+            descriptor, name = tempfile.mkstemp(".txt", prefix, folder)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            return Path(name)
+    return None

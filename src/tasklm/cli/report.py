@@ -1,0 +1,41 @@
+"""What the verb `report` does with several run folders: a page and a table that compare them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from tasklm.console.terminal import say, say_command
+
+
+def compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
+    """Writes the page that compares finished runs, and shows them as a table or as JSON."""
+    from tasklm.evaluate.scores import to_dict
+    from tasklm.report.comparison import differences, leader, pairs_of, read_runs, recipe_differences, render_comparison, terminal_table
+    from tasklm.storage.files import write_text
+
+    runs = read_runs(folders)
+    pairs = pairs_of(runs)
+    write_text(out, render_comparison(runs, pairs))
+    if as_json:
+        found = {
+            "runs": {run.name: to_dict(run.scores) for run in runs},
+            "verdict": leader(runs, pairs),
+            "differences": {pair.other.name: asdict(pair.difference) for pair in pairs if pair.difference is not None},
+            "warnings": differences(runs),
+            "recipes": {key: dict(zip((run.name for run in runs), values, strict=True)) for key, values in recipe_differences(runs)},
+        }
+        typer.echo(json.dumps(found, ensure_ascii=False))
+        return
+    console = Console()
+    console.print(terminal_table(runs))
+    console.print()
+    say(console, leader(runs, pairs))
+    for sentence in differences(runs):
+        say(console, sentence, "note", "yellow")
+    say_command(console, str(out), "report")

@@ -1,0 +1,149 @@
+"""The verbs that score text with the language model of a run: score and rerank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from tasklm.console.terminal import say
+from tasklm.errors import RecipeError
+from tasklm.storage.json_lines import json_line
+from tasklm.tracking import Tracker
+
+if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
+    from tasklm.evaluate.likelihood import Likelihood, Scorer
+    from tasklm.evaluate.reranking import Candidates
+
+screen = Console(stderr=True)
+
+RunFolder = Annotated[Path, typer.Argument(help="Run folder whose stage 1 was trained with objective mlm, electric or electra-tt.")]
+Out = Annotated[Path | None, typer.Option(help="Write the JSON lines to this file, in place of standard output.")]
+
+
+def score(
+    run: RunFolder,
+    file: Annotated[Path, typer.Argument(help="Texts: plain text by the line, or a table (CSV, TSV, JSONL, Parquet).")],
+    out: Out = None,
+    text_column: Annotated[str | None, typer.Option(help="Column with the text.")] = None,
+    per_token: Annotated[bool, typer.Option("--per-token", help="Also give every token with its score.")] = False,
+) -> None:
+    """Score texts by their pseudo-log-likelihood: the sum of log p(token | the other tokens), as one JSON object per text.
+
+    Larger (nearer to 0) is more likely. Texts longer than the model's rows are cut into windows and summed.
+
+    Example: tasklm score runs/first texts.txt --out scores.jsonl
+    """
+    from tasklm.recipe.schema import Data
+    from tasklm.tasks.readers.texts import label_name, read_text_examples
+
+    scorer = _scorer(run)
+    examples, _ = read_text_examples(file, Data(text_column=text_column or ""), False, label_name)
+    found = _scored(scorer, [example.text for example in examples])
+    rows = []
+    for number, (example, likelihood) in enumerate(zip(examples, found, strict=True), 1):
+        row = {"number": number, "line": example.line, **_numbers(likelihood), "left_out": likelihood.left_out, "text": example.text}
+        if per_token:
+            pieces = [scorer.model.vocabulary.tokenizer.id_to_token(token) for token in likelihood.tokens]
+            row["scores"] = list(zip(pieces, likelihood.scores, strict=True))
+        rows.append(row)
+    _write(rows, out)
+    tokens = sum(len(likelihood.scores) for likelihood in found)
+    mean = f", {sum(likelihood.total for likelihood in found) / tokens:.3f} per token" if tokens else ""
+    _say(f"{len(found):,} texts, {tokens:,} tokens{mean} (objective {scorer.model.settings.objective})")
+    if cut := sum(likelihood.windows > 1 for likelihood in found):
+        _say(f"{cut:,} of the texts are longer than {scorer.model.length - 2} tokens: cut into windows, whose scores are summed")
+
+
+def rerank(
+    run: RunFolder,
+    file: Annotated[Path, typer.Argument(help="Lists of candidates, as JSON lines.")],
+    dev: Annotated[Path | None, typer.Option(help="Lists with answers, on which λ is chosen from 0.05, 0.10, … 1.00.")] = None,
+    weight: Annotated[float | None, typer.Option(help="λ itself, in place of --dev; 1 when neither is given.", min=0.0)] = None,
+    out: Out = None,
+) -> None:
+    """Choose from each list the candidate with the largest score + λ · pseudo-log-likelihood.
+
+    A line is {"id": 1, "candidates": [{"text": "a text", "score": -1.5}, …], "answer": 0}; the answer, a number from 0 or a text, may be
+    left out, and is used for --dev and to say the accuracy.
+
+    Example: tasklm rerank runs/first lists.jsonl --dev dev-lists.jsonl
+    """
+    from tasklm.evaluate.reranking import best_weight, read_candidates
+
+    if dev is not None and weight is not None:
+        raise RecipeError(["--dev chooses λ and --weight gives it; leave one of them out"])
+    lists, tuning = read_candidates(file), read_candidates(dev) if dev is not None else []
+    scorer = _scorer(run)
+    if dev is not None:
+        likelihoods = _likelihoods(scorer, tuning)
+        weight, _ = best_weight(tuning, likelihoods, dev)
+        _say(f"λ = {weight}, chosen on {dev}: {_accuracies(tuning, likelihoods, weight)}")
+    elif weight is None:
+        weight = 1.0
+        _say("λ = 1: there is nothing to choose it on; --dev FILE would fit it to the scale of the scores")
+    likelihoods = _likelihoods(scorer, lists)
+    _write([_choice(each, scores, weight) for each, scores in zip(lists, likelihoods, strict=True)], out)
+    _say(f"λ = {weight}: {_accuracies(lists, likelihoods, weight)}")
+
+
+def _scorer(run: Path) -> Scorer:
+    from tasklm.device.machine import set_up
+    from tasklm.evaluate.likelihood import Scorer
+    from tasklm.models.language_model import load_language_model
+    from tasklm.recipe.schema import Hardware
+
+    # fp32: the score of a text must not depend on how the machine multiplies
+    return Scorer(load_language_model(run, set_up(Hardware(precision="fp32")).device))
+
+
+def _scored(scorer: Scorer, texts: Sequence[str]) -> list[Likelihood]:
+    with Tracker(screen).progress("score", len(texts)) as bar:
+        return list(scorer.scored(texts, bar))
+
+
+def _likelihoods(scorer: Scorer, lists: Sequence[Candidates]) -> list[list[float]]:
+    found = iter(_scored(scorer, [text for each in lists for text in each.texts]))
+    return [[next(found).total for _ in each.texts] for each in lists]
+
+
+def _choice(each: Candidates, likelihoods: Sequence[float], weight: float) -> dict[str, Any]:
+    chosen = each.chosen(likelihoods, weight)
+    score, pll = each.scores[chosen], likelihoods[chosen]
+    row = {"id": each.id, "choice": chosen, "text": each.texts[chosen], "score": score, "pll": pll, "sum": score + weight * pll}
+    return row if each.right is None else {**row, "right": chosen in each.right}
+
+
+def _accuracies(lists: Sequence[Candidates], likelihoods: Sequence[Sequence[float]], weight: float) -> str:
+    from tasklm.evaluate.reranking import accuracy
+
+    after, before = accuracy(lists, likelihoods, weight), accuracy(lists, likelihoods, 0.0)
+    known = [each for each in lists if each.right is not None]
+    if after is None or before is None:
+        return f"{len(lists):,} lists, no answers to compare with"
+    missing = sum(not each.right for each in known)
+    lost = f"; in {missing:,} of them the answer is not among the candidates" if missing else ""
+    return f"accuracy {after:.3f}, {before:.3f} by the scores alone, on {len(known):,} lists with an answer{lost}"
+
+
+def _numbers(likelihood: Likelihood) -> dict[str, Any]:
+    return {"pll": likelihood.total, "tokens": len(likelihood.scores), "pll_per_token": likelihood.per_token}
+
+
+def _write(rows: Iterable[dict[str, Any]], out: Path | None) -> None:
+    from tasklm.storage.files import write_text
+
+    lines = [json_line(row, to_file=out is not None) for row in rows]
+    if out is None:
+        for line in lines:
+            typer.echo(line)
+    else:
+        write_text(out, "".join(f"{line}\n" for line in lines))
+        _say(f"wrote {out}")
+
+
+def _say(message: str) -> None:
+    say(screen, message)

@@ -1,0 +1,137 @@
+"""What a person at a terminal sees: short labelled lines, and one line of progress.
+
+Lines are wrapped between words on a terminal. In a file or a pipe a message is one line, whatever its
+length, and progress is a line now and then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tasklm.console.durations import duration
+from tasklm.console.progress import Bar
+
+LABEL = 8  # columns of the labels in front of lines
+LONGEST_BAR, SHORTEST_BAR = 30, 8  # columns
+WRITE_EVERY = 30.0  # seconds between lines of progress where no bar can be drawn
+REDRAW = 4  # times a second
+
+
+def say(console: Console, text: str, label: str = "", style: str = "") -> None:
+    """Prints a message in a style; where it has a label, that stands before it and has the style."""
+    if not console.is_terminal:
+        line = f"{label}: {text}" if label else text
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    elif label:
+        console.print(labelled(text, label, style or "cyan"))
+    else:
+        console.print(Text(text, style=style))
+
+
+def labelled(text: str, label: str, style: str) -> Table:
+    """A message beside its label; further lines stand below the first one's text."""
+    line = Table.grid(padding=(0, 2, 0, 0))
+    line.add_column(width=LABEL, no_wrap=True)
+    line.add_column(overflow="fold")
+    line.add_row(Text(label, style=f"bold {style}"), Text(text))
+    return line
+
+
+def say_command(console: Console, command: str, label: str) -> None:
+    """Prints a command or a path behind its label, never wrapped: it can be copied whole."""
+    before = (f"{label:{LABEL}}  ", "bold green") if console.is_terminal else f"{label}: "
+    console.print(Text.assemble(before, command), soft_wrap=True)
+
+
+def progress_text(bar: Bar) -> str:
+    """How far a piece of work is: title, share, time left, and the one number that matters."""
+    share = "" if bar.share is None else f"{bar.share:.0%}"
+    state = ", ".join(part for part in (share, left_text(bar), bar.note) if part)
+    return f"{bar.name}: {state}" if state else bar.name
+
+
+def left_text(bar: Bar) -> str:
+    """The time left in words; nothing until it is known."""
+    return "" if bar.left is None else f"about {duration(bar.left, rough=True)} left"
+
+
+class ProgressLine:
+    """The innermost piece of work under way as one line, as wide as the terminal is."""
+
+    def __init__(self, bars: list[Bar]) -> None:
+        self.bars = bars
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not self.bars:
+            return
+        bar, width = self.bars[-1], options.max_width
+        share = duration(whole_seconds(bar)) if bar.share is None else f"{bar.share:4.0%}"
+        state = [part for part in (share, left_text(bar), bar.note) if part]
+        while state and _width([bar.name, *state]) > width:
+            state.pop()
+        room = width - _width([bar.name, *state]) - 2
+        parts: list[Text | ProgressBar] = [Text(bar.name, style="bold", overflow="ellipsis", no_wrap=True)]
+        if room >= SHORTEST_BAR and bar.total is not None:
+            parts.append(ProgressBar(bar.total, bar.position, width=min(LONGEST_BAR, room)))
+        line = Table.grid(padding=(0, 2, 0, 0))
+        line.add_row(*parts, *(Text(part, no_wrap=True) for part in state))
+        yield line
+
+
+def whole_seconds(bar: Bar) -> int:
+    """How long a piece of work has been going on."""
+    return int(time.monotonic() - bar.started)
+
+
+def _width(parts: list[str]) -> int:
+    return sum(cell_len(part) for part in parts) + 2 * (len(parts) - 1)
+
+
+class WrittenLines:
+    """Progress where nothing can be drawn: a line now and then."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._written = time.monotonic()
+
+    def moved(self, bar: Bar) -> None:
+        """Writes a line where the last one is long ago."""
+        now = time.monotonic()
+        if now - self._written >= WRITE_EVERY:
+            self._written = now
+            say(self.console, progress_text(bar))
+
+
+class Screen:
+    """A terminal with at most one line of progress; messages go above it."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._bars: list[Bar] = []  # the innermost last
+        self._written = WrittenLines(console)
+
+    @contextmanager
+    def showing(self, bar: Bar) -> Iterator[None]:
+        """Shows a piece of work while it goes on; where pieces nest, the innermost."""
+        if not self.console.is_interactive:
+            bar.views = [*bar.views, self._written]
+            yield
+            return
+        self._bars.append(bar)
+        try:
+            if len(self._bars) > 1:
+                yield
+                return
+            with Live(ProgressLine(self._bars), console=self.console, refresh_per_second=REDRAW, transient=True):
+                yield
+        finally:
+            self._bars.remove(bar)

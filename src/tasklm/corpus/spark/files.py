@@ -1,0 +1,249 @@
+"""The corpus files that Spark can reach, and their passages in chunks, cut by the code that cuts them on one machine.
+
+A path without "://" is a file of this machine that every worker sees at the same place (one machine, or a shared disk);
+each is opened by the task that reads it. Any other path (hdfs://, s3a://, gs://, file:// …) is read by Spark and handed,
+whole, to one task. One file is always read by one task, from its first row to its last: this is what keeps the order.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasklm.corpus.dedupe import text_key
+from tasklm.corpus.passages import counted_passages
+from tasklm.corpus.sources import PLAIN, NoTextColumn, find_files, fingerprint, read_documents
+from tasklm.corpus.spark.session import Spark, spark_errors_are_clear
+from tasklm.corpus.tables import TABLES, kind_of
+from tasklm.errors import DataError
+from tasklm.storage.files import digest
+
+_LARGEST_REMOTE = (1 << 31) - (1 << 16)  # bytes; Java's arrays, in which Spark hands a file over, end there
+_MOST_TASKS = 10_000
+
+
+@dataclass(frozen=True)
+class CorpusFile:
+    """One file: its path or address, its size in bytes and when it was changed."""
+
+    path: str
+    size: int
+    changed: int
+    remote: bool
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is handled at once; no result depends on it."""
+
+    chunk_passages: int = 1 << 12
+    chunk_bytes: int = 4 << 20
+    shard_passages: int = 1 << 16  # passage numbers inside a block of the index are 16 bits wide
+    shard_bytes: int = 64 << 20
+
+
+@dataclass
+class Chunk:
+    """Consecutive passages of one file, in a form that travels well."""
+
+    file: int
+    place: int  # among the chunks of the file
+    text: bytes  # the passages end to end, UTF-8
+    bounds: NDArray[np.int64]  # [passages + 1]
+    keys: NDArray[np.uint64]
+    words: NDArray[np.int32]
+    sources: tuple[str, ...]
+    source_of: NDArray[np.int32]
+    start: int = -1  # number of the first passage, once duplicates are gone
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def passage(self, i: int) -> str:
+        """Returns the text of the i-th passage of the chunk."""
+        return self.text[self.bounds[i] : self.bounds[i + 1]].decode("utf-8")
+
+    def texts(self) -> list[str]:
+        """Returns the texts of all its passages."""
+        return [self.passage(i) for i in range(len(self))]
+
+    def numbered(self, kept: NDArray[np.bool_], start: int) -> Chunk:
+        """Returns the chunk without the passages that are not kept, numbered from `start` on."""
+        if kept.all():
+            return replace(self, start=start)
+        places = np.flatnonzero(kept)
+        lengths = np.diff(self.bounds)[places]
+        text = b"".join(self.text[self.bounds[i] : self.bounds[i + 1]] for i in places)
+        bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        columns = (self.keys[places], self.words[places], self.sources, self.source_of[places])
+        return Chunk(self.file, self.place, text, bounds, *columns, start)
+
+
+@dataclass
+class FileEnd:
+    """What was counted in a file, and what was wrong with it."""
+
+    file: int
+    counts: dict[str, int]
+    problem: tuple[str, int | None, str] | None = None  # what, line, remedy
+    no_text: bool = False  # a table without a column of text, which may be left out
+
+
+def list_files(paths: Sequence[str], spark: Spark) -> list[CorpusFile]:
+    """Returns the files that paths, folders and globs name, sorted by path, each once."""
+    found: dict[str, CorpusFile] = {}
+    near = [path for path in paths if "://" not in path]
+    for path in find_files(near) if near else ():
+        stat = path.stat()
+        found[str(path)] = CorpusFile(str(path.absolute()), stat.st_size, stat.st_mtime_ns, False)
+    for pattern in paths:
+        if "://" in pattern:
+            for file in _remote_files(pattern, spark):
+                found[file.path] = file
+    return [found[name] for name in sorted(found)]
+
+
+def files_key(files: Sequence[CorpusFile]) -> str:
+    """Returns a hash that changes with the files: of names, sizes and times of change, and of some content where it is near."""
+    near = [Path(file.path) for file in files if not file.remote]
+    return digest([fingerprint(near), [(file.path, file.size, file.changed) for file in files if file.remote]])
+
+
+def _remote_files(pattern: str, spark: Spark) -> Iterator[CorpusFile]:
+    context = spark.context
+    try:
+        with spark_errors_are_clear():
+            path = context._jvm.org.apache.hadoop.fs.Path(pattern)
+            system = path.getFileSystem(context._jsc.hadoopConfiguration())
+            found = [status for match in system.globStatus(path) or () for status in _inside(system, match, pattern)]
+            files = [CorpusFile(str(s.getPath().toString()), s.getLen(), s.getModificationTime(), True) for s in found]
+    except Exception as error:
+        raise DataError(
+            f"the path cannot be listed ({error})", file=pattern, remedy="Check the address and Spark's access to it."
+        ) from None
+    if not files:
+        raise DataError("no file with text is found there", file=pattern, remedy=f"Name files with {', '.join(PLAIN + TABLES)}.")
+    for file in files:
+        if file.size > _LARGEST_REMOTE:
+            raise DataError(
+                f"the file has {file.size / 2**30:.1f} GiB, and Spark hands over whole files of 2 GiB at most",
+                file=file.path,
+                remedy="Split it, or put it on a disk that all workers mount and name its path without '://'.",
+            )
+        if any(mark in file.path for mark in ",{}[]*?\\"):
+            raise DataError("the name holds one of , { } [ ] * ? \\", file=file.path, remedy="Rename the file.")
+    yield from files
+
+
+def _inside(system: Any, status: Any, pattern: str) -> Iterator[Any]:
+    """Yields a file, or the readable ones of a folder; a file that was named in full is taken whatever it is called."""
+    if status.isFile():
+        if not any(mark in pattern for mark in "*?[{") or _readable(str(status.getPath().getName())):
+            yield status
+        return
+    root = str(status.getPath().toString())
+    inside = system.listFiles(status.getPath(), True)
+    while inside.hasNext():
+        found = inside.next()
+        relative = PurePosixPath(str(found.getPath().toString()).removeprefix(root).lstrip("/"))
+        if not any(part.startswith(".") for part in relative.parts) and _readable(relative.name):
+            yield found
+
+
+def _readable(name: str) -> bool:
+    return kind_of(Path(name)) in PLAIN + TABLES and not name.startswith(".")
+
+
+def read_chunks(files: Sequence[CorpusFile], column: str, passage_words: int, sizes: Sizes, spark: Spark) -> Any:
+    """Returns an RDD of the files' Chunks, in order inside each file, and a FileEnd after the last of each file."""
+    read = partial(_file_chunks, column=column, passage_words=passage_words, sizes=sizes)
+    context = spark.context
+    near = [(number, file.path) for number, file in enumerate(files) if not file.remote]
+    far = {file.path: number for number, file in enumerate(files) if file.remote}
+    parts = []
+    if near:
+        parts.append(context.parallelize(near, min(len(near), _MOST_TASKS)).flatMap(partial(_near_file, read=read)))
+    if far:
+        whole = context.binaryFiles(",".join(far), min(len(far), _MOST_TASKS))
+        parts.append(whole.flatMap(partial(_far_file, numbers=context.broadcast(far), read=read)))
+    return parts[0] if len(parts) == 1 else context.union(parts)
+
+
+def _near_file(entry: tuple[int, str], read: Any) -> Iterator[Chunk | FileEnd]:
+    number, path = entry
+    yield from read(number, Path(path))
+
+
+def _far_file(entry: tuple[str, bytes], numbers: Any, read: Any) -> Iterator[Chunk | FileEnd]:
+    address, content = entry
+    with tempfile.TemporaryDirectory(prefix="tasklm-") as folder:
+        path = Path(folder) / PurePosixPath(address).name
+        path.write_bytes(content)
+        del content
+        yield from read(numbers.value[address], path)
+
+
+def _file_chunks(number: int, path: Path, *, column: str, passage_words: int, sizes: Sizes) -> Iterator[Chunk | FileEnd]:
+    counts: Counter[str] = Counter(documents=0, empty=0)
+    held, place = _Held(), 0
+    end = FileEnd(number, counts)
+    try:
+        for document in read_documents(path, column, counts=counts):
+            some = False
+            for text, word_count in counted_passages(document.text, passage_words):
+                held.add(text, word_count, document.source)
+                some = True
+                if len(held.keys) == sizes.chunk_passages or len(held.text) >= sizes.chunk_bytes:
+                    yield held.chunk(number, place)
+                    held, place = _Held(), place + 1
+            counts["empty"] += not some
+    except DataError as error:
+        end.problem, end.no_text = (error.problem, error.line, error.remedy), isinstance(error, NoTextColumn)
+    if held.keys:
+        yield held.chunk(number, place)
+    end.counts = dict(counts)
+    yield end
+
+
+@dataclass
+class _Held:
+    """Passages that wait until there are enough for a chunk."""
+
+    text: bytearray = field(default_factory=bytearray)
+    bounds: list[int] = field(default_factory=lambda: [0])
+    keys: list[int] = field(default_factory=list)
+    words: list[int] = field(default_factory=list)
+    sources: dict[str, int] = field(default_factory=dict)
+    source_of: list[int] = field(default_factory=list)
+
+    def add(self, text: str, word_count: int, source: str) -> None:
+        self.text += text.encode("utf-8", "replace")
+        self.bounds.append(len(self.text))
+        self.keys.append(text_key(text))
+        self.words.append(word_count)
+        self.source_of.append(self.sources.setdefault(source, len(self.sources)))
+
+    def chunk(self, file: int, place: int) -> Chunk:
+        return Chunk(
+            file,
+            place,
+            bytes(self.text),
+            np.array(self.bounds, np.int64),
+            np.array(self.keys, np.uint64),
+            np.array(self.words, np.int32),
+            tuple(self.sources),
+            np.array(self.source_of, np.int32),
+        )
+
+
+def only_chunks(parts: Iterable[Chunk | FileEnd]) -> Iterator[Chunk]:
+    """Yields the chunks."""
+    return (part for part in parts if isinstance(part, Chunk))

@@ -1,0 +1,69 @@
+"""One dial for the size. Heads are 64 wide; a size has about as many weights in its layers whichever encoder it is."""
+
+from __future__ import annotations
+
+from tasklm.encoders.base import Shape
+from tasklm.errors import RecipeError
+from tasklm.recipe.schema import Model
+from tasklm.registry import nearest
+
+SIZES = {  # name: layers, width
+    "tiny": (2, 128),
+    "mini": (3, 192),
+    "small": (4, 256),
+    "medium": (8, 512),
+    "base": (12, 768),  # BERT-base, the size of the papers' small and medium scales
+    "large": (24, 1024),  # BERT-large
+}
+ALIGNED = 64  # rows of a matrix: what the matrix units of GPUs take without a slower path
+SHALLOW = 4  # layers up to which the automatic choice is bert
+ALBERT_EMBEDDING = 128  # the published width of its embeddings, at every size
+
+
+def padded_vocabulary(types: int) -> int:
+    """Returns the rows of the token embedding: the subword types, filled up to a multiple of 64."""
+    return -(-types // ALIGNED) * ALIGNED
+
+
+def encoder_of(settings: Model, size: str) -> str:
+    """Returns the architecture: the recipe's, or by the number of layers.
+
+    Layers of bert (norms after the sums) learn word frequencies alone for thousands of steps where there are many of them; modern's do
+    not. A few layers with learned positions tell orders of words apart sooner than a few with rotary ones.
+    """
+    if settings.encoder != "auto":
+        return settings.encoder
+    return "bert" if (settings.layers or SIZES[size][0]) <= SHALLOW else "modern"
+
+
+def default_feedforward(encoder: str, width: int) -> int:
+    """Returns the inner width of the feed-forward layer: 4 × width as in BERT, 2/3 of that (to a multiple of 64) with a gate.
+
+    A gated layer has three matrices where BERT's has two, so that both have about 8 × width² weights (arXiv 2002.05202).
+    """
+    return max(ALIGNED, round(8 * width / 3 / ALIGNED) * ALIGNED) if encoder.startswith("modern") else 4 * width
+
+
+def shape_of(settings: Model, size: str, vocabulary: int, positions: int) -> Shape:
+    """Returns the encoder's shape: the size's numbers, with the recipe's own numbers in their place.
+
+    `vocabulary` is the number of subword types; the shape's is filled up to a multiple of 64.
+    """
+    if size not in SIZES:
+        raise RecipeError([f"model.size = {size!r}: choose from auto, {', '.join(SIZES)}{nearest(size, list(SIZES))}"])
+    layers, width = SIZES[size]
+    encoder = encoder_of(settings, size)
+    width = settings.width or width
+    heads = settings.heads or max(1, width // 64)
+    if width % heads:
+        raise RecipeError([f"model.width = {width} is not a multiple of model.heads = {heads}"])
+    embedding = settings.embedding or (min(ALBERT_EMBEDDING, width) if encoder == "albert" else width)
+    return Shape(
+        vocabulary=padded_vocabulary(vocabulary),
+        layers=settings.layers or layers,
+        width=width,
+        heads=heads,
+        feedforward=settings.feedforward or default_feedforward(encoder, width),
+        positions=positions,
+        embedding=0 if embedding == width else embedding,
+    )

@@ -1,0 +1,124 @@
+"""Smaller ONNX files: weights of 8 bits, the file that costs the least of those that fit a size, and what it costs on dev."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tasklm.device.machine import Machine
+from tasklm.errors import RecipeError
+from tasklm.export.onnx_graph import difference, library, without_chatter
+from tasklm.export.onnx_model import OnnxModel
+from tasklm.export.source import Source
+from tasklm.models.task_model import TaskModel, answers_of
+from tasklm.tasks.base import score
+from tasklm.tasks.examples import Example
+
+STEPS: dict[str, tuple[str, ...]] = {  # which weights have 8 bits → the operators that read them
+    "fp32": (),
+    "int8-embeddings": ("Gather",),
+    "int8-matrices": ("MatMul", "Gemm"),
+    "int8": ("MatMul", "Gemm", "Gather"),
+}
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Sized:
+    """An ONNX file, and what its weights cost."""
+
+    step: str
+    megabytes: float
+    apart: float  # largest difference of logits to the model's, on random rows
+    dev: dict[str, Any] | None  # scores on dev of the model and of the file; None where nothing was rounded, or dev is not there
+
+    @property
+    def loss(self) -> tuple[float, float]:
+        """Returns by what files are compared: the loss of score on dev (a gain is chance), then how far logits are apart."""
+        return (0.0 if self.dev is None else max(0.0, float(self.dev["loss"])), self.apart)
+
+
+def quantise(exact: Path, path: Path, step: str) -> None:
+    """Writes a model with weights of 8 bits; what is multiplied by them is rounded to 8 bits as it comes, by its own range.
+
+    Signed weights are what the fast kernels take. They use 7 of their 8 bits, with a scale for each column of a matrix: on x86 CPUs
+    without VNNI two products are summed in 16 bits, which would overflow, and the score measured here would not hold there.
+    """
+    quantisation = library("onnxruntime.quantization")
+    with without_chatter():
+        quantisation.quantize_dynamic(
+            str(exact),
+            str(path),
+            op_types_to_quantize=list(STEPS[step]),
+            per_channel=True,
+            reduce_range=True,
+            weight_type=quantisation.QuantType.QInt8,
+        )
+
+
+def fitting(
+    source: Source, exact: Path, apart: float, inputs: Sequence[str], steps: Sequence[str], most: float | None
+) -> tuple[Path, Sized]:
+    """Returns, of the files of some steps that have at most `most` megabytes, the one that loses the least.
+
+    `exact` is the model in fp32, whose logits are `apart` from PyTorch's; the files are written beside it. Where fp32 is among them it
+    loses nothing, and no other is measured.
+    """
+    sizes: dict[str, float] = {}
+    for step in steps:
+        path = _file(exact, step)
+        if step != "fp32":
+            quantise(exact, path, step)
+        sizes[step] = path.stat().st_size / MEGABYTE
+        if step == "fp32" and (most is None or sizes[step] <= most):
+            return path, Sized(step, sizes[step], apart, None)
+    fit = [step for step in steps if most is None or sizes[step] <= most]
+    if not fit:
+        smallest = min(sizes, key=lambda step: sizes[step])
+        problem = f"--max-mb {most:g}: the smallest file, {smallest}, has {sizes[smallest]:.2f} MB"
+        raise RecipeError([f"{problem}; allow that much, or train a smaller model (model.size, tokens.vocabulary)"])
+    examples, found = source.dev(), []
+    dev = DevScores(source, examples) if examples else None
+    for step in fit:
+        path = _file(exact, step)
+        cost = None if dev is None else dev.beside(path, inputs)
+        found.append(Sized(step, sizes[step], difference(source, path, inputs)[0], cost))
+    best = min(found, key=lambda one: one.loss)
+    return _file(exact, best.step), best
+
+
+def _file(exact: Path, step: str) -> Path:
+    return exact if step == "fp32" else exact.with_name(f"{step}.onnx")
+
+
+class DevScores:
+    """Scores on the dev examples of the run."""
+
+    def __init__(self, source: Source, dev: Sequence[Example]) -> None:
+        self.source, self.gold = source, [example.label for example in dev]
+        self.encoded = source.loaded.encoded(dev)
+        self.machine = Machine(torch.device("cpu"), False, torch.get_num_threads())
+        self.name = source.metric
+        self.ours = self._of(source.model)
+
+    def _of(self, model: nn.Module) -> float:
+        task = self.source.task
+        labels = [task.label_of(answer) for answer in answers_of([model], task, self.encoded, self.machine)]
+        return score(task.metric(self.name), self.gold, labels)
+
+    def beside(self, path: Path, inputs: Sequence[str]) -> dict[str, Any]:
+        """Returns the scores of the model and of an ONNX file, and what is lost."""
+        return self._lost(OnnxModel(path, inputs, self.machine.threads, wide=self.source.wide))
+
+    def without_wide(self) -> dict[str, Any]:
+        """The scores of the model and of its network alone, and what is lost."""
+        return self._lost(TaskModel(self.source.model.encoder, self.source.model.head))
+
+    def _lost(self, other: nn.Module) -> dict[str, Any]:
+        theirs = self._of(other)
+        return {"metric": self.name, "examples": len(self.gold), "model": self.ours, "exported": theirs, "loss": self.ours - theirs}

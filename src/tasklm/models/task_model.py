@@ -1,0 +1,314 @@
+"""The trained model: encoder, head, vocabulary and labels; saved as a folder of safetensors and JSON.
+
+A folder holds one model, or several of the same shape whose outputs are averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from tasklm.budget.costs import ARCHITECTURES, EncoderCost
+from tasklm.device.machine import Machine
+from tasklm.encoders.base import ENCODERS, Shape
+from tasklm.encoders.checkpoints.weight_files import finite_weights, misfits, shapes_in
+from tasklm.encoders.initial_weights import shapes_alone
+from tasklm.errors import DataError, RecipeError, RunError
+from tasklm.models.weights import save_weights
+from tasklm.recipe.schema import LONGEST_ROW, MOST_SEEDS, SHORTEST_ROW
+from tasklm.storage.checksums import files_in, require_whole, seal
+from tasklm.storage.files import ARTEFACT, PARTIAL, damaged, read_json
+from tasklm.storage.safe_reading import MOST_JSON, is_there
+from tasklm.tasks.base import TASKS, Answer, Task
+from tasklm.tasks.baselines.wide import FOLDER as WIDE
+from tasklm.tasks.baselines.wide import Wide, load_wide
+from tasklm.tasks.examples import Example
+from tasklm.tasks.heads.layers import OutHead
+from tasklm.tokens.batches import TokenBatch
+from tasklm.tokens.examples import EncodedExamples
+from tasklm.tokens.tokenizer import Vocabulary
+
+FORMAT = 3
+DAMAGE = (
+    LookupError,
+    TypeError,
+    ValueError,
+    RuntimeError,
+    AttributeError,
+    ArithmeticError,
+    OSError,
+    SafetensorError,
+    DataError,
+    RecipeError,
+)
+
+
+def cost_of(encoder: str, shape: Shape) -> EncoderCost:
+    """Returns the cost of an encoder of this architecture and shape."""
+    return EncoderCost(
+        shape.layers, shape.width, shape.feedforward, shape.vocabulary, shape.positions, encoder, shape.embedding, shape.heads
+    )
+
+
+class TaskModel(nn.Module):
+    """An encoder with a task's head; with `wide`, what the wide part says is added to the outputs, at a scale that is learnt."""
+
+    def __init__(self, encoder: nn.Module, head: nn.Module, wide: bool = False) -> None:
+        super().__init__()
+        self.encoder, self.head = encoder, head
+        self.wide_scale = nn.Parameter(torch.ones(())) if wide else None
+
+    def forward(self, batch: TokenBatch) -> Tensor:
+        """The outputs of head and wide part."""
+        outputs = task_outputs(self.encoder, self.head, batch)
+        if self.wide_scale is None:
+            return outputs
+        assert batch.wide is not None
+        return outputs + self.wide_scale * batch.wide
+
+    def shared(self, share: float) -> dict[str, Tensor]:
+        """The weights, with which the head says only a share of what it says."""
+        weights = dict(self.state_dict())
+        if share != 1.0:
+            assert isinstance(self.head, OutHead)
+            weights |= {f"head.out.{name}": share * tensor for name, tensor in self.head.out.state_dict().items()}
+        return weights
+
+
+def task_outputs(encoder: nn.Module, head: nn.Module, batch: TokenBatch) -> Tensor:
+    """Returns a head's outputs (rows, places, …) on a batch; the encoder's last layer computes what the head reads."""
+    assert batch.places is not None
+    states: Tensor = encoder(batch, batch.flat_places())
+    outputs: Tensor = head(states.view(*batch.places.shape, -1))
+    return outputs
+
+
+def new_encoder(name: str, shape: Shape) -> Any:
+    """Returns a freshly drawn encoder of the named architecture."""
+    return ENCODERS.get(name)(shape)
+
+
+def kept_of(
+    models: Sequence[nn.Module],
+    task: Task,
+    examples: EncodedExamples,
+    machine: Machine,
+    batch: int = 64,
+    finite: bool = False,
+    keep: Callable[[Any], Any] | None = None,
+) -> list[Any]:
+    """Returns what the task keeps of the outputs of each unit, in their order; outputs of several
+    models are averaged.
+
+    `finite`: outputs that are NaN or infinite raise RunError, where a training would go on with the
+    next epoch. `keep`: what is kept of a unit's outputs, in place of what the task keeps.
+    """
+    kept: list[Any] = [None] * len(examples.units)
+    were_training = [model.training for model in models]
+    for model in models:
+        model.eval()
+    with torch.inference_mode(), machine.arithmetic():
+        for groups, rows in examples.in_order(max(1, batch // examples.together)):
+            there = rows.to(machine.device)
+            outputs = torch.stack([model(there).float() for model in models]).mean(0).cpu().numpy()
+            for row, number in enumerate(examples.numbers_of(groups)):
+                own = outputs[row, : len(examples.units[number].places)]
+                if finite and not np.isfinite(own).all():
+                    raise RunError("the model's outputs are not finite numbers, so that it has no answer. Train it again.")
+                kept[number] = (keep or task.keep)(own)
+    for model, was_training in zip(models, were_training, strict=True):
+        model.train(was_training)
+    return kept
+
+
+def answers_of(models: Sequence[nn.Module], task: Task, examples: EncodedExamples, machine: Machine) -> list[Answer]:
+    """Returns the answers of a model, or of several together, for all examples in their order."""
+    return task.answers(examples.examples, examples.units, kept_of(models, task, examples, machine, finite=True))
+
+
+def save_models(
+    folder: Path,
+    encoder: str,
+    shape: Shape,
+    models: Sequence[nn.Module],
+    task: Task,
+    vocabulary: Vocabulary,
+    length: int,
+    about: dict[str, Any],
+    wide: Wide | None = None,
+) -> None:
+    """Writes the weights of one model, or of several that answer together, and all that is needed to predict; nothing is pickled."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if wide is not None:
+        wide.save(folder / WIDE)
+    for path, model in zip(_weight_files(folder, len(models)), models, strict=True):
+        save_weights(path, model.state_dict())
+    vocabulary.save(folder / "tokenizer.json")
+    several = {"models": len(models)} if len(models) > 1 else {}
+    config = {"format": FORMAT, **several, "encoder": encoder, "shape": shape.to_dict(), "task": task.to_dict(), "length": length}
+    files = files_in(folder, leave_out=("config.json", ARTEFACT, PARTIAL))
+    seal(folder / "config.json", {**config, "about": about}, files)
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """What stands in the folder of a trained model beside its weights."""
+
+    folder: Path
+    encoder: str
+    shape: Shape
+    kind: str  # of its task
+    vocabulary: Vocabulary
+    weights: tuple[Path, ...]  # one file per model
+    config: dict[str, Any]
+
+    @contextmanager
+    def damage_is_clear(self) -> Iterator[None]:
+        """Turns the errors of weights that cannot be read, or do not fit the description, into a message with the way out."""
+        with damage_is_clear(self.folder):
+            yield
+
+
+def read_saved_model(folder: Path) -> SavedModel:
+    """Returns what describes the model of a folder; the weights are not yet read."""
+    path = folder / "config.json"
+    if not is_there(path):
+        raise RunError(f"{folder} holds no model (there is no config.json). Give the folder 'model' of a finished run.")
+    with damage_is_clear(folder):
+        config = read_json(path, MOST_JSON)
+        found = config.get("format") if isinstance(config, dict) else None
+        if found != FORMAT:
+            raise RunError(f"{path} has format {repr(found)[:20]}, this version reads {FORMAT}. Train the model again.")
+        require_whole(folder, "config.json")
+        shape, vocabulary = Shape.from_dict(config["shape"]), Vocabulary.load(folder / "tokenizer.json")
+        check_rows(str(config["encoder"]), shape, vocabulary, config["length"])
+        files = _weight_files(folder, config.get("models", 1))
+        return SavedModel(folder, str(config["encoder"]), shape, str(config["task"]["kind"]), vocabulary, files, config)
+
+
+def check_length(length: Any) -> None:
+    """Raises ValueError where rows cannot have so many tokens."""
+    if type(length) is not int or not SHORTEST_ROW <= length <= LONGEST_ROW:
+        raise ValueError(f"length is not a whole number from {SHORTEST_ROW} to {LONGEST_ROW:,}")
+
+
+def check_rows(encoder: str, shape: Shape, vocabulary: Vocabulary, length: Any) -> None:
+    """Raises ValueError where an encoder has no place for all tokens of its vocabulary, or for rows
+    of `length` tokens."""
+    if len(vocabulary) > shape.vocabulary:
+        raise ValueError(f"the tokenizer has {len(vocabulary):,} types, the encoder {shape.vocabulary:,}")
+    check_length(length)
+    built = ARCHITECTURES.get(encoder)
+    if built is not None and not built.rotary and length > shape.positions:
+        raise ValueError(f"rows have {length:,} tokens, the encoder has {shape.positions:,} positions")
+
+
+@dataclass(frozen=True)
+class LoadedModels:
+    """The model of a folder, or the several whose outputs are averaged, ready to predict."""
+
+    models: Sequence[nn.Module]
+    task: Task
+    vocabulary: Vocabulary
+    config: dict[str, Any]
+    wide: Wide | None
+
+    @property
+    def length(self) -> int:
+        """Tokens of a row, at most."""
+        return int(self.config["length"])
+
+    @property
+    def model(self) -> TaskModel:
+        """The one model that was trained here."""
+        (model,) = self.models
+        assert isinstance(model, TaskModel)
+        return model
+
+    def encoded(self, examples: Sequence[Example]) -> EncodedExamples:
+        """Examples as the models read them."""
+        return encoded_with(self.wide, self.task, examples, self.vocabulary, self.length)
+
+
+def encoded_with(wide: Wide | None, task: Task, examples: Sequence[Example], vocabulary: Vocabulary, length: int) -> EncodedExamples:
+    """Examples as their task encodes them, with what the wide part of a model says of them, where it has one."""
+    return EncodedExamples.of(task, examples, vocabulary, length, None if wide is None else wide.outputs(examples))
+
+
+def load_models(folder: Path, device: torch.device) -> LoadedModels:
+    """The model of a folder, or the several whose outputs are to be averaged, ready to predict."""
+    saved = read_saved_model(folder)
+    with saved.damage_is_clear():
+        task, wide = TASKS.get(saved.kind).from_dict(saved.config["task"]), load_wide(folder)
+        models = [_load(saved, task, path, wide is not None).to(device).eval() for path in saved.weights]
+        require_width(wide, models[0].head)
+    return LoadedModels(models, task, saved.vocabulary, saved.config, wide)
+
+
+def require_width(wide: Wide | None, head: nn.Module) -> None:
+    """Raises ValueError where a wide part has other outputs than the head that it is added to."""
+    if wide is not None and (not isinstance(head, OutHead) or head.out.out_features != wide.width):
+        raise ValueError(f"the wide part has {wide.width} outputs, which the head has not")
+
+
+def _load(saved: SavedModel, task: Task, path: Path, wide: bool) -> TaskModel:
+    """Returns a model with the weights of a file; raises ValueError, before it takes any memory,
+    where they do not fit."""
+    shapes = shapes_in(path)
+    # folders of `modern` from before its heads had a norm stay readable
+    normed = "head.norm.weight" in shapes
+
+    def new() -> TaskModel:
+        return TaskModel(new_encoder(saved.encoder, saved.shape), task.head(saved.shape.width, 0.0, normed), wide)
+
+    with shapes_alone():
+        if problems := misfits(new(), "", shapes):
+            raise ValueError(f"{path.name}: {problems[0]}")
+    model = new()
+    model.load_state_dict(finite_weights(path))
+    return model
+
+
+def load_model(folder: Path, device: torch.device) -> LoadedModels:
+    """The one model of a folder, ready to predict; an ensemble is refused."""
+    loaded = load_models(folder, device)
+    if len(loaded.models) > 1:
+        problem = f"{folder} holds {len(loaded.models)} models that answer together; this takes one"
+        raise RunError(f"{problem}. Give the folder 'model' of the run.")
+    return loaded
+
+
+def _weight_files(folder: Path, count: Any) -> tuple[Path, ...]:
+    if type(count) is not int or not 1 <= count <= MOST_SEEDS:
+        raise ValueError(f"the number of models is not a whole number from 1 to {MOST_SEEDS}")
+    names = [f"model-{number}.safetensors" for number in range(1, count + 1)] if count > 1 else ["model.safetensors"]
+    return tuple(folder / name for name in names)
+
+
+@contextmanager
+def damage_is_clear(folder: Path) -> Iterator[None]:
+    """Turns what goes wrong with a folder from anywhere into a message with the way out."""
+    try:
+        yield
+    except DAMAGE as error:
+        raise damaged(folder, _reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    if isinstance(error, RecipeError):
+        return "; ".join(error.problems)
+    if isinstance(error, DataError):
+        return f"{Path(error.file).name}: {error.problem}" if error.file else error.problem
+    if isinstance(error, OSError):
+        return f"{error.strerror}" + (f": {Path(str(error.filename)).name}" if error.filename else "")
+    return str(error).partition("\n")[0]

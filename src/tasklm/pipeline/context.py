@@ -1,0 +1,124 @@
+"""What the steps hand to one another: the run with its folder and machine, and the data of each step."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tasklm.artifacts import Artefacts
+from tasklm.corpus.decontaminate import Contamination
+from tasklm.corpus.spark.store import SparkStore
+from tasklm.corpus.store import PassageStore
+from tasklm.device.machine import Machine
+from tasklm.errors import DamagedError
+from tasklm.recipe.schema import Recipe, Train
+from tasklm.storage.files import read_json, write_record
+from tasklm.tasks.base import Task
+from tasklm.tasks.examples import Finding, Splits
+from tasklm.tokens.shards import Shards
+from tasklm.tokens.tokenizer import Vocabulary
+from tasklm.tracking import Tracker
+
+
+@dataclass
+class Run:
+    """One run: its recipe, its folder, and the machine it runs on."""
+
+    recipe: Recipe
+    artefacts: Artefacts
+    cache: Artefacts
+    machine: Machine
+    tracker: Tracker
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def folder(self) -> Path:
+        """Returns the run folder."""
+        return self.artefacts.folder
+
+    def seconds(self) -> float:
+        """Returns the time spent on this run so far, in this process and in those before it."""
+        return self._before() + time.monotonic() - self.started
+
+    def keep_clock(self) -> None:
+        """Records the time spent, for the next process."""
+        if not self.machine.ranks.first:
+            return
+        spent = self.seconds()
+        write_record(self.folder / "clock.json", {"seconds": round(spent, 3)})
+        self.started = time.monotonic()
+
+    def _before(self) -> float:
+        path = self.folder / "clock.json"
+        try:
+            return float(read_json(path)["seconds"]) if path.exists() else 0.0
+        except (DamagedError, KeyError, TypeError, ValueError):
+            self.tracker.say(f"{path} is damaged: the time spent before counts as nothing")
+            path.unlink(missing_ok=True)
+            return 0.0
+
+
+@dataclass
+class TaskData:
+    """The labelled data, read and audited."""
+
+    task: Task
+    splits: Splits
+    findings: list[Finding]
+    key: str
+    metric: str  # that chooses the model and is reported first
+    wide: Any = None  # `wide_part.FittedPart`, once it is fitted
+    wide_of_text: Any = None  # the same with word vectors of a corpus, where that is better
+
+    def texts(self, split: str) -> list[str]:
+        """Returns the whole texts of a split."""
+        return [example.text for example in self.splits.named().get(split, [])]
+
+
+@dataclass
+class CorpusData:
+    """The passages and which of them must not be used."""
+
+    store: PassageStore | SparkStore
+    contamination: Contamination
+    findings: list[Finding]
+    key: str
+    artefact: str  # its name in the cache
+    folders: tuple[Path, ...]  # of the passages and of what is left out
+
+
+@dataclass
+class Tokenised:
+    """Vocabulary and token shards."""
+
+    vocabulary: Vocabulary
+    external: Shards | None
+    key: str
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Training:
+    """A finished training of stage 1, counted from 1."""
+
+    number: int
+    folder: Path
+    key: str
+
+
+def training_settings(train: Train, number: int) -> Train:
+    """The settings of one training of stage 1, counted from 1: each has a seed of its own."""
+    return dataclasses.replace(train, seed=train.seed + number - 1, seeds=1)
+
+
+def sections(recipe: Recipe, *names: str) -> list[Any]:
+    """Returns some sections as plain values, for a key; another number of seeds is no other training."""
+    return [without_seeds(getattr(recipe, name)) for name in names]
+
+
+def without_seeds(section: Any) -> dict[str, Any]:
+    """The values of a section but for how often it is trained."""
+    return {name: value for name, value in dataclasses.asdict(section).items() if name != "seeds"}

@@ -1,0 +1,133 @@
+"""Scrubbing: reads every file of a run, a model, an export or a cache that has a checksum, and
+tells which are damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tasklm.artifacts import set_aside
+from tasklm.errors import DamagedError, RecipeError, RunError
+from tasklm.recipe.toml import cache_folder, load
+from tasklm.storage.checksums import Sums, problems_of, sums_in
+from tasklm.storage.files import ARTEFACT, read_json, run_above
+from tasklm.tracking import SILENT, Tracker
+
+# of artefacts, models, exports and checkpoints
+RECORDS = (ARTEFACT, "config.json", "export.json", "state.json")
+SINGLE = ("scores.json", "clock.json")  # files of a run that hold a checksum of themselves
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file that is not what was written."""
+
+    file: str
+    problem: str
+    remedy: str
+
+
+@dataclass
+class Scrub:
+    """What a scrub has read, and what is wrong."""
+
+    files: int = 0
+    bytes: int = 0
+    damaged: list[Damage] = field(default_factory=list)
+    # folders that an earlier version wrote
+    without_checksums: list[str] = field(default_factory=list)
+
+
+def check_files(folder: str | Path, tracker: Tracker = SILENT) -> Scrub:
+    """Compares the files of a run with their checksums, or those of a model, an export or a cache.
+
+    Those of a run are its artefacts and checkpoints, and the corpus and the index that it uses. An artefact
+    that is damaged is marked, so that the next command that needs it makes it again.
+    """
+    where = Path(folder)
+    if not where.is_dir():
+        raise RunError(f"there is no folder {where}. Give the folder of a run, such as runs/first, or of a model.")
+    records = [*_records_in(where), *_records_in_cache(where)]
+    if not records:
+        raise RunError(f"{where} holds no run and no model. Give the folder of a run, such as runs/first, or of a model.")
+    scrub = Scrub()
+    with tracker.progress("reading", len(records)) as bar:
+        for record in records:
+            _look_at(record, scrub)
+            bar.advance(1, f"{scrub.bytes / 1e9:.1f} GB")
+    for path in (where / name for name in SINGLE):
+        if path.exists():
+            scrub.files += 1
+            with _noted(scrub):
+                read_json(path)
+    return scrub
+
+
+def _records_in(folder: Path) -> list[Path]:
+    """The records in a folder and below; of a model in a run, that of the artefact has all its
+    files."""
+    paths = sorted(path for path in folder.rglob("*.json") if path.name in RECORDS and not _is_described(path))
+    return [path for path in paths if path.name == ARTEFACT or not (path.parent / ARTEFACT).exists()]
+
+
+def _is_described(path: Path) -> bool:
+    """Whether a config.json is no record: that of a language model, which the record of its
+    artefact lists."""
+    if path.name != "config.json":
+        return False
+    with suppress(DamagedError):
+        values = read_json(path)
+        return not isinstance(values, dict) or "task" not in values
+    return False
+
+
+def _records_in_cache(run: Path) -> Iterator[Path]:
+    """The records of the corpus that a run reads, and of what was made of it for all runs."""
+    used = run / "decontaminated" / ARTEFACT
+    if not used.exists() or not (run / "recipe.toml").exists():
+        return
+    with suppress(DamagedError, RecipeError):
+        names = set(read_json(used).get("uses") or {})
+        for path in sorted(cache_folder(load(run / "recipe.toml"), run).glob(f"*/{ARTEFACT}")):
+            if path.parent.name in names or _is_made_from(path, names):
+                yield path
+
+
+def _is_made_from(record: Path, names: set[str]) -> bool:
+    """Whether a cached artefact was made from one of these; a record that cannot be read may say so."""
+    try:
+        return bool(names & set(read_json(record).get("uses") or {}))
+    except DamagedError:
+        return True
+
+
+def _look_at(record: Path, scrub: Scrub) -> None:
+    sums: Sums | None = None
+    scrub.files += 1
+    with _noted(scrub):
+        sums = sums_in(record)
+        if sums is None:
+            scrub.without_checksums.append(str(record.parent))
+    problems = problems_of(record.parent, sums or {})
+    scrub.damaged += [_damage(problem.error()) for problem in problems]
+    scrub.files += len(sums or {})
+    scrub.bytes += sum(int(one["size"]) for one in (sums or {}).values())
+    in_a_run = run_above(record) is not None or not (record.parent / "config.json").exists()
+    if problems and record.name == ARTEFACT and in_a_run:
+        with suppress(RunError):  # a folder that cannot be written: the way out says what to do
+            set_aside(record.parent, f"{problems[0].file.name}: {problems[0].text}")
+
+
+@contextmanager
+def _noted(scrub: Scrub) -> Iterator[None]:
+    """Notes a damaged file and goes on."""
+    try:
+        yield
+    except DamagedError as error:
+        scrub.damaged.append(_damage(error))
+
+
+def _damage(error: DamagedError) -> Damage:
+    return Damage(str(error.file), error.problem, error.remedy)

@@ -1,0 +1,273 @@
+"""The wide part of a run's model: for the network, as a baseline, and as the first model that a run has.
+
+It is fitted to the task's words first. Where there is a corpus, one that also reads word vectors of
+its text is fitted then, and takes the first one's place where it is better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tasklm.budget import rules
+from tasklm.corpus.store import PassageStore
+from tasklm.corpus.words import count_words
+from tasklm.encoders.shapes import shape_of
+from tasklm.evaluate.scores import metric_name
+from tasklm.models.task_model import TaskModel, new_encoder, save_models
+from tasklm.pipeline.context import CorpusData, Run, TaskData
+from tasklm.recipe.schema import Model, Tokens
+from tasklm.storage.checksums import damage_is_clear, load_array
+from tasklm.storage.files import digest, read_json
+from tasklm.tasks.base import Task, score
+from tasklm.tasks.baselines.featuriser import evenly
+from tasklm.tasks.baselines.text_vectors import WordVectors
+from tasklm.tasks.baselines.wide import Wide
+from tasklm.tasks.baselines.wide_fitting import FittedWide
+from tasklm.tasks.examples import Example
+from tasklm.tokens.tokenizer import train_vocabulary
+from tasklm.train.init.word_vectors import word_vectors
+from tasklm.train.stages import silenced
+
+FORMAT = 3  # raise it when another wide part would be fitted
+SMALLEST = Model(encoder="bert", size="tiny", layers=1, width=8, heads=1, feedforward=8)
+BLOCK = 64  # passages that are read together
+SMALLEST_TYPES, SMALLEST_TEXTS = 300, 20  # of its vocabulary, and texts that this is learnt from
+QUICK_WORDS = 200_000  # of the examples that a first model of many is fitted to
+MANY_WORDS = 3 * QUICK_WORDS  # fewer are fitted to all of them at once
+
+
+@dataclass(frozen=True)
+class FittedPart:
+    """A wide part and its outputs for train, (units, outputs), by models that were fitted without them.
+
+    Both are None where the kind of task has none, or its texts hold nothing to learn from.
+    """
+
+    wide: Wide | None = None
+    train: NDArray[np.float32] | None = None
+    key: str = ""
+
+
+def fitted_wide(run: Run, task: TaskData) -> FittedPart:
+    """The wide part of a task; a comparison takes that of the run that it belongs to."""
+    if task.wide is None:
+        task.wide = _fitted(run, task)
+    part: FittedPart = task.wide
+    return part
+
+
+def wide_part(run: Run, task: TaskData) -> FittedPart:
+    """The wide part that a network joins: that of task and corpus, where the network reads text too."""
+    if not run.recipe.finetune.wide:
+        return FittedPart()
+    if run.recipe.train.rho1 != 0 and task.wide_of_text is not None:
+        of_text: FittedPart = task.wide_of_text
+        return of_text
+    return fitted_wide(run, task)
+
+
+def _fitted(run: Run, task: TaskData) -> FittedPart:
+
+    def build(folder: Path) -> None:
+        with run.tracker.progress("fitting a linear model of words"):
+            _save(folder, task.task.fit_wide(task.splits.train, task.splits.dev, task.metric))
+
+    key = digest(["wide", FORMAT, task.key, task.metric])
+    return _read(run.artefacts.build("wide", key, build), key)
+
+
+def _save(folder: Path, fitted: FittedWide | None) -> None:
+    if fitted is not None:
+        fitted.wide.save(folder)
+        np.save(folder / "train.npy", fitted.train)
+
+
+def _read(folder: Path, key: str) -> FittedPart:
+    """The part in a folder; one without anything where nothing was fitted."""
+    if not (folder / "wide.json").exists():
+        return FittedPart()
+    with damage_is_clear(folder / "wide.json"):
+        return FittedPart(Wide.load(folder), load_array(folder / "train.npy", np.float32, dimensions=2), key)
+
+
+def first_model(run: Run, task: TaskData) -> None:
+    """Leaves the linear model in model/ where a run has no model yet, and says so.
+
+    With many examples there is one of a part of them first, which takes seconds.
+    """
+    if not run.artefacts.path("model").exists():
+        _quick_model(run, task)
+    part, present = fitted_wide(run, task), _linear_model(run)
+    if part.wide is None or (run.artefacts.path("model").exists() and "quick" not in present):
+        return
+    if not present or _dev_score(task, part) > present["dev"]:
+        _say_first(run, task, keep_linear(run, task, part, {}), "a linear model of words")
+
+
+def _quick_model(run: Run, task: TaskData) -> None:
+    """Makes model/ of a linear model of some training examples, where all of them would take long."""
+    some = _quick_examples(task.splits.train)
+    if len(some) == len(task.splits.train):
+        return
+
+    def build(folder: Path) -> None:
+        with run.tracker.progress(f"fitting a linear model to {len(some):,} examples"):
+            dev = _quick_examples(task.splits.dev)
+            _save(folder, task.task.fit_wide(some, dev, task.metric))
+
+    key = digest(["quick", FORMAT, task.key, task.metric])
+    part = _read(run.artefacts.build("wide-quick", key, build), key)
+    if part.wide is not None:
+        reached = keep_linear(run, task, part, {"quick": True})
+        _say_first(run, task, reached, f"a linear model of {len(some):,} examples")
+
+
+def _quick_examples(examples: Sequence[Example]) -> list[Example]:
+    """Some examples, spread evenly, and one of each class that these lack; all where they are few."""
+    size = sum(count_words(example.text) for example in examples)
+    if size <= MANY_WORDS:
+        return list(examples)
+    some = evenly(examples, len(examples) * QUICK_WORDS // size)
+    classes = {one.label: one for one in examples if isinstance(one.label, str)}
+    missing = classes.keys() - {example.label for example in some}
+    return [*some, *(classes[label] for label in sorted(missing))]
+
+
+def _say_first(run: Run, task: TaskData, reached: float, what: str) -> None:
+    score_now = f"dev {metric_name(task.metric)} {100 * reached:.1f}"
+    text = f"model/ has {what}: {score_now}; what is better on dev takes its place"
+    run.tracker.say(text, "first model")
+
+
+def better_model(run: Run, task: TaskData, corpus: CorpusData) -> None:
+    """Fits a linear model that reads word vectors of the corpus too, where the recipe and the minutes let it.
+
+    It takes the place of the first one where it is better on dev and, out of fold, on train: dev by
+    itself may be too small to tell.
+    """
+    first, settings = fitted_wide(run, task), run.recipe
+    most = rules.words_for_vectors(settings.budget.minutes)
+    wanted = settings.finetune.wide and settings.finetune.word_vectors and task.task.reads_vectors and _single_texts(task)
+    if first.wide is None or not wanted or not most or settings.train.rho1 == 0 or not isinstance(corpus.store, PassageStore):
+        return
+
+    def build(folder: Path) -> None:
+        seconds = run.artefacts.seconds("wide")
+        if settings.budget.minutes is not None and seconds > rules.VECTORS_SHARE * 60 * settings.budget.minutes:
+            run.tracker.detail("no word vectors: the linear model by itself took long already")
+            return
+        vectors = _vectors_of(run, task, corpus, most)
+        if vectors is None:
+            return
+        with run.tracker.progress("fitting a linear model of words and word vectors"):
+            fitted = task.task.fit_wide(task.splits.train, task.splits.dev, task.metric, vectors)
+        if fitted is not None and _is_better(task, FittedPart(fitted.wide, fitted.train), first):
+            _save(folder, fitted)
+
+    key = digest(["word vectors", FORMAT, first.key, corpus.key, most])
+    folder = run.artefacts.build("wide-text", key, build, uses=list(corpus.folders))
+    part = _read(folder, key)
+    if part.wide is None:
+        return
+    task.wide_of_text = part
+    if _linear_model(run):
+        reached = keep_linear(run, task, part, {})
+        score_now = f"dev {metric_name(task.metric)} {100 * reached:.1f}"
+        run.tracker.say(f"with word vectors of the corpus: {score_now}", "first model")
+
+
+def _single_texts(task: TaskData) -> bool:
+    """Whether examples are one text each: vectors of two were no help on RTE, MRPC, STS-B and SICK."""
+    return all(len(example.texts) == 1 for example in task.splits.train[:1])
+
+
+def _vectors_of(run: Run, task: TaskData, corpus: CorpusData, most: int) -> WordVectors | None:
+    """Word vectors of the task's texts and of passages spread evenly over the corpus."""
+    with run.tracker.progress("counting which words stand together", most) as bar:
+
+        def batches() -> Iterator[list[str]]:
+            yield task.texts("train")
+            for texts, words in _spread(corpus, most):
+                yield texts
+                bar.advance(words)
+
+        return word_vectors(batches())
+
+
+def _spread(corpus: CorpusData, most: int) -> Iterator[tuple[list[str], float]]:
+    """Blocks of passages, none with text of dev or test, and about how many words each block has."""
+    store, counts = corpus.store, corpus.store.counts
+    assert isinstance(store, PassageStore)
+    passages = len(store)
+    blocks = math.ceil(passages / BLOCK)
+    words = counts["words"] / max(1, blocks)
+    for block in evenly(range(blocks), max(1, int(most / max(1.0, words)))):
+        start, stop = block * BLOCK, min(passages, (block + 1) * BLOCK)
+        banned = corpus.contamination.banned[start:stop]
+        texts = store.texts(start, stop)
+        yield [text for text, out in zip(texts, banned, strict=True) if not out], words
+
+
+def _is_better(task: TaskData, part: FittedPart, first: FittedPart) -> bool:
+    """Whether a wide part scores higher than the first one on dev, and out of fold on train."""
+    return all(after > before for after, before in zip(_reached(task, part), _reached(task, first), strict=True))
+
+
+def _reached(task: TaskData, part: FittedPart) -> tuple[float, float]:
+    """The scores of a wide part on dev, and on train by models that were fitted without each example."""
+    assert part.wide is not None and part.train is not None
+    return _dev_score(task, part), _scored(task, task.splits.train, part.train, part.wide)[0]
+
+
+def _dev_score(task: TaskData, part: FittedPart) -> float:
+    assert part.wide is not None
+    dev = task.splits.dev
+    return _scored(task, dev, part.wide.outputs(dev), part.wide)[0]
+
+
+def _scored(task: TaskData, examples: Sequence[Example], outputs: NDArray[np.float32], wide: Wide) -> tuple[float, Task]:
+    """The score of outputs on labelled examples, with what they decide, such as thresholds; and the task with that."""
+    units, values = wide.units_with(task.task, examples, outputs)
+    own = task.task.tuned(examples, units, values)
+    labels = [own.label_of(answer) for answer in own.answers(examples, units, values)]
+    return score(own.metric(task.metric), [example.label for example in examples], labels), own
+
+
+def _linear_model(run: Run) -> dict[str, Any]:
+    """What a linear model that is alone in model/ says about itself; nothing where there is another, or a finished run's."""
+    config = run.artefacts.path("model") / "config.json"
+    if not config.exists() or (run.folder / "scores.json").exists():
+        return {}
+    with damage_is_clear(config):
+        about: dict[str, Any] = read_json(config)["about"]
+    return about if about.get("linear") else {}
+
+
+def keep_linear(run: Run, task: TaskData, part: FittedPart, about: Mapping[str, Any]) -> float:
+    """Makes model/ of the linear model alone, beside the smallest network, which says nothing; gives its score on dev."""
+    wide, dev = part.wide, task.splits.dev
+    assert wide is not None
+    reached, own = _scored(task, dev, wide.outputs(dev), wide)
+    length = run.recipe.tokens.rows
+
+    def build(folder: Path) -> None:
+        vocabulary = train_vocabulary([task.texts("train")[:SMALLEST_TEXTS]], Tokens(), SMALLEST_TYPES)
+        shape = shape_of(SMALLEST, SMALLEST.size, len(vocabulary), length)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)  # the same folder, whatever was drawn before
+            encoder = new_encoder(SMALLEST.encoder, shape)
+            head = silenced(own.head(shape.width, 0.0, encoder.normed_heads))
+        model = TaskModel(encoder, head, True)
+        values = {"metric": task.metric, "dev": reached, "linear": True, **about}
+        save_models(folder, SMALLEST.encoder, shape, [model], own, vocabulary, length, values, wide)
+
+    run.artefacts.build("model", digest(["linear", length, part.key, dict(about)]), build)
+    return reached

@@ -1,0 +1,177 @@
+"""Looking into a corpus and a run: what a query finds, why a passage was selected, and which labels the model doubts."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tasklm.artifacts import Artefacts, rebuilding
+from tasklm.corpus.processes import usable_cores
+from tasklm.corpus.store import PassageStore, kept_store
+from tasklm.errors import DataError, RecipeError, RunError
+from tasklm.influence.label_check import Suspect, as_csv, features_of, suspects_of
+from tasklm.influence.selection_reasons import InfluenceReasons, influence_reasons
+from tasklm.pipeline.selection import methods
+from tasklm.recipe.schema import Recipe
+from tasklm.recipe.toml import cache_folder, load
+from tasklm.select.base import Ranking, Workplace, bytes_of, read_selection
+from tasklm.select.bm25 import open_index
+from tasklm.select.lexical.explain import Term, explained, spans
+from tasklm.select.lexical.index import StoredIndex
+from tasklm.select.lexical.queries import make_queries
+from tasklm.select.lexical.search import Scoring, search
+from tasklm.select.lexical.terms import stemmer
+from tasklm.serve.explainer import model_of, run_of, training_examples
+from tasklm.storage.checksums import require_whole
+from tasklm.storage.files import write_text
+from tasklm.tasks.readers.splits import read_splits
+from tasklm.tracking import Tracker
+
+
+@dataclass
+class Hit:
+    """A passage that a query found."""
+
+    id: str
+    number: int
+    source: str
+    score: float
+    text: str
+    marked: list[tuple[int, int]]  # where the query's terms stand in the text
+    terms: list[Term]
+
+
+@dataclass
+class Asker:
+    """A task example that pulled a passage in."""
+
+    text: str
+    label: str
+    rank: int  # 0 = the example's best passage
+    score: float
+    terms: list[Term]
+
+
+@dataclass
+class Reasons:
+    """Why a passage is in a run's selection."""
+
+    hit: Hit
+    place: int  # in the selection, 0 = first
+    askers: list[Asker]  # best rank first; with influence, those that made it a candidate
+    askers_in_all: int
+    influence: InfluenceReasons | None = None  # where influence chose it among candidates
+
+
+def find(where: Path, query: str, k: int, tracker: Tracker, cache: Path | None = None) -> list[Hit]:
+    """Returns the k best passages of a query; `where` is a run folder, or files or a folder of text."""
+    return rebuilding(lambda: _find(where, query, k, tracker, cache), [_cache_of(where, cache)], tracker.warn)
+
+
+def _find(where: Path, query: str, k: int, tracker: Tracker, cache: Path | None) -> list[Hit]:
+    recipe, store, index = _opened(where, tracker, cache)
+    settings = recipe.select
+    stem = stemmer(settings.stemming)
+    (asked,) = make_queries([query], settings)
+    scoring = Scoring(settings.k1, settings.b, k)
+    with tempfile.TemporaryDirectory() as scratch:
+        place = Workplace(Artefacts(Path(scratch)), Path(scratch), tracker, bytes_of(settings.memory))
+        ranking = search(index, [asked], np.zeros(len(store), np.bool_), scoring, place)
+        found = list(zip(ranking.passages.tolist(), ranking.scores.tolist(), strict=True))
+    return [_hit(store, number, score, explained(asked, store.text(number), index, scoring, stem), recipe) for number, score in found]
+
+
+def why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reasons:
+    """Returns why the passage with this id (or number) is in the selection of the run, with at most `most` of its askers."""
+    return rebuilding(lambda: _why_selected(folder, name, most, tracker), [_cache_of(folder, None)], tracker.warn)
+
+
+def _why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reasons:
+    recipe, store, index = _opened(folder, tracker, None)
+    settings = recipe.select
+    method, by_influence = methods(settings)
+    if method not in ("bm25", "balanced") and not by_influence:
+        raise RecipeError([f"{folder} selected by {settings.method}, which has no queries to explain a passage by"])
+    place, number, score = _in_selection(folder / "selected" / "selected.parquet", name)
+    splits, influence = read_splits(recipe.data), None
+    if by_influence:
+        influence = influence_reasons(folder, number, settings, splits.named()[settings.influence_on], most)
+        if method not in ("bm25", "balanced"):
+            return Reasons(_hit(store, number, score, [], recipe), place, [], 0, influence)
+    require_whole(folder / "ranking")
+    ranking = Ranking.load(folder / "ranking", len(store))
+    entries = np.flatnonzero(ranking.passages == number)
+    queries = np.searchsorted(ranking.offsets, entries, side="right") - 1
+    ranks = entries - ranking.offsets[queries]
+    best = np.lexsort((queries, ranks))[:most]
+    examples = splits.train
+    asked = make_queries([example.text for example in examples], settings)
+    stem, scoring, text = stemmer(settings.stemming), Scoring(settings.k1, settings.b, settings.k or 1), store.text(number)
+    askers = [
+        Asker(examples[query].text, str(examples[query].label), rank, value, explained(asked[query], text, index, scoring, stem))
+        for query, rank, value in zip(
+            queries[best].tolist(), ranks[best].tolist(), np.asarray(ranking.scores)[entries[best]].tolist(), strict=True
+        )
+    ]
+    shared = [term for asker in askers for term in asker.terms]
+    return Reasons(_hit(store, number, score, shared, recipe), place, askers, len(entries), influence)
+
+
+def suspicious_labels(where: Path, tracker: Tracker) -> tuple[list[Suspect], Path]:
+    """Returns the training examples of a run that the others speak against, worst first, and the CSV file that has them too."""
+    run = run_of(where)
+    model = model_of(run)
+    train = training_examples(run, model.task)
+    if not all(isinstance(example.label, str) for example in train):
+        raise RecipeError([f"{run} is of the kind {model.task.kind}; labels are judged where each text has one class"])
+    rows = [unit.tokens for unit in model.task.encode(train, model.loaded.vocabulary, model.loaded.length)]
+    tracker.say(f"judging {len(train):,} training examples, each by what the others teach")
+    suspects = suspects_of(train, model.task.labels, features_of(rows))
+    path = run / "suspicious_labels.csv"
+    write_text(path, as_csv(suspects))
+    return suspects, path
+
+
+def _hit(store: PassageStore, number: int, score: float, found: list[Term], recipe: Recipe) -> Hit:
+    text = store.text(number)
+    marked = spans(text, {term.term for term in found}, stemmer(recipe.select.stemming))
+    return Hit(store.id(number), number, store.source(number), score, text, marked, found)
+
+
+def _in_selection(path: Path, name: str) -> tuple[int, int, float]:
+    """Returns (place, passage number, score) of a selected passage."""
+    if not path.exists():
+        raise RunError(f"nothing is selected in {path.parent.parent} yet. Run: tasklm select {path.parent.parent}")
+    require_whole(path.parent)
+    table = read_selection(path, "id", "number", "score")
+    ids, numbers = table["id"].to_pylist(), table["number"].to_pylist()
+    at = ids.index(name) if name in ids else numbers.index(int(name)) if name.isdecimal() and int(name) in numbers else None
+    if at is None:
+        raise DataError(
+            f"the passage {name} is not in the selection", file=path, remedy="Ids stand in the column 'id'; 'tasklm search' shows them too."
+        )
+    return at, int(numbers[at]), float(table["score"][at].as_py())
+
+
+def _opened(where: Path, tracker: Tracker, cache: Path | None) -> tuple[Recipe, PassageStore, StoredIndex]:
+    """Returns the recipe, the corpus and the index of a run or of plain text; what is missing is made and kept."""
+    is_run = (where / "recipe.toml").exists()
+    recipe = load(where / "recipe.toml") if is_run else Recipe()
+    if recipe.select.engine == "spark":
+        raise RecipeError([f"the corpus of {where} is on Spark; only a corpus on this machine can be looked into"])
+    data = recipe.data
+    stores = Artefacts(_cache_of(where, cache), waiting=tracker.say, tell=tracker.warn)
+    paths = data.corpus if is_run else [str(where)]
+    store, _, _ = kept_store(paths, data.corpus_column, data.passage_words, stores, tracker)
+    return recipe, store, open_index(store, stores, recipe.select.stemming, usable_cores(), tracker)
+
+
+def _cache_of(where: Path, cache: Path | None) -> Path:
+    """Returns where the corpus and the index of a run or of plain text are kept."""
+    if cache is not None:
+        return cache
+    path = where / "recipe.toml"
+    return cache_folder(load(path), where) if path.exists() else Path("runs/.cache")

@@ -1,0 +1,93 @@
+"""The values of single recipe keys: their help and limits, and how they are read and written."""
+
+from __future__ import annotations
+
+import sys
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+from tasklm.registry import nearest
+from tasklm.storage.safe_reading import is_whole
+
+LARGEST = 10**15  # whole number of any key
+
+
+def key(default: Any, help: str, *, choices: Sequence[str] = (), low: float | None = None, high: float | None = None) -> Any:
+    """Returns a dataclass field that carries its help text and limits, the source of --help and of `init`."""
+    return field(default=default, metadata={"help": help, "choices": tuple(choices), "low": low, "high": high})
+
+
+def value_of(value: Any, hint: Any, limits: Mapping[str, Any]) -> Any:
+    """Returns `value` as the type of the key; text from the command line is read, other types are not guessed."""
+    if isinstance(hint, types.UnionType):  # int | None: absent, None or "auto"
+        if value is None or value == "auto":
+            return None
+        hint = next(arg for arg in typing.get_args(hint) if arg is not type(None))
+    if typing.get_origin(hint) is tuple:
+        items = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
+            raise ValueError('must be a list of texts, such as ["a", "b"]')
+        return tuple(_read_str(item) for item in items)
+    converted = _READERS[hint](value)
+    if limits["choices"] and converted not in limits["choices"]:
+        raise ValueError(f"choose from {', '.join(limits['choices'])}{nearest(str(converted), list(limits['choices']))}")
+    if limits["low"] is not None and converted < limits["low"]:
+        raise ValueError(f"must be at least {limits['low']}")
+    if limits["high"] is not None and converted > limits["high"]:
+        raise ValueError(f"must be at most {limits['high']}")
+    return converted
+
+
+def _read_int(value: Any) -> int:
+    if isinstance(value, str):
+        try:
+            value = int(value.replace("_", ""))
+        except ValueError:
+            raise ValueError("must be a whole number") from None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("must be a whole number")
+    if abs(value) > LARGEST:
+        raise ValueError(f"must be at most {LARGEST:,}")
+    return value
+
+
+def _read_float(value: Any) -> float:
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            raise ValueError("must be a number") from None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
+        raise ValueError("must be a number")
+    return float(value)
+
+
+def _read_bool(value: Any) -> bool:
+    if isinstance(value, str) and value.lower() in ("true", "yes", "1", "false", "no", "0"):
+        value = value.lower() in ("true", "yes", "1")
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
+def _read_str(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a text in quotes")
+    if "\0" in value or not is_whole(value):
+        raise ValueError("must be UTF-8 text without NUL; where it is the name of a file, give the file another name")
+    return value
+
+
+def short(value: Any) -> str:
+    """Returns a value for an error, in one short line."""
+    try:
+        text = ascii(value) if isinstance(value, str) and not is_whole(value) else repr(value)
+    except ValueError:  # a whole number of more digits than Python writes
+        text = "a number of very many digits"
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+_READERS: dict[Any, Any] = {int: _read_int, float: _read_float, bool: _read_bool, str: _read_str}

@@ -1,0 +1,133 @@
+"""Recipes as TOML files: reading them with all problems at once, and writing them with a comment per key."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tasklm.errors import DataError, RecipeError
+from tasklm.recipe.schema import Recipe, from_dict, section_types, with_overrides
+from tasklm.storage.files import digest
+from tasklm.storage.safe_reading import is_there, read_text, resolved_path
+
+MOST_BYTES = 16 << 20  # of a recipe
+PATH_KEYS = {"data": ("train", "dev", "test"), "tokens": ("file",), "train": ("start",)}
+
+
+def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Recipe:
+    """Returns the recipe of a TOML file (or the defaults) with dotted overrides laid over it.
+
+    Relative paths in the file are relative to the file, so that a recipe works from any folder.
+    """
+    values = _read_toml(path) if path is not None else {}
+    if path is not None:
+        _anchor(values, path.parent)
+    return from_dict(with_overrides(values, overrides or {}))
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(read_text(path, MOST_BYTES))
+    except FileNotFoundError:
+        raise DataError("there is no such recipe", file=path, remedy="Write one with 'tasklm init TRAIN --corpus …'.") from None
+    except OSError as error:
+        raise DataError(f"the recipe cannot be read ({error.strerror})", file=path, remedy="Give the path of a TOML file.") from None
+    except RecursionError:
+        raise RecipeError([f"{path} is not valid TOML: lists stand inside one another too deep"]) from None
+    except ValueError as error:  # also of a number of very many digits
+        raise RecipeError([f"{path} is not valid TOML: {error}"]) from None
+
+
+def _anchor(values: dict[str, Any], folder: Path) -> None:
+    """Reads paths from the recipe's folder on; `train.start` may also be a name of the hub, which no folder there has."""
+    for section, keys in PATH_KEYS.items():
+        part = values.get(section)
+        if isinstance(part, dict):
+            given = {name: part[name] for name in keys if isinstance(part.get(name), str) and part[name]}
+            part.update({name: str(folder / value) for name, value in given.items() if name != "start" or is_there(folder / value)})
+    data = values.get("data")
+    if isinstance(data, dict) and isinstance(data.get("corpus"), list):
+        data["corpus"] = [str(folder / item) if isinstance(item, str) and "://" not in item else item for item in data["corpus"]]
+
+
+def absolute(recipe: Recipe) -> Recipe:
+    """Returns the recipe with absolute paths, so that it works from any folder."""
+
+    def resolved(section: str, name: str) -> str:
+        value = getattr(getattr(recipe, section), name)
+        return str(resolved_path(Path(value))) if value else ""
+
+    paths: dict[str, dict[str, Any]] = {section: {n: resolved(section, n) for n in names} for section, names in PATH_KEYS.items()}
+    paths["data"]["corpus"] = [item if "://" in item else str(resolved_path(Path(item))) for item in recipe.data.corpus]
+    return recipe.changed(**paths)
+
+
+def without_password(recipe: Recipe) -> Recipe:
+    """Returns the recipe as others may see it: without the user and password in the address of a server."""
+    return recipe.changed(select={"url": without_login(recipe.select.url)})
+
+
+def without_login(address: str) -> str:
+    """Returns an address without the user and password in it; a password may have an @ of its own."""
+    return re.sub(r"//[^/]*@", "//", address)
+
+
+def recipe_key(path: Path) -> str:
+    """Returns a hash of what a recipe asks for, whatever machine it is run on."""
+    values = _read_toml(path)
+    return digest({section: keys for section, keys in values.items() if section != "hardware"})
+
+
+def cache_folder(recipe: Recipe, run: Path) -> Path:
+    """Returns where a run keeps what other runs on the same corpus share."""
+    return Path(recipe.hardware.cache) if recipe.hardware.cache else run.parent / ".cache"
+
+
+def dump(recipe: Recipe, *, comments: bool = False, notes: Mapping[str, str] | None = None) -> str:
+    """Returns the recipe as TOML; with `comments`, every key carries its help text, and `notes` say what was found.
+
+    A key that is auto is written commented out, because TOML has no null.
+    """
+    notes = notes or {}
+    lines: list[str] = []
+    for name, cls in section_types().items():
+        lines.append(f"[{name}]")
+        section = getattr(recipe, name)
+        for entry in dataclasses.fields(cls):
+            value = getattr(section, entry.name)
+            if comments:
+                lines.append(f"# {entry.metadata['help']}{_choices(entry)}")
+            if note := notes.get(f"{name}.{entry.name}"):
+                lines.append(f"# found: {note}")
+            if value is not None:
+                lines.append(f"{entry.name} = {_toml(value)}")
+            elif comments:
+                lines.append(f"# {entry.name} = auto")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _choices(entry: dataclasses.Field[Any]) -> str:
+    choices = entry.metadata["choices"]
+    return f" [{' | '.join(choices)}]" if choices else ""
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    escaped = "".join(_escape(character) for character in value)
+    return f'"{escaped}"'
+
+
+def _escape(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    return f"\\u{ord(character):04x}" if ord(character) < 32 or ord(character) == 127 else character

@@ -1,0 +1,129 @@
+"""report.html: one self-contained file that says what a run did and how far to trust it.
+
+Every part is optional, so a report can be written after any step; what is not there is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from tasklm.evaluate.confusion import ClassScore
+from tasklm.evaluate.scores import Scores
+from tasklm.report.answers import calibration, classes, mistakes, sure_of
+from tasklm.report.encoder_pictures import attention, class_vectors
+from tasklm.report.page import Html, clipped, document, el, folded, items, joined, soft
+from tasklm.report.sections import cost, data, heading, learning_curves, score_table
+from tasklm.report.selection import label_words, selected, typical_words
+from tasklm.storage.files import write_text
+
+MOST_TEXT = 200_000  # no real recipe is longer; the file must open anywhere
+
+
+@dataclass
+class ReportParts:
+    """What a report shows, as plain values.
+
+    findings: {"level": error | warning | note, "check", "message", "examples": [str]}, as the data audit returns them.
+    curves: {"step": number, name: number …}; an optional "stage" makes separate charts, an optional "seed" separate lines.
+    split, seed: the examples that confusion, class_scores and mistakes are of, and the one seed that these and all pictures of the
+    model are of, in words.
+    confusion: (labels, matrix), gold in the rows; class_scores: (label, its scores), where there is no matrix too.
+    calibration: {"split": test | dev, "temperature", "before", "after"}, the last two with "ece", "nll" and "bins": [{"confidence",
+    "accuracy", "count"}].
+    mistakes: {"text", "gold", "predicted", "probability" or None}, most confident first where that is known, and, where known, "pushed":
+    [{"label", "text", "score", "shared": [word], "where"}], the training examples that pushed most for the wrong label.
+    selected: {"id", "text", "source", "score", "rank" (1 is the best), "asked_by": [str]} and, where known, "matched": [word].
+    words: (word, log-odds, occurrences) of the selection against passages drawn at random from the corpus; words_random: the same
+    against the random selection of the ablation, where there is one.
+    label_words: {"label", "words": [{"word", "pmi", "selected", "corpus", "examples"}]}; the middle two per million words.
+    class_vectors: {"labels": [str], "number": [label's number per point], "texts": [str], "stages": [{"name", "points": [[x, y]]}]}.
+    attention: {"tokens": side of the pictures, "shown": [token], "texts": rows of dev, "positional", "vertical", "total": numbers of
+    heads, "heads": [{"layer", "head", "kind": positional | vertical | both | other, "positional": share, "vertical": share, "picture":
+    [[weight]]}]}.
+    contamination: {"text", …}: passages dropped because they hold dev or test text, with whatever says where.
+    start: what people call the checkpoint that the training went on from, if from one.
+    recipe_toml: the recipe with all that was decided filled in; made_with: versions and device.
+    reading: what was noticed while reading the data, such as rows left out; notes: what was decided before training.
+    """
+
+    title: str = "tasklm report"
+    scores: Scores | None = None
+    findings: Sequence[dict[str, Any]] = ()
+    curves: Sequence[dict[str, Any]] = ()
+    split: str = ""
+    seed: str = ""
+    confusion: tuple[Sequence[str], Any] | None = None
+    class_scores: Sequence[tuple[str, ClassScore]] = ()
+    calibration: dict[str, Any] | None = None
+    mistakes: Sequence[dict[str, Any]] = ()
+    selected: Sequence[dict[str, Any]] = ()
+    selected_sources: dict[str, int] = field(default_factory=dict)
+    selected_ranks: ArrayLike = ()
+    selected_scores: ArrayLike = ()
+    words: Sequence[tuple[str, float, int]] = ()
+    words_random: Sequence[tuple[str, float, int]] = ()
+    label_words: Sequence[dict[str, Any]] = ()
+    class_vectors: dict[str, Any] | None = None
+    attention: dict[str, Any] | None = None
+    contamination: Sequence[dict[str, Any]] = ()
+    start: str = ""
+    recipe_toml: str = ""
+    command: str = ""
+    made_with: str = ""
+    reading: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+
+def write_report(path: Path, parts: ReportParts) -> None:
+    """Writes the report as one HTML file, atomically."""
+    write_text(path, render(parts))
+
+
+def render(parts: ReportParts) -> str:
+    """Returns the whole page."""
+    wrong = [str(mistake.get("gold", "")) for mistake in parts.mistakes]
+    of = f"On {parts.split}, by the model of {parts.seed}." if parts.split else ""
+    sections = [
+        ("scores", "Scores", score_table(parts.scores)),
+        ("learning", "Learning curves", learning_curves(parts.curves)),
+        ("classes", "Classes", classes(parts.confusion, wrong, parts.class_scores, of)),
+        ("calibration", "How far to trust its confidence", calibration(parts.calibration, parts.seed)),
+        ("mistakes", "Most confident mistakes" if sure_of(parts.mistakes) else "Mistakes", mistakes(parts.mistakes, of)),
+        ("data", "The data", data(parts.scores, parts.findings, parts.contamination, parts.reading)),
+        ("selected", "What was selected", _selection(parts)),
+        ("vectors", "Class vectors", class_vectors(parts.class_vectors, parts.seed)),
+        ("attention", "Attention heads", attention(parts.attention, parts.seed)),
+        ("cost", "Cost", cost(parts.scores, parts.start)),
+        ("reproduce", "Recipe, and how to reproduce", _reproduce(parts)),
+    ]
+    return document(parts.title, heading(parts.title, parts.scores, parts.start), sections)
+
+
+def _selection(parts: ReportParts) -> Html:
+    return joined(
+        [
+            selected(parts.selected, parts.selected_sources, parts.selected_ranks, parts.selected_scores),
+            typical_words(parts.words, parts.words_random),
+            label_words(parts.label_words),
+        ]
+    )
+
+
+def _reproduce(parts: ReportParts) -> Html:
+    made = []
+    if parts.notes:
+        made += [el("h3", "What was decided"), items(clipped(note, 1000) for note in parts.notes)]
+    if parts.command:
+        about = "The recipe below, saved as recipe.toml, trains such a model again: the same files, sizes, batches and steps."
+        made += [el("p", about), el("pre", clipped(parts.command, MOST_TEXT), tabindex="0")]
+    if parts.made_with:
+        made.append(soft(f"This run: {clipped(parts.made_with, 300)}."))
+    if parts.recipe_toml:
+        title = "The recipe, with what was decided filled in and no budget that would decide again"
+        made.append(folded(title, el("pre", clipped(parts.recipe_toml, MOST_TEXT), tabindex="0")))
+    return joined(made)

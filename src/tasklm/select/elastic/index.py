@@ -1,0 +1,191 @@
+"""The passages of a corpus as an index on an Elasticsearch or OpenSearch server.
+
+Passages are split by tasklm's own rules and sent joined by spaces, so that the server's `whitespace` analyzer sees the
+same words as the local engine. Only word counts are kept there: no positions and not the text. The index is named after
+the corpus and the dials of BM25; tasks share it. It counts as complete only after every passage was acknowledged and
+counted; until then it is never searched, and the same command goes on where it stopped. Passages are sent with the
+operation `create`: one that is there already stays as it is, where writing it anew would leave a deleted copy that
+still counts in the server's word statistics.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasklm.corpus.store import PassageStore
+from tasklm.errors import DamagedError, RunError
+from tasklm.select.base import Workplace
+from tasklm.select.content import content_key
+from tasklm.select.elastic.client import BUSY, CONTINUES, ElasticServer, Refusal, ServerError, reason_of, send_until_done
+from tasklm.select.lexical.terms import Stemmer, stemmer, terms
+from tasklm.storage.files import digest, read_json, write_record
+
+FORMAT = 1  # raise it when the documents or the splitting into words change
+_BATCH_BYTES = 5 << 20
+_READ_AT_ONCE = 512
+_SHARD_PASSAGES = 50_000_000
+_LONGEST_WORD = 127  # in characters: the server's analyzer cuts words above 255 units of UTF-16
+_DEFAULT_WINDOW = 10_000  # hits per search that a server allows unless told otherwise
+
+
+@dataclass
+class ElasticIndex:
+    """A complete index on the server."""
+
+    server: ElasticServer
+    name: str
+    identity: str  # the server's own id of it: another one means that it was made anew
+    window: int  # most hits per search
+
+    def allow(self, hits: int) -> None:
+        """Raises the server's limit on hits per search where it is below `hits`."""
+        if hits > self.window:
+            self.server.ask("PUT", f"/{self.name}/_settings", {"index": {"max_result_window": hits}})
+            self.window = hits
+
+
+def server_word(word: str) -> str:
+    """Returns the word as the server knows it: as it is, or a hash in place of one that is too long for its analyzer."""
+    return word if len(word) <= _LONGEST_WORD else hashlib.blake2b(word.encode(), digest_size=16).hexdigest()
+
+
+def open_index(server: ElasticServer, store: PassageStore, k1: float, b: float, stemming: str, place: Workplace) -> ElasticIndex:
+    """Returns the store's index, made or completed first where it has to be."""
+    name = f"tasklm-{digest(['elastic', FORMAT, content_key(store), k1, b, stemming])}"
+    found = _look(server, name)
+    if found is None:
+        _create(server, name, len(store), k1, b)
+        found = _look(server, name)
+        if found is None:
+            raise RunError(f"{server.shown}: the index {name} was made but is not there. {CONTINUES}")
+    identity = str(found["settings"]["index"]["uuid"])
+    if not found["mappings"].get("_meta", {}).get("complete"):
+        _fill(server, name, identity, store, stemmer(stemming), place)
+    elif (count := _count(server, name)) != len(store):
+        raise RunError(
+            f"{server.shown}: the index {name} has {count:,} passages, the corpus {len(store):,}."
+            " Delete the index on the server and run the same command again: it is then made anew."
+        )
+    return ElasticIndex(server, name, identity, int(found["settings"]["index"].get("max_result_window", _DEFAULT_WINDOW)))
+
+
+def _look(server: ElasticServer, name: str) -> dict[str, Any] | None:
+    """Returns the index's settings and mappings, or None where there is none."""
+    answer = server.ask("GET", f"/{name}", missing_is_empty=True)
+    if not answer:
+        return None
+    found = answer.get(name)
+    if not isinstance(found, dict):
+        raise RunError(f"{server.shown}: {name} is an alias of another index. Delete the alias and run the same command again.")
+    return found
+
+
+def _create(server: ElasticServer, name: str, passages: int, k1: float, b: float) -> None:
+    settings = {
+        "number_of_shards": 1 + passages // _SHARD_PASSAGES,
+        "number_of_replicas": 0,
+        "refresh_interval": "-1",  # made visible once, at the end
+        "similarity": {"tasklm": {"type": "BM25", "k1": k1, "b": b}},
+    }
+    mappings = {
+        "dynamic": "strict",
+        "_source": {"enabled": False},
+        "_meta": {"complete": False},
+        "properties": {
+            "text": {"type": "text", "analyzer": "whitespace", "similarity": "tasklm", "index_options": "freqs"},
+            "number": {"type": "long", "index": False},
+        },
+    }
+    try:
+        server.ask("PUT", f"/{name}", {"settings": {"index": settings}, "mappings": mappings})
+    except ServerError as error:
+        # a try whose answer was lost, or another run on the same corpus, has made it
+        if "resource_already_exists_exception" not in reason_of(error.answer):
+            raise
+
+
+def _fill(server: ElasticServer, name: str, identity: str, store: PassageStore, stem: Stemmer | None, place: Workplace) -> None:
+    """Sends the passages from where an earlier process stopped, counts them, and marks the index as complete."""
+    record = place.scratch / "elastic-index.json"
+    done = _done(record, identity)
+    started, first = time.monotonic(), done
+    with place.tracker.progress("index on the server", total=len(store)) as bar:
+        bar.advance(done)
+        for batch in _batches(store, done, stem):
+            _send(server, name, batch)
+            done = batch[-1][0] + 1
+            write_record(record, {"identity": identity, "done": done})
+            rate = (done - first) / max(time.monotonic() - started, 1e-9)
+            bar.advance(len(batch), f"{rate:,.0f} passages/s")
+    refreshed = server.ask("POST", f"/{name}/_refresh")
+    if refreshed.get("_shards", {}).get("failed", 1):
+        raise RunError(f"{server.shown}: {name} could not be refreshed on every shard. {CONTINUES}")
+    if (count := _count(server, name)) != len(store):
+        record.unlink(missing_ok=True)  # so that all are sent again, of which the server takes those that it lacks
+        raise RunError(
+            f"{server.shown}: {len(store):,} passages were sent to {name} and it holds {count:,}."
+            " Run the same command again, which sends what is missing; if it stays so, delete the index on the server first."
+        )
+    server.ask("PUT", f"/{name}/_mapping", {"_meta": {"complete": True, "passages": len(store)}})
+    place.tracker.event("indexed", engine="elastic", index=name, passages=len(store), seconds=round(time.monotonic() - started, 3))
+
+
+def _done(record: Path, identity: str) -> int:
+    """Returns how many passages an earlier process has sent to this very index."""
+    try:
+        earlier = read_json(record) if record.exists() else {}
+    except DamagedError:
+        return 0  # all are sent again, of which the server takes those that it lacks
+    return int(earlier["done"]) if earlier.get("identity") == identity else 0
+
+
+def _batches(store: PassageStore, start: int, stem: Stemmer | None) -> Iterator[list[tuple[int, bytes]]]:
+    """Yields passage numbers with their two lines of a bulk request, as many as fit in one."""
+    batch: list[tuple[int, bytes]] = []
+    size = 0
+    for first in range(start, len(store), _READ_AT_ONCE):
+        for number, text in enumerate(store.texts(first, min(first + _READ_AT_ONCE, len(store))), first):
+            document = {"number": number, "text": " ".join(map(server_word, terms(text, stem)))}
+            lines = f'{{"create":{{"_id":"{number}"}}}}\n{json.dumps(document, ensure_ascii=False)}\n'.encode()
+            if batch and size + len(lines) > _BATCH_BYTES:
+                yield batch
+                batch, size = [], 0
+            batch.append((number, lines))
+            size += len(lines)
+    if batch:
+        yield batch
+
+
+def _send(server: ElasticServer, name: str, batch: Sequence[tuple[int, bytes]]) -> None:
+    def send(part: Sequence[tuple[int, bytes]]) -> list[Any]:
+        path = f"/{name}/_bulk?filter_path=error,status,items.create.status,items.create.error"
+        items = server.ask("POST", path, b"".join(lines for _, lines in part)).get("items", [])
+        if len(items) != len(part):
+            raise RunError(f"{server.shown}: {len(part)} passages were sent to {name} and {len(items)} answered. {CONTINUES}")
+        return [_outcome(item.get("create", {})) for item in items]
+
+    def fail(item: tuple[int, bytes], reason: str) -> RunError:
+        return RunError(f"{server.shown}: passage {item[0]} was not taken into {name}: {reason}. {CONTINUES}")
+
+    send_until_done(batch, send, fail)
+
+
+def _outcome(item: dict[str, Any]) -> Refusal | None:
+    status = int(item.get("status", 0))
+    if status in (200, 201, 409):  # 409: it was there
+        return None
+    return Refusal(f"{status} {reason_of(item)}", status in BUSY)
+
+
+def _count(server: ElasticServer, name: str) -> int:
+    """Returns how many passages the index holds."""
+    answer = server.ask("GET", f"/{name}/_count")
+    if answer.get("_shards", {}).get("failed", 1):
+        raise RunError(f"{server.shown}: the passages of {name} could not be counted on every shard. {CONTINUES}")
+    return int(answer["count"])

@@ -1,0 +1,293 @@
+"""The files of a run: written whole and put on the disk, read with a check, swept after a kill.
+
+A file is written under a temporary name, synced, renamed, and its folder synced: after a power cut it is
+the old one or the new one. A *record* is a JSON file that carries a checksum of its own values, so that a
+damaged one is never believed. The lock of a run folder is here too.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tasklm.errors import DamagedError, DataError, RunError
+from tasklm.storage.safe_reading import is_whole, open_regular, read_json_file
+
+# bytes of a JSON file that a run wrote for itself: as many as there are predictions
+MOST_OF_A_RUN = 1 << 40
+FORMAT = 1  # part of every key: raise it when an artefact's layout changes
+CHECKSUM = "crc32"  # the last key of a record
+ARTEFACT = "artefact.json"  # the record of a finished artefact
+PARTIAL = "partial.json"  # the record of one under way
+MADE_BY = {  # artefact of a run → the command that makes it again
+    **dict.fromkeys(("decontaminated", "plan", "ranking", "selected", "candidates", "candidate-tokens"), "select"),
+    **dict.fromkeys(("scoring-model", "influence"), "select"), "tokens": "tokenize", "stage1": "train",
+    "wide": "train", "stage2": "finetune",
+    **dict.fromkeys(("predictions", "baselines", "model", "ensemble", "ensemble-predictions", "compare"), "evaluate"),
+}  # fmt: skip
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # some network file systems cannot sync a folder
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)\.(tmp|partial)|fetched\.(?P<other>\d+)\.tmp")
+
+
+def digest(value: Any) -> str:
+    """Returns a short stable hash of plain values."""
+    text = json.dumps([FORMAT, value], sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """Returns a hash of a whole file's content; for files of the size of a labelled set."""
+    hasher = hashlib.blake2b(digest_size=12)
+    with open_regular(path) as file:
+        while block := file.read(1 << 20):
+            hasher.update(block)
+    return hasher.hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Puts on the disk what was written to a file, or which names a folder has."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+    finally:
+        os.close(number)
+
+
+def temporary_name(path: Path) -> Path:
+    """The name under which this process writes a file before it has its own; `sweep` knows such
+    names."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def publish(temporary: Path, path: Path) -> None:
+    """Gives a synced file or folder its name, for good: also after a power cut."""
+    temporary.replace(path)
+    sync(path.parent)
+
+
+def write_bytes(path: Path, content: bytes, *, synced: bool = True) -> None:
+    """Writes a file so that a reader sees the old content or the new, never a part.
+
+    Without `synced` that does not hold for a power cut, after which the file may have any content.
+    """
+    temporary = temporary_name(path)
+    with full_disk_is_clear(path):
+        make_parents(path)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            if synced:
+                os.fsync(file.fileno())
+        if synced:
+            publish(temporary, path)
+        else:
+            temporary.replace(path)
+
+
+def write_text(path: Path, content: str) -> None:
+    """Writes a text file atomically as UTF-8."""
+    write_bytes(path, content.encode("utf-8"))
+
+
+def write_json(path: Path, value: Any, *, synced: bool = True) -> None:
+    """Writes plain values as indented JSON, atomically."""
+    write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8"), synced=synced)
+
+
+def write_record(path: Path, values: Mapping[str, Any]) -> None:
+    """Writes values as JSON with a checksum of them, which `read_json` compares and takes out
+    again."""
+    plain = json.loads(json.dumps(values))  # as they will be read
+    write_json(path, {**plain, CHECKSUM: _checksum(plain)})
+
+
+def read_json(path: Path, most: int = MOST_OF_A_RUN) -> Any:
+    """Returns the values of a JSON file; a damaged one, or a record whose checksum does not fit, is
+    named with the way out."""
+    try:
+        values = read_json_file(path, most)
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise damaged(path, "it is not JSON") from None
+    except ValueError as error:
+        raise damaged(path, str(error)) from None
+    except FileNotFoundError:
+        raise damaged(path, "it is missing") from None
+    except OSError as error:
+        raise damaged(path, str(error.strerror)) from None
+    if isinstance(values, dict) and (list(values)[-1:] == [CHECKSUM] or isinstance(values.get("files"), dict)):
+        checksum = values.pop(CHECKSUM, None)  # what lists files always has one
+        if checksum != _checksum(values):
+            raise damaged(path, "its checksum does not fit")
+    return values
+
+
+def _checksum(values: dict[str, Any]) -> str:
+    text = json.dumps(values, sort_keys=True, ensure_ascii=False)
+    return f"{zlib.crc32(text.encode('utf-8', 'surrogatepass')):08x}"
+
+
+def damaged(file: Path, problem: str) -> DamagedError:
+    """The error for a file or folder of a run, a cache, a model or an export that is not what was
+    written, with a way out that works."""
+    artefact = next((folder for folder in (file, *file.parents[:3]) if is_artefact(folder)), None)
+    return DamagedError(file, problem, _way_out(file, artefact), artefact)
+
+
+def is_artefact(folder: Path) -> bool:
+    """Whether a folder is an artefact, finished or under way."""
+    return (folder / ARTEFACT).exists() or folder.name.endswith(".partial")
+
+
+def _way_out(file: Path, artefact: Path | None) -> str:
+    run = run_above(file)
+    if run is not None:
+        folder_name = file.absolute().relative_to(run).parts[0].removesuffix(".partial")
+        name = re.sub(r"-\d+$", "", folder_name)  # stage1-2 is made as stage1 is
+        return f"Make it again: tasklm {MADE_BY.get(name, 'report')} {run}"
+    folder = artefact or (file if file.is_dir() else file.parent)
+    if (folder / "export.json").exists():
+        return f"Delete {folder} and export the model again."
+    if (folder / "config.json").exists() or file.name == "config.json":
+        return f"Copy {folder} again from where it was trained."
+    return f"Delete {folder} and run the same command again: it is made anew."
+
+
+def run_above(file: Path) -> Path | None:
+    """The run folder that a file stands in; where that is a comparison of another run, the other
+    one."""
+    for folder in file.absolute().parents[:6]:
+        if (folder / "recipe.toml").exists() and (folder / "manifest.json").exists():
+            return (run_above(folder) or folder) if folder.parent.name == "compare" else folder
+    return None
+
+
+@contextmanager
+def full_disk_is_clear(path: Path) -> Iterator[None]:
+    """Turns the system's errors on writing into messages that say the way out."""
+    try:
+        yield
+    except Exception as error:
+        if _is_full_disk(error):
+            raise RunError(
+                f"the disk is full while writing {path}. Free some space and run the same command again: finished work is kept."
+            ) from error
+        if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise RunError(f"{path} cannot be written ({error.strerror}). Choose another folder with --out.") from error
+        raise
+
+
+def _is_full_disk(error: Exception) -> bool:
+    """Whether an error of the system or of a library that writes says that there is no room left.
+
+    NumPy tells of a write that was cut short without the system's number, and safetensors has a class of its own.
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    text = str(error)
+    cut_short = isinstance(error, OSError) and re.fullmatch(r"\d+ requested and \d+ written", text) is not None
+    return cut_short or (type(error).__name__ == "SafetensorError" and re.search(r"\(os error (28|122)\)", text) is not None)
+
+
+def make_folder(folder: Path) -> Path:
+    """Returns the folder, made if it is not there; says so when a file is in the way."""
+    if not is_whole(str(folder)):
+        raise RunError(f"the name of the folder {str(folder)!a} is not UTF-8. Choose another folder with --out.")
+    with full_disk_is_clear(folder):
+        try:
+            make_parents(folder / "any")
+        except (FileExistsError, NotADirectoryError):
+            raise RunError(f"{folder} is not a folder. Choose another folder with --out.") from None
+    return folder
+
+
+def make_parents(path: Path) -> None:
+    """Makes the folder that a path is in, and those above it, for good."""
+    missing = [folder for folder in path.parents if not folder.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for folder in reversed(missing):
+        sync(folder.parent)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Gives a file a second name, or copies it on a file system without links; `target` must not
+    exist."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def sweep(folder: Path) -> None:
+    """Deletes what killed processes left in a folder under temporary names, but not what belongs to
+    a process that lives."""
+    for path in list(folder.iterdir()) if folder.is_dir() else []:
+        match = _TEMPORARY.fullmatch(path.name)
+        if match and not _lives(int(match["process"] or match["other"])):
+            remove(path)
+
+
+def _lives(process: int) -> bool:
+    if process == os.getpid():
+        return False  # what has this number, before anything was written, is of an earlier process
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def remove(path: Path) -> None:
+    """Deletes a file or a folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def require_own(folder: Path) -> None:
+    """Raises RunError where a folder holds files but no run: a run must not replace what is not its own."""
+    begun = (folder / ".lock").exists() or (folder / "manifest.json").exists()
+    if not begun and folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir()):
+        raise RunError(f"{folder} holds files, but no run. Choose a new or an empty folder with --out.")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Holds the folder's lock, which the system frees when the process ends, however it ends."""
+    make_folder(folder)
+    with full_disk_is_clear(folder):
+        file = (folder / ".lock").open("a+", encoding="utf-8", errors="replace")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = file.read().strip() or "another process"
+            raise RunError(f"{folder} is in use by {owner}. Wait for it to end, or choose another folder with --out.") from None
+        file.seek(0)
+        file.truncate()
+        file.write(f"process {os.getpid()}")
+        file.flush()
+        yield
+
+
+def require_file(path: Path, remedy: str) -> Path:
+    """Returns the path if it exists; the error says what to do."""
+    if not path.exists():
+        raise DataError("there is no such file or folder", file=path, remedy=remedy)
+    return path

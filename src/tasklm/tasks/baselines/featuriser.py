@@ -1,0 +1,291 @@
+"""What a linear model sees of examples: TF-IDF of n-grams and words around marks, similarities.
+
+Fitted on training examples, a featuriser turns any others into sparse matrices, the same each time.
+Its number of features is bounded; it is saved as JSON and safetensors.
+
+| block | features | of |
+|---|---|---|
+| words | words and word pairs of each text: topics | all |
+| letters | runs of 3 to 5 letters: morphology and spelling of any language | single texts |
+| marks | words in, before, between and after marks, their order and distance | texts with marks |
+| shared | words in both texts, in one of them, pairs of words in which they differ | pairs |
+| alike | similarities of two texts, each as a row of ramps, so that a line can bend | pairs |
+| vectors | mean of word vectors that were learnt from raw text | single texts |
+
+Those of `marks` are in marks.py, those of pairs in pair_words.py, vectors in text_vectors.py.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from tasklm.corpus.words import folded, words
+from tasklm.errors import RunError
+from tasklm.storage.files import write_bytes, write_text
+from tasklm.storage.safe_reading import require_regular
+from tasklm.tasks.base import Floats, Unit
+from tasklm.tasks.baselines.pair_words import bigrams, shared_words, similarities
+from tasklm.tasks.baselines.text_vectors import TextVectors, WordVectors
+from tasklm.tasks.examples import Example
+from tasklm.tasks.marks import mark_words
+from tasklm.tasks.saved import of_format
+
+FORMAT = 1
+MOST_FEATURES = 100_000  # of a block: those that most examples have
+SHORTEST, LONGEST = 3, 5  # runs of letters
+# examples that a run of letters or a pair of words of two texts must occur in: single ones are many
+RARE = 2
+# Characters of different long words, as scripts without spaces have them: their runs seldom repeat.
+MOST_LONG, LONG = 1_000_000, 20
+Tokens = Callable[[Any], list[str]]  # of what an example gives a block: a text, or two
+
+
+@dataclass(frozen=True)
+class Block:
+    """Tokens of one sort, and the inverse document frequency of each in train."""
+
+    tokens: list[str]
+    idf: Floats
+
+    @cached_property
+    def columns(self) -> dict[str, int]:
+        """The number of each token."""
+        return {token: number for number, token in enumerate(self.tokens)}
+
+    @classmethod
+    def of(cls, tokens: Sequence[str], counts: Any, rarest: int, most: int) -> tuple[Block, Any]:
+        """The block of the `most` tokens that most rows have, and their counts.
+
+        The columns of `counts` are the tokens, sorted by name; its rows are training examples.
+        """
+        frequency = np.bincount(counts.indices, minlength=counts.shape[1])
+        enough = np.flatnonzero(frequency >= rarest)
+        chosen = np.sort(enough[np.argsort(-frequency[enough], kind="stable")[:most]])
+        idf = np.log((1 + counts.shape[0]) / (1 + frequency[chosen])) + 1
+        return cls([tokens[number] for number in chosen], idf), counts[:, chosen]
+
+    def tfidf(self, counts: Any) -> Any:
+        """1 + log(count), times the weight of the token, in rows of length 1."""
+        matrix = counts.astype(np.float64)
+        matrix.data = (1 + np.log(matrix.data)) * self.idf[matrix.indices]
+        rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        lengths = np.sqrt(np.bincount(rows, matrix.data * matrix.data, matrix.shape[0]))
+        matrix.data /= np.where(lengths > 0, lengths, 1.0)[rows]
+        return matrix
+
+
+class Featuriser:
+    """Blocks of features of examples of one kind."""
+
+    def __init__(self, blocks: Mapping[str, Block], marks: Sequence[str], pairs: bool, vectors: TextVectors | None = None) -> None:
+        self.blocks, self.marks, self.pairs, self.vectors = dict(blocks), tuple(marks), pairs, vectors
+        of_words = self.blocks["words"]
+        self._idf = dict(zip(of_words.tokens, of_words.idf.tolist(), strict=True))
+
+    @classmethod
+    def fit(cls, train: Sequence[Example], marks: Sequence[str] = (), most: int = MOST_FEATURES) -> Featuriser:
+        """The featuriser of training examples, with at most so many features a block."""
+        return cls._fit(train, marks, most)[0]
+
+    @classmethod
+    def fit_parts(
+        cls, train: Sequence[Example], marks: Sequence[str] = (), most: int = MOST_FEATURES, vectors: WordVectors | None = None
+    ) -> tuple[Featuriser, dict[str, Any]]:
+        """The featuriser of training examples, and their matrices, which are not counted once more."""
+        featuriser, counts = cls._fit(train, marks, most)
+        if vectors is not None and not featuriser.pairs:
+            featuriser.vectors = TextVectors.fit(vectors, [example.text for example in train])
+        return featuriser, featuriser._weighed(train, counts)
+
+    @classmethod
+    def _fit(cls, train: Sequence[Example], marks: Sequence[str], most: int) -> tuple[Featuriser, dict[str, Any]]:
+        """The featuriser, and what it counted; the texts of a pair are of one language, so they share their words."""
+        pairs = len(train[0].texts) == 2
+        texts = [_side(example, side) for example in train for side in range(2 if pairs else 1)]
+        fitted = {"words": _fit_block(word_grams, texts, 1, most), "letters": _fit_letters(texts, most)}
+        if marks:
+            whole = [example.text for example in train]
+            fitted["marks"] = _fit_block(lambda text: mark_words(text, marks), whole, 1, most)
+        if pairs:
+            both = list(zip(texts[::2], texts[1::2], strict=True))
+            fitted["shared"] = _fit_block(shared_words, both, RARE, most)
+        blocks = {name: block for name, (block, _) in fitted.items()}
+        # those of letters may be of some texts alone
+        counts = {name: count for name, (_, count) in fitted.items() if count.shape[0] == len(texts)}
+        return cls(blocks, marks, pairs), counts
+
+    def parts(self, examples: Sequence[Example]) -> dict[str, Any]:
+        """A sparse matrix of each block, with a row for each example; empty blocks are left out."""
+        return self._weighed(examples, {})
+
+    def _weighed(self, examples: Sequence[Example], counts: Mapping[str, Any]) -> dict[str, Any]:
+        """The matrices of examples; `counts` are those of blocks whose tokens were counted before."""
+        number = 2 if self.pairs else 1
+        texts = [_side(example, side) for example in examples for side in range(number)]
+        sides = [texts[side::number] for side in range(number)]
+        words, letters = self.blocks["words"], self.blocks["letters"]
+        word_counts, letter_counts = counts.get("words"), counts.get("letters")
+        if word_counts is None:
+            word_counts = count_tokens(map(word_grams, texts), words.columns)[1]
+        if letter_counts is None:
+            letter_counts = _count_letters(texts, letters.columns)[1]
+        of_words = [words.tfidf(word_counts[side::number]) for side in range(number)]
+        of_letters = [letters.tfidf(letter_counts[side::number]) for side in range(number)]
+        parts = {"words": joined(of_words)}
+        if self.pairs:
+            parts["shared"] = self._tfidf("shared", shared_words, list(zip(*sides, strict=True)))
+            if self.blocks["words"].tokens or self.blocks["letters"].tokens:
+                cosines = [_cosines(*of_words), _cosines(*of_letters)]
+                parts["alike"] = similarities(sides[0], sides[1], self._idf, cosines)
+        else:
+            parts["letters"] = of_letters[0]
+        if self.marks:
+            whole = [example.text for example in examples]
+            parts["marks"] = self._tfidf("marks", lambda text: mark_words(text, self.marks), whole)
+        if self.vectors is not None:
+            parts["vectors"] = self.vectors.matrix(texts)
+        return {name: matrix for name, matrix in parts.items() if matrix.shape[1]}
+
+    def units(self, examples: Sequence[Example]) -> list[Unit]:
+        """A unit without tokens for each row."""
+        return [Unit([], [0], None, example=number) for number in range(len(examples))]
+
+    def transform(self, examples: Sequence[Example]) -> Any:
+        """One sparse matrix of all features, with a row for each example."""
+        parts = self.parts(examples)
+        return joined(list(parts.values())) if parts else _empty(len(examples), 0)
+
+    def save(self, folder: Path) -> None:
+        """Writes features.json, what the features are, and features.safetensors, their weights."""
+        blocks = {name: block.tokens for name, block in self.blocks.items()}
+        about = {"format": FORMAT, "marks": self.marks, "pairs": self.pairs, "blocks": blocks}
+        write_text(folder / "features.json", json.dumps(about) + "\n")
+        weights = {name: block.idf for name, block in self.blocks.items()}
+        write_bytes(folder / "features.safetensors", safetensors.numpy.save(weights))
+        if self.vectors is not None:
+            self.vectors.save(folder)
+
+    @classmethod
+    def load(cls, folder: Path) -> Featuriser:
+        """The featuriser that `save` wrote."""
+        file = folder / "features.json"
+        about = of_format(file, FORMAT)
+        weights = safetensors.numpy.load_file(require_regular(folder / "features.safetensors"))
+        if not all(np.isfinite(idf).all() for idf in weights.values()):
+            raise RunError(f"{folder / 'features.safetensors'} has weights that are not finite numbers. Make it again.")
+        sizes = {name: len(set(tokens)) for name, tokens in about["blocks"].items()}
+        if sizes != {name: len(idf) for name, idf in weights.items()}:
+            problem = f"{file} and features.safetensors beside it have different features"
+            raise RunError(f"{problem}. Make them again.")
+        blocks = {name: Block(tokens, weights[name]) for name, tokens in about["blocks"].items()}
+        return cls(blocks, about["marks"], about["pairs"], TextVectors.load(folder))
+
+    def _tfidf(self, name: str, tokens: Tokens, given: Sequence[Any]) -> Any:
+        block = self.blocks[name]
+        return block.tfidf(count_tokens(map(tokens, given), block.columns)[1])
+
+
+def word_grams(text: str) -> list[str]:
+    """The words of a text and the pairs of neighbouring ones."""
+    single = words(text)
+    return single + bigrams(single)
+
+
+def _side(example: Example, side: int) -> str:
+    """One text of an example; nothing where a model of pairs is asked about a text by itself."""
+    return example.texts[side] if side < len(example.texts) else ""
+
+
+def evenly(items: Sequence[Any], most: int) -> list[Any]:
+    """At most so many of some things, but at least one, spread evenly over them."""
+    if len(items) <= most:
+        return list(items)
+    places = np.linspace(0, len(items) - 1, max(1, most)).round().astype(int)
+    return [items[place] for place in places.tolist()]
+
+
+def joined(matrices: Sequence[Any]) -> Any:
+    """Sparse matrices beside one another."""
+    from scipy.sparse import hstack  # not at the top: reading and training need not wait for it
+
+    return hstack(matrices, format="csr")
+
+
+def count_tokens(rows: Iterable[Sequence[str]], known: Mapping[str, int] | None = None) -> tuple[list[str], Any]:
+    """How often each row has each token, as a sparse matrix behind the tokens of its columns.
+
+    These are the tokens that are known, whose columns are given, or else all, sorted by name.
+    """
+    from scipy.sparse import csr_matrix
+
+    numbers: dict[str, int] = {}
+    columns, counts, ends = array("i"), array("i"), [0]
+    for row in rows:
+        for token, count in Counter(row).items():
+            number = numbers.setdefault(token, len(numbers)) if known is None else known.get(token)
+            if number is not None:
+                columns.append(number)
+                counts.append(count)
+        ends.append(len(columns))
+    present = (np.array(counts, np.int64), np.array(columns), np.array(ends))
+    matrix = csr_matrix(present, (len(ends) - 1, len(numbers if known is None else known)))
+    tokens = sorted(numbers) if known is None else list(known)
+    if known is None:
+        matrix = matrix[:, [numbers[token] for token in tokens]]
+    matrix.sort_indices()
+    return tokens, matrix
+
+
+def _fit_block(tokens: Tokens, given: Sequence[Any], rarest: int, most: int) -> tuple[Block, Any]:
+    return Block.of(*count_tokens(map(tokens, given)), rarest, most)
+
+
+def _fit_letters(texts: Sequence[str], most: int) -> tuple[Block, Any]:
+    different: set[str] = set()
+    for text in texts:
+        different.update(_between_spaces(text))
+    size = sum(len(word) for word in different if len(word) > LONG)
+    some = evenly(texts, len(texts) * MOST_LONG // max(size, MOST_LONG))
+    return Block.of(*_count_letters(some), RARE, most)
+
+
+def _count_letters(texts: Sequence[str], runs: Mapping[str, int] | None = None) -> tuple[list[str], Any]:
+    """Runs of letters between spaces, all of them or those given, and how often texts have them.
+
+    The same words come again and again: the runs of each are counted once, and multiplied by how
+    often a text has it.
+    """
+    different, in_texts = count_tokens(map(_between_spaces, texts))
+    names, in_words = count_tokens(map(_runs_of, different), runs)
+    return names, in_texts @ in_words
+
+
+def _runs_of(word: str) -> list[str]:
+    """The runs of letters of a word with a space on both sides."""
+    spaced, sizes = f" {word} ", range(SHORTEST, LONGEST + 1)
+    return [spaced[start : start + size] for size in sizes for start in range(len(spaced) - size + 1)]
+
+
+def _between_spaces(text: str) -> list[str]:
+    # halves of characters, which no JSON file can hold again, become question marks
+    return folded(text).encode("utf-8", "replace").decode().split()
+
+
+def _cosines(one: Any, other: Any) -> Floats:
+    return np.asarray(one.multiply(other).sum(1), np.float64).ravel()
+
+
+def _empty(rows: int, columns: int) -> Any:
+    from scipy.sparse import csr_matrix
+
+    return csr_matrix((rows, columns))

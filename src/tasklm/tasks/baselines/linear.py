@@ -1,0 +1,321 @@
+"""Linear models over `featuriser.Featuriser`: baselines without language models, chosen on dev.
+
+They see the same training examples as the model, and the same dev examples choose their features,
+strength and class weights, so that a model that does not beat them has not earned its cost.
+
+Time and memory are bounded: at most MOST_WORDS of train are read, settings are compared by fits to
+at most CHOOSING entries of the matrix for all classes together, and the best is fitted to at most
+FITTING. Where there are more, examples are left out evenly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasklm.corpus.processes import processes_for
+from tasklm.corpus.words import count_words
+from tasklm.errors import DataError
+from tasklm.tasks.base import Floats, Label, Metric, score
+from tasklm.tasks.baselines.featuriser import MOST_FEATURES, Featuriser, evenly, joined
+from tasklm.tasks.baselines.text_vectors import WordVectors
+from tasklm.tasks.examples import Example
+from tasklm.tasks.marks import usual_marks
+
+STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # C: the larger, the freer the weights
+USUAL = 0.3  # by which views and class weights are compared, and where no dev set chooses
+# Blocks of features that are tried together, by the block that tells what there is to see.
+VIEWS = {
+    "alike": (("alike",), ("alike", "shared"), ("alike", "shared", "words"), ("alike", "shared", "words", "marks")),
+    "marks": (("marks",), ("marks", "words"), ("marks", "words", "letters")),
+    "letters": (("words",), ("letters",), ("words", "letters")),
+    "words": (("words",),),
+}
+MOST_WORDS = 3_000_000
+CHOOSING, FITTING = 15_000_000, 200_000_000
+MOST_WEIGHTS = 20_000_000  # features of a block times outputs
+MOST_DECISIONS = 2_000_000  # examples of dev that choose, times outputs
+AT_ONCE = 2000  # examples that are predicted together: a test set may be far larger than train
+TOLERANCE = 0.05  # of a fit; liblinear's own is 0.1, and 0.01 predicts the same
+_WORTH_A_PROCESS = 1 << 25  # entries of matrices: fewer are fitted before a process has started
+
+Targets = NDArray[np.bool_]
+Judge = Callable[[Sequence[Example], Floats], float]  # of decisions on examples
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a linear model is fitted: the blocks that it sees, its strength, the weights of classes.
+
+    Classes weigh as they occur (None), as if all were as frequent ("balanced", as LinearSVC does
+    it), or each as much as all the others together ("half"), which helps where most examples are of
+    none that matters.
+    """
+
+    view: tuple[str, ...]
+    strength: float
+    class_weight: str | None = None
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A fitted model of the blocks in its view: weights (features, outputs), and offsets."""
+
+    view: tuple[str, ...]
+    weights: Floats
+    offsets: Floats
+
+    def decisions(self, parts: Mapping[str, Any]) -> Floats:
+        """By how much examples are rather of each class than of the rest, (examples, outputs)."""
+        return np.asarray(matrix_of(parts, self.view) @ self.weights + self.offsets, np.float64)
+
+
+def majority(train: Sequence[Example], texts: Sequence[Any]) -> list[Any]:
+    """The most frequent training label, once per text; of equal ones the first by name."""
+    if not train:
+        raise DataError("there are no training examples", remedy="Give a training file with labelled examples.")
+    counts = Counter(example.label for example in train)
+    label = min(counts, key=lambda name: (-counts[name], str(name)))
+    return [label] * len(texts)
+
+
+@dataclass(frozen=True)
+class ChosenClasses:
+    """How classes are told apart: the trainer's examples, their classes, and the setting that dev chose."""
+
+    trainer: Trainer
+    labels: list[Label]
+    classes: NDArray[np.int64]
+    targets: Targets
+    setting: Setting
+    dev_score: float | None
+
+
+def _named(labels: Sequence[Label], decisions: Floats) -> list[Label]:
+    best = (decisions[:, 0] > 0).astype(np.int64) if len(labels) == 2 else decisions.argmax(axis=1)
+    return [labels[position] for position in best]
+
+
+def choose_classes(
+    train: Sequence[Example], dev: Sequence[Example], metric: Metric, marks: Sequence[str], vectors: WordVectors | None = None
+) -> ChosenClasses | None:
+    """The setting that scores best on dev; None where there is one class, or no text has a letter."""
+    labels = sorted({example.label for example in train}, key=str)
+    trainer = Trainer.of(train, marks, len(labels), vectors) if len(labels) > 1 else None
+    if trainer is None or not trainer.parts:
+        return None
+    number = {label: position for position, label in enumerate(labels)}
+    classes = np.array([number[example.label] for example in trainer.train])
+    apart = range(1, 2) if len(labels) == 2 else range(len(labels))  # one says it all
+    targets = np.stack([classes == one for one in apart], axis=1)
+    weights: list[str | None] = [None]
+    if len(set(np.bincount(classes).tolist())) > 1:  # else they are 1: the same fits again
+        weights += ["balanced"] if len(labels) == 2 else ["balanced", "half"]
+
+    def judge(examples: Sequence[Example], decisions: Floats) -> float:
+        return score(metric, [example.label for example in examples], _named(labels, decisions))
+
+    setting, dev_score = trainer.choose(targets, weights, dev, judge)
+    return ChosenClasses(trainer, labels, classes, targets, setting, dev_score)
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Training examples, as many as are read, with their features: fits models to any targets."""
+
+    train: list[Example]
+    places: NDArray[np.int64]  # of these among all training examples
+    featuriser: Featuriser
+    parts: dict[str, Any]
+
+    @classmethod
+    def of(cls, train: Sequence[Example], marks: Sequence[str] = (), outputs: int = 1, vectors: WordVectors | None = None) -> Trainer:
+        """The trainer of examples, and of models with so many outputs.
+
+        Marks that the texts usually have are seen where none are given.
+        """
+        places = thinned_places(train)
+        some = [train[place] for place in places]
+        most = max(1, min(MOST_FEATURES, MOST_WEIGHTS // outputs))
+        featuriser, parts = Featuriser.fit_parts(some, marks or usual_marks(some), most, vectors)
+        return cls(some, np.array(places, np.int64), featuriser, parts)
+
+    @property
+    def views(self) -> tuple[tuple[str, ...], ...]:
+        """The sets of blocks to choose from; vectors, where there are some, are in each."""
+        sort = next(name for name in VIEWS if name in self.parts)
+        views = [tuple(name for name in (*view, "vectors") if name in self.parts) for view in VIEWS[sort]]
+        return tuple(dict.fromkeys(view for view in views if view))
+
+    def choose(
+        self, targets: Targets, class_weights: Sequence[str | None], dev: Sequence[Example], judge: Judge
+    ) -> tuple[Setting, float | None]:
+        """The setting whose decisions on dev are judged best, and how good they are.
+
+        Without dev it is the usual one.
+        """
+        if not dev:
+            return Setting(self.views[-1], USUAL), None
+        outputs = targets.shape[1]
+        some = evenly(thinned(dev), MOST_DECISIONS // outputs)
+        parts = self.featuriser.parts(some)
+        # of as many examples for each view: with fewer of them the larger ones would look worse
+        rows = rows_for(self.parts, self.views, outputs, CHOOSING)
+
+        def judged(settings: Sequence[Setting]) -> list[float]:
+            columns = each_of(decide, fits_of(self.parts, targets, settings, rows, parts))
+            starts = range(0, len(columns), outputs)
+            return [judge(some, np.stack(columns[at : at + outputs], axis=1)) for at in starts]
+
+        first = [Setting(view, USUAL, weight) for view, weight in itertools.product(self.views, class_weights)]
+        return best_of(first, STRENGTHS, judged)
+
+    def fit(self, targets: Targets, setting: Setting) -> Linear:
+        """The model of a setting, fitted to all examples that are read."""
+        rows = rows_for(self.parts, [setting.view], targets.shape[1], FITTING)
+        solved = each_of(solve, fits_of(self.parts, targets, [setting], rows))
+        weights, offsets = zip(*solved, strict=True)
+        return Linear(setting.view, np.stack(weights, axis=1), np.array(offsets))
+
+    def decisions(self, model: Linear, examples: Sequence[Example]) -> Floats:
+        """What a model decides of other examples, a bounded number of them at a time."""
+        starts = range(0, len(examples), AT_ONCE)
+        rows = [model.decisions(self.featuriser.parts(examples[start : start + AT_ONCE])) for start in starts]
+        return np.concatenate(rows) if rows else np.zeros((0, len(model.offsets)))
+
+
+def best_of(
+    first: Sequence[Setting], strengths: Sequence[float], judged: Callable[[Sequence[Setting]], list[float]]
+) -> tuple[Setting, float]:
+    """The best of some settings of one strength, with the strength that is best for it.
+
+    From their strength, others are tried in both directions for as long as they are better. Of
+    equally good ones the earliest judged is taken.
+    """
+    scores = dict(zip(first, judged(first), strict=True))
+    best = max(scores, key=lambda setting: scores[setting])
+    start = strengths.index(best.strength)
+    below = [dataclasses.replace(best, strength=strength) for strength in strengths[:start][::-1]]
+    above = [dataclasses.replace(best, strength=strength) for strength in strengths[start + 1 :]]
+    nearest = [*below[:1], *above[:1]]  # together, since they may share processes
+    scores |= zip(nearest, judged(nearest), strict=True)
+    for side in (below, above):
+        for last, following in itertools.pairwise([best, *side]):
+            if following not in scores:
+                (scores[following],) = judged([following])
+            if scores[following] <= scores[last]:
+                break
+    best = max(scores, key=lambda setting: scores[setting])
+    return best, scores[best]
+
+
+def matrix_of(parts: Mapping[str, Any], view: Sequence[str]) -> Any:
+    """The blocks of a view beside one another."""
+    return joined([parts[name] for name in view])
+
+
+def thinned(examples: Sequence[Example]) -> list[Example]:
+    """All examples, or evenly spread ones of them where they have more than MOST_WORDS."""
+    return [examples[place] for place in thinned_places(examples)]
+
+
+def thinned_places(examples: Sequence[Example]) -> list[int]:
+    """Where those stand that `thinned` takes."""
+    size = sum(count_words(example.text) for example in examples)
+    return evenly(range(len(examples)), len(examples) * MOST_WORDS // max(size, MOST_WORDS))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One output of a setting against the rest, on some rows of its matrix."""
+
+    setting: Setting
+    matrix: Any
+    positive: Targets
+    outputs: int
+    others: Any  # the matrix of other examples, to decide
+
+    @property
+    def class_weight(self) -> dict[bool, float] | str | None:
+        """What examples of the class and of the rest weigh, for a LinearSVC of these two."""
+        if self.setting.class_weight == "balanced" and self.outputs > 1:
+            # the rest is several classes, and keeps its weight
+            return {True: len(self.positive) / (self.outputs * int(self.positive.sum())), False: 1.0}
+        return None if self.setting.class_weight is None else "balanced"
+
+
+def rows_for(parts: Mapping[str, Any], views: Sequence[Sequence[str]], outputs: int, most: int) -> NDArray[np.int64]:
+    """All rows, or evenly spread ones where the entries of the largest view, times outputs, are more than `most`."""
+    rows = next(iter(parts.values())).shape[0]
+    largest = max(sum(parts[name].nnz for name in view) for view in views)
+    return np.array(evenly(range(rows), int(rows * most / max(1.0, largest * outputs))))
+
+
+def fits_of(
+    parts: Mapping[str, Any],
+    targets: Targets,
+    settings: Sequence[Setting],
+    rows: NDArray[np.int64],
+    others: Mapping[str, Any] | None = None,
+) -> list[Fit]:
+    """The fits of some settings to some rows, output by output."""
+    outputs = targets.shape[1]
+    views: dict[tuple[str, ...], tuple[Any, Targets, Any]] = {}
+    for view in {setting.view for setting in settings}:
+        matrix = matrix_of(parts, view)
+        views[view] = matrix[rows], targets[rows], None if others is None else matrix_of(others, view)
+    fits = []
+    for setting in settings:
+        matrix, wanted, beside = views[setting.view]
+        fits += [Fit(setting, matrix, wanted[:, output], outputs, beside) for output in range(outputs)]
+    return fits
+
+
+def each_of(work: Callable[[Fit], Any], fits: Sequence[Fit]) -> list[Any]:
+    """What `work` gives for each of some fits, which are shared among processes.
+
+    Processes, not threads: liblinear draws its order of examples from a state that all threads of a
+    process share.
+    """
+    from joblib import Parallel, delayed  # type: ignore[import-untyped]
+
+    slow_first = sorted(range(len(fits)), key=lambda place: (-fits[place].matrix.nnz, -fits[place].setting.strength))
+    processes = processes_for(sum(fit.matrix.nnz for fit in fits), _WORTH_A_PROCESS)
+    results = Parallel(processes, mmap_mode="c")(delayed(work)(fits[place]) for place in slow_first)
+    by_place = dict(zip(slow_first, results, strict=True))
+    return [by_place[place] for place in range(len(fits))]
+
+
+def decide(fit: Fit) -> Floats:
+    """What a fit says of the other examples; weights of many fits would fill the memory."""
+    weights, offset = solve(fit)
+    return np.asarray(fit.others @ weights + offset, np.float64)
+
+
+def solve(fit: Fit) -> tuple[Floats, float]:
+    """The weights and the offset of a linear support vector machine.
+
+    Where all examples are on one side the answer is sure.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import LinearSVC
+
+    if fit.positive.all() or not fit.positive.any():
+        return np.zeros(fit.matrix.shape[1]), math.inf if fit.positive.all() else -math.inf
+    # Not logistic regression: on ACL-ARC, NICTA-PIBOSO, Yoruba news and SciERC it scores no better
+    # on dev and takes three times as long.
+    weight = fit.class_weight
+    machine = LinearSVC(C=fit.setting.strength, class_weight=weight, dual="auto", tol=TOLERANCE, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # dev judges such a fit like any other
+        machine.fit(fit.matrix, fit.positive)
+    return np.asarray(machine.coef_[0], np.float64), float(machine.intercept_[0])

@@ -1,0 +1,132 @@
+"""The wide part of a model: a linear model of words whose outputs are added to the network's.
+
+As in "Wide & Deep Learning for Recommender Systems" (arXiv 1606.07792): the linear model remembers
+which words speak for what, and the network, which begins with outputs of 0, learns what is left to
+say. Both are fitted apart: the network sees, for its training examples, what linear models say that
+were fitted without them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from tasklm.storage.files import write_bytes, write_text
+from tasklm.storage.safe_reading import require_regular
+from tasklm.tasks.base import Floats, Label, Task, Unit
+from tasklm.tasks.baselines.featuriser import Featuriser
+from tasklm.tasks.baselines.linear import AT_ONCE, Linear
+from tasklm.tasks.baselines.option_features import OptionFeatures
+from tasklm.tasks.baselines.word_features import WordFeatures
+from tasklm.tasks.examples import Example
+from tasklm.tasks.saved import of_format
+
+FORMAT = 1
+FOLDER = "wide"  # in that of a model
+LARGEST = 5.0  # of a linear model's decisions: beyond that they are no surer
+EDGE = 0.01  # scores nearer to the ends of their range would have endless outputs
+FORMS = ("classes", "labels", "score", "options", "tags")  # kinds of outputs
+_SORTS: dict[str, type[OptionFeatures] | type[WordFeatures]] = {"options": OptionFeatures, "tags": WordFeatures}
+
+
+@dataclass(frozen=True)
+class Wide:
+    """A fitted linear model, and how its decisions become outputs of the kind that a head has."""
+
+    form: str
+    features: Featuriser | OptionFeatures | WordFeatures
+    linear: Linear
+    scale: float = 1.0
+    offset: float = 0.0
+
+    @property
+    def width(self) -> int:
+        """How many outputs it has for each unit."""
+        columns = len(self.linear.offsets)
+        return 2 if self.form == "classes" and columns == 1 else columns
+
+    def outputs(self, examples: Sequence[Example]) -> NDArray[np.float32]:
+        """What is added to the head's outputs, (units, outputs)."""
+        return outputs_of(self.form, self.decisions(examples), self.scale, self.offset)
+
+    def decisions(self, examples: Sequence[Example]) -> Floats:
+        """What the linear model says by itself, a bounded number of examples at a time."""
+        starts = range(0, len(examples), AT_ONCE)
+        rows = [self.linear.decisions(self.features.parts(examples[start : start + AT_ONCE])) for start in starts]
+        return np.concatenate(rows) if rows else np.zeros((0, len(self.linear.offsets)))
+
+    def units_with(self, task: Task, examples: Sequence[Example], outputs: Any) -> tuple[list[Unit], list[Any]]:
+        """Units of examples, and what a task keeps of their outputs."""
+        units = self.features.units(examples)
+        ends = np.cumsum([len(unit.places) for unit in units])
+        each = np.split(np.asarray(outputs, np.float64), ends[:-1]) if units else []
+        return units, [task.keep(own) for own in each]
+
+    def save(self, folder: Path) -> None:
+        """Writes the features, the weights and wide.json, what they are."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.features.save(folder)
+        arrays: dict[str, Any] = {"weights": np.ascontiguousarray(self.linear.weights, np.float32), "offsets": self.linear.offsets}
+        write_bytes(folder / "weights.safetensors", safetensors.numpy.save(arrays))
+        about = {"format": FORMAT, "form": self.form, "view": self.linear.view, "scale": self.scale, "offset": self.offset}
+        write_text(folder / "wide.json", json.dumps(about) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> Wide:
+        """The wide part that `save` wrote; raises ValueError where its files do not belong together."""
+        about = of_format(folder / "wide.json", FORMAT, "Train the model again.")
+        form, view = str(about["form"]), tuple(map(str, about["view"]))
+        if form not in FORMS:
+            raise ValueError(f"wide.json names an unknown form {form!r}")
+        features = _SORTS.get(form, Featuriser).load(folder)
+        arrays = safetensors.numpy.load_file(require_regular(folder / "weights.safetensors"))
+        linear = Linear(view, arrays["weights"].astype(np.float64), arrays["offsets"].astype(np.float64))
+        wide = cls(form, features, linear, float(about["scale"]), float(about["offset"]))
+        _require_fit(wide)
+        return wide
+
+
+def outputs_of(form: str, decisions: Floats, scale: float, offset: float) -> NDArray[np.float32]:
+    """Decisions of a linear model as outputs of a head; never infinite."""
+    if form == "score":
+        share = np.clip(scale * decisions + offset, EDGE, 1 - EDGE)
+        return np.asarray(np.log(share / (1 - share)), np.float32)
+    outputs = scale * np.clip(decisions, -LARGEST, LARGEST) + offset
+    if form == "classes" and outputs.shape[1] == 1:  # for the second of two classes, against the first
+        outputs = np.concatenate([-outputs / 2, outputs / 2], axis=1)
+    return np.asarray(outputs, np.float32)
+
+
+def _require_fit(wide: Wide) -> None:
+    """Raises ValueError where weights are not finite, or have no feature of their own."""
+    weights, offsets = wide.linear.weights, wide.linear.offsets
+    if weights.ndim != 2 or offsets.shape != weights.shape[1:]:
+        raise ValueError("weights.safetensors does not hold the weights of a linear model")
+    if not np.isfinite(weights).all() or np.isnan(offsets).any() or not np.isfinite([wide.scale, wide.offset]).all():
+        raise ValueError("the weights of the linear model are not finite numbers")
+    parts = wide.features.parts([])
+    columns = sum(parts[name].shape[1] for name in wide.linear.view)
+    if columns != len(weights):
+        raise ValueError(f"the linear model has {len(weights):,} weights for {columns:,} features")
+
+
+def load_wide(folder: Path) -> Wide | None:
+    """The wide part of a model in a folder; None where it has none."""
+    return Wide.load(folder / FOLDER) if (folder / FOLDER).is_dir() else None
+
+
+def labels_by(wide: Wide | None, task: Task, held: Mapping[str, Sequence[Example]]) -> dict[str, list[Label]]:
+    """What the wide part alone answers for some splits, with what dev decides where it is among them; nothing without one."""
+    if wide is None:
+        return {}
+    kept = {name: wide.units_with(task, part, wide.outputs(part)) for name, part in held.items()}
+    tuned = task.tuned(held["dev"], *kept["dev"]) if held.get("dev") else task
+    answers = {name: tuned.answers(part, *kept[name]) for name, part in held.items()}
+    return {name: [tuned.label_of(answer) for answer in each] for name, each in answers.items()}

@@ -1,0 +1,122 @@
+"""What a linear model sees of each word of a sentence: itself, its ends, shape, cluster and neighbours."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tasklm.storage.files import write_text
+from tasklm.tasks.base import Unit
+from tasklm.tasks.examples import Example
+from tasklm.tasks.readers.word_rows import words_of
+from tasklm.tasks.saved import of_format
+
+FORMAT = 1
+RARE = 2  # words that a feature must occur in
+ENDS = (1, 2, 3, 4)  # letters of beginnings and endings
+BEGIN, END = "\x02", "\x03"  # before and after a sentence
+Clusters = Mapping[str, Sequence[int]]  # of words in small letters: the coarse and the fine one of each
+
+
+class WordFeatures:
+    """Features of words in sentences, a row for each; a sentence without words has an empty one."""
+
+    blocks = ("context",)
+
+    def __init__(self, tokens: Sequence[str], characters: bool, clusters: Clusters | None = None) -> None:
+        self.tokens, self.characters, self.clusters = list(tokens), characters, dict(clusters or {})
+        self._number = {token: column for column, token in enumerate(self.tokens)}
+
+    @classmethod
+    def fit(cls, train: Sequence[Example], characters: bool, most: int, clusters: Clusters | None = None) -> WordFeatures:
+        """The features that training sentences have most often, and more than once."""
+        counts: Counter[str] = Counter()
+        known: dict[str, list[str]] = {}
+        for example in train:
+            for features in _features(words_of(example, characters)[0], known, clusters or {}):
+                counts.update(features)
+        common = sorted(counts, key=lambda token: (-counts[token], token))[:most]
+        return cls(sorted(token for token in common if counts[token] >= RARE), characters, clusters)
+
+    def parts(self, examples: Sequence[Example]) -> dict[str, Any]:
+        """One matrix, with a row for each word."""
+        from scipy.sparse import csr_matrix
+
+        columns, ends = array("i"), array("q", [0])
+        known: dict[str, list[str]] = {}
+        for example in examples:
+            for features in _features(words_of(example, self.characters)[0], known, self.clusters) or [[]]:
+                columns.extend(sorted({self._number[one] for one in features if one in self._number}))
+                ends.append(len(columns))
+        present = (np.ones(len(columns)), np.array(columns, np.int32), np.array(ends, np.int64))
+        return {"context": csr_matrix(present, shape=(len(ends) - 1, len(self.tokens)))}
+
+    def counts(self, examples: Sequence[Example]) -> list[int]:
+        """How many rows each example has."""
+        return [max(1, len(words_of(example, self.characters)[0])) for example in examples]
+
+    def units(self, examples: Sequence[Example]) -> list[Unit]:
+        """A unit without tokens for each sentence, with a place for each row."""
+        counts = enumerate(self.counts(examples))
+        return [Unit([], list(range(count)), None, example=number) for number, count in counts]
+
+    def save(self, folder: Path) -> None:
+        """Writes words.json."""
+        about = {"format": FORMAT, "characters": self.characters, "tokens": self.tokens, "clusters": self.clusters}
+        write_text(folder / "words.json", json.dumps(about) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> WordFeatures:
+        """The features that `save` wrote."""
+        about = of_format(folder / "words.json", FORMAT)
+        clusters = {str(word): tuple(map(int, numbers)) for word, numbers in about.get("clusters", {}).items()}
+        return cls([str(token) for token in about["tokens"]], bool(about["characters"]), clusters)
+
+
+def _features(words: Sequence[str], known: dict[str, list[str]], clusters: Clusters) -> list[list[str]]:
+    """The features of each word; those of the word by itself are made once for each different word."""
+    # halves of characters, which no JSON file can hold again, become question marks
+    whole = [word.encode("utf-8", "replace").decode() for word in words]
+    low = [BEGIN, BEGIN, *(word.lower() for word in whole), END, END]
+    shapes = [BEGIN, *map(_shape, whole), END]
+    features = []
+    for place, word in enumerate(whole):
+        if word not in known:
+            known[word] = _of_the_word(word)
+        before, own, after = low[place + 1 : place + 4]
+        shape = shapes[place : place + 3]
+        around = [f"p {before}", f"n {after}", f"pw {before} {own}", f"wn {own} {after}"]
+        further = [f"pp {low[place]}", f"nn {low[place + 4]}", f"sp {shape[0]}", f"sn {shape[2]}", f"sss {' '.join(shape)}"]
+        features.append([*known[word], *around, *further, *_of_clusters([clusters.get(one, ()) for one in (before, own, after)])])
+    return features
+
+
+def _of_clusters(clusters: Sequence[Sequence[int]]) -> list[str]:
+    """The clusters of the words before, at and after a place, and the finest ones of two together."""
+    sides = zip("pon", clusters, strict=True)
+    features = [f"c{side}{size} {number}" for side, numbers in sides for size, number in enumerate(numbers)]
+    before, own, after = clusters
+    features += [f"cpo {before[-1]} {own[-1]}"] if before and own else []
+    return features + ([f"con {own[-1]} {after[-1]}"] if own and after else [])
+
+
+def _of_the_word(word: str) -> list[str]:
+    begins = [f"b {word[:size]}" for size in ENDS]
+    ends = [f"e {word[-size:]}" for size in ENDS]
+    return [f"W {word}", f"w {word.lower()}", f"s {_shape(word)}", *begins, *ends]
+
+
+def _shape(word: str) -> str:
+    """Capitals as X, small letters as x, digits as 0; of the same next to one another, one."""
+    shape = ""
+    for letter in word:
+        sign = "X" if letter.isupper() else "x" if letter.isalpha() else "0" if letter.isdigit() else letter
+        if not shape.endswith(sign):
+            shape += sign
+    return shape

@@ -1,0 +1,222 @@
+"""Folders that hold the splits of a data set, and tables of other layouts: GLUE's TSV files and Hugging Face's datasets on disk."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tasklm.corpus.tables import TABLES, Row, kind_of, places_of, read_lines, read_rows
+from tasklm.errors import DataError
+from tasklm.storage.safe_reading import read_json_file
+
+COLUMNS = (".conllu", ".conll", ".bio", ".iob", ".iob2")  # words in columns, a word per line
+COLA = ("source", "label", "mark", "sentence")  # CoLA's files have no header
+GLUE_LABELS = ("label", "gold_label", "is_duplicate", "quality", "score")
+_GLUE_HEADERS = (
+    {"index", "sentence1", "sentence2"},
+    {"index", "question", "sentence"},
+    {"qid1", "qid2", "question1", "question2"},
+    {"id", "question1", "question2"},
+    {"#1 string", "#2 string"},
+    {"index", "sentence"},
+)
+_SPLIT = re.compile(r"(train|training|dev|valid|validation|val|test)(?:[-_.].*)?", re.IGNORECASE)
+_DEV = ("dev", "valid", "validation", "val")
+_PEEK = 100  # rows in which labels are looked for
+_SAVE_AGAIN = "Save the dataset again with save_to_disk."
+_ONE_FILE = "Name the files themselves: data.train, data.dev, data.test."
+
+
+def split_name(name: str) -> str:
+    """Returns train, dev or test for the name of a file or of a split, `…_mismatched` for MNLI's second sets; "" for other names."""
+    found = _SPLIT.fullmatch(name)
+    if not found:
+        return ""
+    word = found.group(1).lower()
+    split = "dev" if word in _DEV else "train" if word == "training" else word
+    return f"{split}_mismatched" if "mismatched" in name.lower() else split
+
+
+def split_files(folder: Path) -> dict[str, Path]:
+    """Returns the splits in a folder: name → file, or folder of a dataset. A test set without labels is called "unlabelled".
+
+    Known are Hugging Face's datasets on disk (dataset_dict.json, or one dataset, which is taken for train), and files or folders called
+    train, dev (valid, validation, val) and test, such as GLUE's, whose MNLI also has "dev_mismatched". Empty where there are none.
+    """
+    if (folder / "dataset_dict.json").is_file():
+        names = _plain_names(_json(folder / "dataset_dict.json").get("splits", []), folder / "dataset_dict.json")
+        return _named([(split_name(name), name, folder / name) for name in names])
+    if is_dataset(folder):
+        return {"train": folder}
+    entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    files = [path for path in entries if path.is_file() and kind_of(path) in TABLES + COLUMNS]
+    found = _named([(split_name(path.name), path.name.partition(".")[0], path) for path in files])
+    if "train" not in found:
+        folders = {split_name(path.name): path for path in entries if path.is_dir() and split_name(path.name) == path.name.lower()}
+        found = folders if "train" in folders and len(folders) > 1 else found
+    return found
+
+
+def _named(found: Sequence[tuple[str, str, Path]]) -> dict[str, Path]:
+    """Returns split → path from (split, name, path); where several have one split, that which is called so."""
+    splits: dict[str, Path] = {}
+    for split in dict.fromkeys(split for split, _, _ in found if split):
+        paths = [path for this, _, path in found if this == split]
+        exact = [path for this, name, path in found if this == split and name.lower() in (split, *(_DEV if split == "dev" else ()))]
+        if len(paths) > 1 and len(exact) != 1:
+            listed = ", ".join(path.name for path in paths[:5]) + (" …" if len(paths) > 5 else "")
+            raise DataError(f"several files may be {split}: {listed}", file=paths[0].parent, remedy=_ONE_FILE)
+        path = (exact or paths)[0]
+        labelled = not split.startswith("test") or _has_labels(path)
+        splits[split if labelled else split.replace("test", "unlabelled")] = path
+    return splits
+
+
+def _has_labels(path: Path) -> bool:
+    """Returns whether a test set has labels: GLUE's TSV files have no column for them, its datasets have -1 in each row."""
+    if kind_of(path) == ".tsv" and (header := _glue_header(path)) is not None:
+        return any(name.lower() in GLUE_LABELS for name in header)
+    if not is_dataset(path):
+        return True
+    labels = [name for name, feature in _features(path).items() if _is_class(feature)]
+    return not labels or any(row.values[name] is not None for row in islice(table_rows(path, labels), _PEEK) for name in labels)
+
+
+def is_dataset(folder: Path) -> bool:
+    """Returns whether a folder is one dataset as Hugging Face's `save_to_disk` writes it."""
+    return folder.is_dir() and (folder / "dataset_info.json").is_file() and any(folder.glob("*.arrow"))
+
+
+def table_rows(path: Path, columns: Sequence[str] | None = None, *, left_out: list[int] | None = None) -> Iterator[Row]:
+    """Yields the rows of a table, as `read_rows`, or of GLUE's TSV files or a Hugging Face dataset, classes by their names.
+
+    GLUE's QQP has lines that are cut short: they raise, or, where `left_out` is given, are left out and their numbers added to it.
+    """
+    if path.is_dir():
+        return _dataset_rows(path, columns)
+    if kind_of(path) == ".tsv" and (header := _glue_header(path)) is not None:
+        return _glue_rows(path, header, columns, left_out)
+    return read_rows(path, columns)
+
+
+def _fields(line: str) -> list[str]:
+    return line.rstrip("\r\n").split("\t")
+
+
+def _glue_header(path: Path) -> list[str] | None:
+    """Returns the columns of a TSV file of GLUE's, or None for other files."""
+    first = _fields(next(read_lines(path), ""))
+    if len(first) == 4 and first[1] in ("0", "1") and first[2] in ("", "*"):
+        return list(COLA)
+    lower = {name.strip().lower() for name in first}
+    return [name.strip() for name in first] if any(known <= lower for known in _GLUE_HEADERS) else None
+
+
+def _glue_rows(path: Path, header: list[str], columns: Sequence[str] | None, left_out: list[int] | None) -> Iterator[Row]:
+    """Yields the rows; quotes are plain text."""
+    wanted = places_of(path, header, columns)
+    for number, line in enumerate(read_lines(path), 1):
+        fields = _fields(line)
+        if (number == 1 and tuple(header) != COLA) or fields == [""]:
+            continue
+        if len(fields) == len(header):
+            yield Row(number, {name: fields[place] for name, place in wanted.items()})
+        elif left_out is not None:
+            left_out.append(number)
+        else:
+            raise DataError(
+                f"the row has {len(fields)} fields, the header has {len(header)}",
+                file=path,
+                line=number,
+                remedy="Delete the line, or join it with the next if that is its rest.",
+            )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        values = read_json_file(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"it cannot be read ({error})", file=path, remedy=_SAVE_AGAIN) from None
+    if not isinstance(values, dict):
+        raise DataError("it is not a JSON object", file=path, remedy=_SAVE_AGAIN)
+    return values
+
+
+def _features(folder: Path) -> dict[str, Any]:
+    features = _json(folder / "dataset_info.json").get("features") or {}
+    if not isinstance(features, dict):
+        raise DataError("its features are not an object", file=folder / "dataset_info.json", remedy=_SAVE_AGAIN)
+    return features
+
+
+def _is_class(feature: Any) -> bool:
+    names = feature.get("names") if isinstance(feature, Mapping) and feature.get("_type") == "ClassLabel" else None
+    return isinstance(names, list) and bool(names) and all(isinstance(name, str) for name in names)
+
+
+def _dataset_rows(folder: Path, columns: Sequence[str] | None) -> Iterator[Row]:
+    """Yields the rows of a dataset on disk, with their numbers from 1 on."""
+    from tasklm.corpus.arrow_rows import stream_values  # here: importing Arrow takes a while
+
+    if not is_dataset(folder):
+        raise DataError(
+            "the folder is no dataset: it has no dataset_info.json with *.arrow files",
+            file=folder,
+            remedy="Name a file, or another folder.",
+        )
+    features, number = _features(folder), 0
+    for file in _arrow_files(folder):
+        pick = partial(_pick, folder, columns=columns)
+        for values in stream_values(file, pick, _SAVE_AGAIN):
+            number += 1
+            yield Row(number, {name: _named_classes(value, features.get(name)) for name, value in values.items()})
+    if not number:
+        raise DataError("the dataset has no rows", file=folder, remedy="Save it again with save_to_disk.")
+
+
+def _pick(folder: Path, names: Sequence[str], *, columns: Sequence[str] | None) -> list[str]:
+    return list(places_of(folder, names, columns))
+
+
+def _arrow_files(folder: Path) -> list[Path]:
+    """Returns the dataset's files in their order, which state.json tells."""
+    if not (folder / "state.json").is_file():
+        return sorted(folder.glob("*.arrow"))
+    entries = _json(folder / "state.json").get("_data_files", [])
+    files = [entry.get("filename") if isinstance(entry, dict) else None for entry in entries] if isinstance(entries, list) else None
+    return [folder / name for name in _plain_names(files, folder / "state.json")]
+
+
+def _plain_names(names: Any, path: Path) -> list[str]:
+    """Returns the names of files or folders that a file beside them lists; raises DataError where
+    they are no such names."""
+    if not isinstance(names, list) or not all(isinstance(name, str) and name not in ("", "..") and "/" not in name for name in names):
+        raise DataError("it does not list the names of the files beside it", file=path, remedy=_SAVE_AGAIN)
+    return names
+
+
+def _named_classes(value: Any, feature: Any) -> Any:
+    """Returns a cell with names in place of the numbers of classes; None for -1, which stands for "not known"."""
+    if isinstance(feature, list) and feature:  # how older versions write a list's feature
+        feature = {"feature": feature[0]}
+    if _is_class(feature) and isinstance(value, int):
+        return feature["names"][value] if 0 <= value < len(feature["names"]) else None
+    if isinstance(value, list) and isinstance(feature, Mapping) and "feature" in feature:
+        return [_named_classes(item, feature["feature"]) for item in value]
+    if isinstance(value, dict) and isinstance(feature, Mapping):
+        inner = feature.get("feature", feature)
+        return {name: _named_items(item, inner.get(name) if isinstance(inner, Mapping) else None) for name, item in value.items()}
+    return value
+
+
+def _named_items(value: Any, feature: Any) -> Any:
+    """As `_named_classes`; a list in a sequence of records has the feature of its items."""
+    return (
+        [_named_classes(item, feature) for item in value]
+        if isinstance(value, list) and _is_class(feature)
+        else _named_classes(value, feature)
+    )

@@ -1,0 +1,180 @@
+"""The three splits of a data set: read as their kind of task reads them, held out, and freed of leaks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tasklm.corpus.dedupe import text_key
+from tasklm.errors import DataError
+from tasklm.recipe.schema import Data
+from tasklm.storage.safe_reading import home_path, is_there
+from tasklm.tasks.base import TASKS, Task
+from tasklm.tasks.examples import Example, Splits
+from tasklm.tasks.readers.formats import recognise
+
+
+def resolved(data: Data) -> Data:
+    """Returns the data with its kind, its columns and the files of a folder of splits filled in, where the recipe leaves them open.
+
+    What is not recognised is left to classification, whose reading names what is wrong with a table.
+    """
+    if data.kind != "auto" or not data.train:
+        return data
+    train = home_path(data.train)
+    try:
+        found = recognise(train)
+    except DataError:
+        if not is_there(train):
+            raise
+        return dataclasses.replace(data, kind="classify")
+    filled: dict[str, Any] = {"kind": found.kind}
+    for role, column in found.columns.items():
+        filled[f"{role}_column"] = getattr(data, f"{role}_column") or column
+    for split in found.splits.keys() & {"train", "dev", "test"}:
+        filled[split] = str(found.splits[split]) if split == "train" else getattr(data, split) or str(found.splits[split])
+    return dataclasses.replace(data, **filled)
+
+
+def read_splits(data: Data) -> Splits:
+    """Returns train, dev and test; without a dev file a share of train is held out. Notes say what was found and changed."""
+    if not data.train:
+        raise DataError("there is no training file", file="data.train", remedy="Name one: tasklm fit TRAIN, or data.train in the recipe.")
+    notes: list[str] = []
+    data = resolved(data)
+    train = _split("train", data.train, data, notes)
+    dev = _split("dev", data.dev, data, notes) if data.dev else []
+    test = _split("test", data.test, data, notes) if data.test else []
+    _require_same_reading(data, notes)
+    _require_classes(train, data.train)
+    if data.leaks == "drop":
+        train, dev = _without_leaks(train, dev, test, data, notes)
+    if not data.dev:
+        train, dev = _held_out(train, data)
+        notes.append(f"dev: {len(dev):,} examples held out of train, which keeps {len(train):,}; equal texts stay together")
+    _require_known_labels(train, {"dev": dev, "test": test}, data)
+    return Splits(train, dev, test, notes)
+
+
+def _split(name: str, path: str, data: Data, notes: list[str]) -> list[Example]:
+    kind, file = TASKS.get(data.kind), home_path(path)
+    try:
+        examples, found = kind.read(file, data, labelled=True)
+    except DataError as error:
+        if name != "test" or error.line != 1 or not _reads_without_labels(kind, file, data):
+            raise
+        remedy = f"{error.remedy} If it has no labels, leave --test out: the model labels it afterwards (tasklm predict)."
+        raise DataError(error.problem, file=file, line=1, remedy=remedy) from None
+    labels = {example.label for example in examples if isinstance(example.label, str)}
+    counted = f"{len(examples):,} examples" + (f", {len(labels):,} labels" if labels else "")
+    notes += [f"{name}: {note}" for note in (*found[:1], counted, *found[1:])]
+    return examples
+
+
+def _reads_without_labels(kind: type[Task], file: Path, data: Data) -> bool:
+    try:
+        return bool(kind.read(file, data, labelled=False)[0])
+    except DataError:
+        return False
+
+
+def _require_same_reading(data: Data, notes: Sequence[str]) -> None:
+    """Raises where dev or test were read otherwise than train: the first note of each says what was taken for what."""
+    taken: dict[str, str] = {}
+    for note in notes:
+        name, _, said = note.partition(": ")
+        taken.setdefault(name, said)
+    for name, file in (("dev", data.dev), ("test", data.test)):
+        if file and taken[name] != taken["train"]:
+            raise DataError(
+                f"{name} is read otherwise than train: {taken[name]}; train: {taken['train']}",
+                file=file,
+                line=1,
+                remedy="Give the columns of all files the same names, or name them with --text-column and --label-column.",
+            )
+
+
+def _require_classes(train: Sequence[Example], file: str) -> None:
+    if isinstance(train[0].label, str) and len({example.label for example in train}) == 1:
+        raise DataError(
+            f"all {len(train):,} examples have the same label, {train[0].label!r}",
+            file=file,
+            line=train[0].line,
+            remedy="Add examples of another label, or name another --label-column (recipe: data.label_column).",
+        )
+
+
+def _require_known_labels(train: Sequence[Example], others: dict[str, list[Example]], data: Data) -> None:
+    known = {example.label for example in train if isinstance(example.label, str)}
+    for split, examples in others.items():
+        strange = [example for example in examples if isinstance(example.label, str) and example.label not in known]
+        if strange:
+            also = "" if data.leaks != "drop" else " (after examples that stand in two splits were left out of train)"
+            problem = f"label {strange[0].label!r} occurs in {split} but not in train{also}"
+            raise DataError(
+                f"{problem}; {len(strange):,} of {len(examples):,} examples have such labels",
+                file=strange[0].file,
+                line=strange[0].line,
+                remedy="Add training examples with this label, correct it, or delete these rows.",
+            )
+
+
+def _without_leaks(
+    train: list[Example], dev: list[Example], test: list[Example], data: Data, notes: list[str]
+) -> tuple[list[Example], list[Example]]:
+    """Returns train and dev without the examples whose text is scored later."""
+    test_keys = {text_key(example.text) for example in test}
+    dev_left = [example for example in dev if text_key(example.text) not in test_keys]
+    later = test_keys | {text_key(example.text) for example in dev}
+    train_left = [example for example in train if text_key(example.text) not in later]
+    for name, before, after in (("train", train, train_left), ("dev", dev, dev_left)):
+        if len(before) > len(after):
+            notes.append(
+                f"{name}: {len(before) - len(after):,} examples left out, since they also stand in "
+                + ("dev or test" if name == "train" else "test")
+            )
+        if before and not after:
+            raise DataError(
+                f"every example of {name} also stands in a later split, so that none is left",
+                file=before[0].file,
+                line=before[0].line,
+                remedy='Split the data again, without overlap (or set data.leaks = "keep").',
+            )
+    _require_classes(train_left, data.train)
+    return train_left, dev_left
+
+
+def _held_out(train: list[Example], data: Data) -> tuple[list[Example], list[Example]]:
+    """Returns train and dev: a share of each class, chosen by the hash of the text, so that the order of rows is no matter."""
+
+    def class_of(example: Example) -> str:
+        return example.label if isinstance(example.label, str) else ""
+
+    groups: dict[int, list[Example]] = defaultdict(list)  # equal texts go to the same side
+    for example in train:
+        groups[text_key(example.text)].append(example)
+    left = Counter(class_of(example) for example in train)
+    wanted = {label: max(round(count * data.dev_share), int(count >= 4)) for label, count in left.items()}
+    chosen: set[int] = set()
+    for key in sorted(groups):
+        labels = Counter(class_of(example) for example in groups[key])
+        if all(wanted[label] >= count and left[label] > count for label, count in labels.items()):
+            chosen.add(key)
+            left.subtract(labels)
+            for label, count in labels.items():
+                wanted[label] -= count
+    if not chosen:
+        raise DataError(
+            f"the {len(train)} examples are too few to hold out a share of {data.dev_share} as dev",
+            file=data.train,
+            line=train[0].line,
+            remedy="Add examples, or give a dev file with --dev (recipe: data.dev).",
+        )
+    kept: list[Example] = []
+    held: list[Example] = []
+    for example in train:
+        (held if text_key(example.text) in chosen else kept).append(example)
+    return kept, held

@@ -1,0 +1,235 @@
+"""One text or a pair of texts per example: which columns hold them, the rows of a file, and their tokens.
+
+What classification, regression and multi-label classification share.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tasklm.corpus.sources import PLAIN, as_text, mean_length
+from tasklm.corpus.tables import SHOWN, TABLES, Row, kind_of, listed, missing_column, read_lines
+from tasklm.errors import DataError
+from tasklm.recipe.schema import Data
+from tasklm.tasks.base import Label, Tokeniser, Unit
+from tasklm.tasks.examples import Example
+from tasklm.tasks.readers.columns import PEEK
+from tasklm.tasks.readers.folders import table_rows
+
+LABEL_NAMES = (
+    "label", "labels", "gold_label", "class", "category", "target", "y", "gold", "is_duplicate", "quality", "score", "similarity",
+    "sentiment", "topic", "intent", "answer",
+)  # fmt: skip
+TEXT_NAMES = ("text", "sentence", "content", "document", "passage", "body", "review", "utterance", "tweet", "comment")
+PAIR_NAMES = (
+    ("text_a", "text_b"), ("text1", "text2"), ("sentence1", "sentence2"), ("question1", "question2"), ("premise", "hypothesis"),
+    ("question", "sentence"), ("#1 string", "#2 string"), ("sentence_a", "sentence_b"), ("question", "passage"), ("question", "context"),
+)  # fmt: skip
+NAME_THEM = "Name them with --text-column and --label-column (recipe: data.text_column, data.label_column; two texts: 'ONE,OTHER')."
+
+
+@dataclass(frozen=True)
+class TextColumns:
+    """Where texts and label were found; `texts` is empty in a file of plain lines, `label` where none was asked for."""
+
+    texts: tuple[str, ...]
+    label: str
+
+    def note(self) -> str:
+        """Returns what was found, for the person."""
+        if not self.texts:
+            return "one text per line"
+        named = " and ".join(map(repr, self.texts))
+        told = f"text column {named}" if len(self.texts) == 1 else f"text columns {named}"
+        return told + (f", label column {self.label!r}" if self.label else "")
+
+
+def find_columns(path: Path, data: Data, labelled: bool = True, label_names: Sequence[str] = LABEL_NAMES) -> TextColumns:
+    """Returns the columns of one text or of a pair, and of the label: as the recipe names them, by usual names, or by their shape."""
+    if kind_of(path) in PLAIN:
+        if labelled:
+            remedy = f"Use a table ({', '.join(TABLES)}) with columns for text and label."
+            raise DataError("a plain text file has no labels", file=path, line=1, remedy=remedy)
+        return TextColumns((), "")
+    rows = list(islice(table_rows(path, left_out=[]), PEEK))
+    names = list(dict.fromkeys(name for row in rows for name in row.values))
+    texts = _given_texts(path, data.text_column, names)
+    if labelled and data.label_column and data.label_column not in names:
+        raise missing_column(path, data.label_column, names)
+    label = data.label_column or _by_name(label_names, names, set(texts))
+    texts = texts or _pair_by_name(names, label)
+    if not texts:
+        texts = (_by_name(TEXT_NAMES, names, {label}) or _text_by_shape(path, rows, names, label),)
+    if not labelled:
+        return TextColumns(texts, "")
+    label = label or _label_by_shape(path, rows, names, texts)
+    if label in texts:
+        raise DataError(f"column {label!r} cannot be both text and label", file=path, line=1, remedy=NAME_THEM)
+    return TextColumns(texts, label)
+
+
+def read_texts(
+    path: Path, data: Data, labelled: bool = True, columns: TextColumns | None = None
+) -> Iterator[tuple[tuple[str, ...], Any, int]]:
+    """Yields texts (one or two), the label as the file has it (None where none is asked for) and the line of every row."""
+    columns = columns or find_columns(path, data, labelled)
+    if not columns.texts:
+        for number, line in enumerate(read_lines(path), 1):
+            yield (line.rstrip("\r\n"),), None, number
+        return
+    for row in table_rows(path, [*columns.texts, columns.label] if labelled else columns.texts):
+        texts = tuple(as_text(row.values[name], name, path, row.line) for name in columns.texts)
+        yield texts, row.values[columns.label] if labelled else None, row.line
+
+
+def read_text_examples(
+    path: Path, data: Data, labelled: bool, to_label: Callable[[Any, str, Path, int], Label], label_names: Sequence[str] = LABEL_NAMES
+) -> tuple[list[Example], list[str]]:
+    """Returns the examples of a file and notes; `to_label` gets the cell, its column, the file and the line.
+
+    Labelled rows without any text are left out, with their labels. Where no labels are asked for all rows stay, so that each
+    gets an answer.
+    """
+    columns = find_columns(path, data, labelled, label_names)
+    examples, dropped = [], []
+    for texts, value, line in read_texts(path, data, labelled, columns):
+        if labelled and not any(text.strip() for text in texts):
+            dropped.append(line)
+            continue
+        examples.append(Example(texts, to_label(value, columns.label, path, line) if labelled else None, str(path), line))
+    if not examples and not columns.texts:
+        raise DataError("the file is empty", file=path, remedy="Put one text on each line.")
+    if not examples:
+        which = " and ".join(map(repr, columns.texts))
+        raise DataError("no row has a text", file=path, line=1, remedy=f"Does {which} hold the text? {NAME_THEM}")
+    notes = [columns.note()]
+    if dropped:
+        shown = ", ".join(map(str, dropped[:5])) + (" …" if len(dropped) > 5 else "")
+        rows, lines = ("row", "line") if len(dropped) == 1 else ("rows", "lines")
+        notes.append(f"{len(dropped):,} {rows} without text left out ({lines} {shown})")
+    return examples, notes
+
+
+def label_name(value: Any, column: str, path: Path, line: int) -> str:
+    """Returns the label as a name: the whole number 1, the float 1.0 and the text '1.0' are all '1'."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return str(int(value)) if value.is_integer() else str(value)
+    if isinstance(value, str) and value.strip() and value.strip().lower() != "nan":
+        name = value.strip()
+        return name.partition(".")[0] if re.fullmatch(r"[+-]?\d+\.0+", name) else name
+    if value is None or isinstance(value, str | float):
+        what = "empty" if value is None or not str(value).strip() else f"{value}, not a label"
+        remedy = "Give the row a label, or delete the row."
+        raise DataError(f"the label in column {column!r} is {what}", file=path, line=line, remedy=remedy)
+    remedy = "Give each row one label, a text or a number."
+    raise DataError(f"the label in column {column!r} is a {type(value).__name__}", file=path, line=line, remedy=remedy)
+
+
+def encode_texts(texts: Sequence[str], tokeniser: Tokeniser, length: int) -> Unit:
+    """Returns [CLS] a [SEP], or [CLS] a [SEP] b [SEP], in at most `length` tokens: the longest part is cut first."""
+    return joined(cut(tokeniser.encode(texts), length - 1 - len(texts)), tokeniser)
+
+
+def encode_examples(examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
+    """Returns a unit without targets for each example; all texts are tokenised in one call."""
+    encoded = iter(tokeniser.encode([text for example in examples for text in example.texts]))
+    units = []
+    for number, example in enumerate(examples):
+        parts = list(islice(encoded, len(example.texts)))
+        unit = joined(cut(parts, length - 1 - len(parts)), tokeniser)
+        unit.example = number
+        units.append(unit)
+    return units
+
+
+def joined(parts: Sequence[Sequence[int]], tokeniser: Tokeniser) -> Unit:
+    """Returns [CLS] part [SEP] part [SEP] …, of which the head reads the first token."""
+    tokens = [tokeniser.cls]
+    for part in parts:
+        tokens += [*part, tokeniser.sep]
+    return Unit(tokens, [0], None, second=len(parts[0]) + 2 if len(parts) > 1 else 0)
+
+
+def cut(parts: Sequence[list[int]], budget: int) -> list[list[int]]:
+    """Returns the parts with `budget` tokens in all: as if the longest part lost its last token, again and again."""
+    lengths = [len(part) for part in parts]
+    if sum(lengths) <= budget:
+        return list(parts)
+    left, level = max(budget, 0), 0
+    for done, size in enumerate(sorted(lengths)):
+        level = left // (len(parts) - done)  # what the parts not shorter than this one can have, each
+        if size > level:
+            break
+        left -= size
+    more = left - level * sum(size > level for size in lengths)  # the first of these have one token more
+    kept = []
+    for part in parts:
+        extra = len(part) > level and more > 0
+        kept.append(part[: level + extra])
+        more -= extra
+    return kept
+
+
+def _given_texts(path: Path, given: str, names: Sequence[str]) -> tuple[str, ...]:
+    if not given:
+        return ()
+    asked = (given,) if given in names else tuple(name.strip() for name in given.split(","))
+    for name in asked:
+        if name not in names:
+            raise missing_column(path, name, names)
+    if len(asked) > 2 or len(set(asked)) < len(asked):
+        problem = f"data.text_column = {given!r} must name one column, or two different ones"
+        raise DataError(problem, file=path, line=1, remedy="Join further texts to one of the two.")
+    return asked
+
+
+def _by_name(known: Sequence[str], names: Sequence[str], taken: set[str]) -> str:
+    by_lower = {name.lower(): name for name in reversed(names) if name not in taken}
+    return next((by_lower[name] for name in known if name in by_lower), "")
+
+
+def _pair_by_name(names: Sequence[str], label: str) -> tuple[str, ...]:
+    for one, other in PAIR_NAMES:
+        found = (_by_name((one,), names, {label}), _by_name((other,), names, {label}))
+        if all(found):
+            return found
+    return ()
+
+
+def _text_by_shape(path: Path, rows: Sequence[Row], names: Sequence[str], label: str) -> str:
+    """Returns the column with by far the longest strings."""
+    lengths = sorted(((mean_length(rows, name), name) for name in names if name != label), reverse=True)
+    lengths = [entry for entry in lengths if entry[0] > 0]
+    if not lengths:
+        raise DataError(f"no column holds text; the columns are {listed(names)}", file=path, line=1, remedy=NAME_THEM)
+    if len(lengths) > 1 and lengths[1][0] > lengths[0][0] / 2:
+        which = f"{lengths[0][1]!r} or {lengths[1][1]!r}"
+        problem = f"it is not clear which column holds the text, {which}; the columns are {listed(names)}"
+        raise DataError(problem, file=path, line=1, remedy=NAME_THEM)
+    return lengths[0][1]
+
+
+def _label_by_shape(path: Path, rows: Sequence[Row], names: Sequence[str], texts: Sequence[str]) -> str:
+    """Returns the one column with few distinct short values."""
+    found = []
+    for name in names:
+        values = [str(row.values.get(name)) for row in rows]
+        distinct = len(set(values))
+        if name not in texts and 2 <= distinct <= min(100, max(2, len(values) // 2)) and sum(map(len, values)) <= 60 * len(values):
+            found.append(name)
+    if len(found) == 1:
+        return found[0]
+    which = " or ".join(map(repr, found[:SHOWN]))
+    problem = f"it is not clear which column holds the label, {which}" if found else "no column looks like labels"
+    header = "The first line must name the columns. " if kind_of(path) in (".csv", ".tsv") else ""
+    raise DataError(f"{problem}; the columns are {listed(names)}", file=path, line=1, remedy=header + NAME_THEM)

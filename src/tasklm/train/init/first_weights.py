@@ -1,0 +1,103 @@
+"""How stage 1 begins where it starts from no other training: with drawn weights, but for what counts of its text can say."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from tasklm.console.durations import duration
+from tasklm.encoders.base import Shape
+from tasklm.encoders.initial_weights import initial_spread
+from tasklm.encoders.shapes import SHALLOW
+from tasklm.errors import RecipeError
+from tasklm.objectives.parts.prediction import TokenPrediction
+from tasklm.recipe.schema import Train
+from tasklm.tokens.examples import EncodedExamples
+from tasklm.tokens.shards import Shards
+from tasklm.train.init.counts import associations, embeddings, frequencies, sampled
+from tasklm.train.init.neighbours import obstacle
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What of the first weights is not drawn."""
+
+    counts: bool
+    neighbours: bool
+
+
+def wished(settings: Train, encoder: str, shape: Shape) -> Beginning:
+    """Returns how stage 1 should begin, be it possible or not.
+
+    Where the recipe says nothing, small models of the kind on which it was measured to help begin with both.
+    """
+    small = encoder == "bert" and shape.layers <= SHALLOW and settings.objective == "mlm" and not settings.start
+    counts = small if settings.embeddings == "auto" else settings.embeddings == "counts"
+    neighbours = small and not obstacle(encoder, shape) if settings.attention == "auto" else settings.attention == "neighbours"
+    return Beginning(counts, neighbours)
+
+
+def beginning_of(settings: Train, encoder: str, shape: Shape) -> Beginning:
+    """Returns how stage 1 begins; raises RecipeError where the recipe asks for what this encoder or `train.start` does not have."""
+    how, problems = wished(settings, encoder, shape), []
+    if settings.start:
+        asked = {"embeddings = 'counts'": how.counts, "attention = 'neighbours'": how.neighbours}
+        told = "with train.start the weights are those of the start; leave it out"
+        problems = [f"train.{name}: {told}" for name, wanted in asked.items() if wanted]
+    if how.neighbours and (found := obstacle(encoder, shape)):
+        problems.append(f"train.attention = 'neighbours': {found}; or set it to random")
+    if problems:
+        raise RecipeError(problems)
+    return how
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What was counted in the text of stage 1."""
+
+    table: np.ndarray  # (types, width or fewer) float32: embeddings
+    seen: np.ndarray  # (types,) bool: of which types there are any
+    frequencies: np.ndarray  # (types,) float64
+    tokens: int
+    seconds: float
+
+    def __str__(self) -> str:
+        """Returns what was done, for a person."""
+        counted = f"{self.tokens:,} tokens of text ({duration(self.seconds)})"
+        return f"embeddings begin from counts of neighbours in {counted}"
+
+
+def count(train: EncodedExamples, external: Shards | None, specials: Sequence[int], shape: Shape) -> Counted:
+    """Returns embeddings and frequencies of the tokens of the task and of the selected text, where there is such."""
+    began = time.monotonic()
+    rows = [unit.tokens for unit in train.units]
+    own = Shards(np.fromiter((token for row in rows for token in row), np.int64), np.cumsum([0, *map(len, rows)]))
+    texts = [own] if external is None else [own, sampled(external)]
+    found = associations(texts, shape.vocabulary, specials)
+    table = embeddings(found, shape.token_width)
+    often, tokens = frequencies(texts, shape.vocabulary, specials), sum(len(text.tokens) for text in texts)
+    return Counted(table, found.seen, often, tokens, time.monotonic() - began)
+
+
+def put_counts(encoder: Any, objective: nn.Module, found: Counted) -> None:
+    """Writes embeddings at the size of drawn ones, and log frequencies as the biases of the heads that predict tokens.
+
+    Types without any association keep the rows that were drawn.
+    """
+    rows, spread = found.table[found.seen], initial_spread(encoder.shape.token_width)
+    if not rows.size:
+        return
+    rows = rows * (spread / max(float(np.sqrt(np.mean(rows**2))), 1e-12))
+    shares = (found.frequencies + 0.5) / (found.frequencies + 0.5).sum()
+    with torch.no_grad():
+        weight = encoder.token.weight
+        weight[torch.from_numpy(found.seen).to(weight.device), : rows.shape[1]] = torch.from_numpy(rows).to(weight)
+        for module in objective.modules():
+            if isinstance(module, TokenPrediction):
+                module.bias.copy_(torch.from_numpy(np.log(shares)))

@@ -1,0 +1,114 @@
+"""Stage 2: only the task loss, a fresh head, the epoch that is best on dev kept."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasklm.budget.costs import EncoderCost
+from tasklm.device.machine import Machine
+from tasklm.models.task_model import TaskModel
+from tasklm.models.weights import save_weights
+from tasklm.tasks.base import Task
+from tasklm.tokens.batches import TokenBatch
+from tasklm.tokens.example_streams import ExampleStream
+from tasklm.train.loop import Step
+from tasklm.train.stage1 import JointBatch, task_flops
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What dev says of a model."""
+
+    score: float
+    share: float = 1.0  # of what the network adds to the wide part
+    gains: bool = True  # whether its loss is surely below that of the wide part alone
+
+
+class FinetuneStage:
+    """Trains on the task's batches and scores dev after every epoch."""
+
+    def __init__(
+        self,
+        module: TaskModel,
+        task: Task,
+        stream: ExampleStream,
+        evaluate: Callable[[], Judgement],
+        best: Path | None,
+        machine: Machine,
+        cost: EncoderCost,
+        accumulate: int = 1,
+        graphs: bool = False,
+    ) -> None:
+        self.module, self.task, self.stream, self.evaluate = module, task, stream, evaluate
+        self.best_path, self.machine = best, machine
+        self.best_score, self.best_step, self.best_share = float("-inf"), 0, 1.0
+        self.cost, self.accumulate, self.graphs = cost, accumulate, graphs
+
+    def prepare(self, step: int) -> Step:
+        """Returns the one batch of a step."""
+        batch = self.stream.next()
+        assert batch.targets is not None
+        work, flops = JointBatch(None, batch, self.machine.counts_pieces(batch)), task_flops(self.cost, self.module.head, batch)
+        count = self.task.count(batch.targets)
+        return Step(work, self._compute, {"task": count}, {"task": 1.0}, batch.ids.numel(), flops, self.position())
+
+    def _compute(self, batch: JointBatch) -> dict[str, Tensor]:
+        return {"task": self._loss(batch.task)}
+
+    @functools.cached_property
+    def _loss(self) -> Any:
+        return self.machine.compiled(self._task_loss, self.graphs)
+
+    def _task_loss(self, batch: TokenBatch) -> Tensor:
+        assert batch.targets is not None
+        return self.task.loss(self.module(batch), batch.targets)
+
+    def phase_end(self, steps: int) -> int:
+        """Returns the last step: all do the same."""
+        return steps
+
+    def begin_phase(self, step: int, steps: int) -> str:
+        """Does nothing."""
+        return ""
+
+    def after_step(self, step: int) -> dict[str, float]:
+        """Returns the dev score at the end of an epoch; the best weights so far are kept on disk."""
+        return {} if step % len(self.stream) else {"dev": self.judge(step)}
+
+    def judge(self, step: int) -> float:
+        """The score on dev; the weights are kept on disk where it is the best so far.
+
+        Where a model has a wide part, which is judged at step 0, its loss must surely be less than
+        then: a higher score by itself may be luck.
+        """
+        ranks = self.machine.ranks
+        judged = astuple(self.evaluate()) if ranks.first else (0.0, 0.0, 0.0)
+        score, share, gains = ranks.sum(torch.tensor(judged, device=self.machine.device, dtype=torch.float64)).tolist()
+        if score > self.best_score and (gains or not step):
+            self.best_score, self.best_step, self.best_share = score, step, share
+            if self.best_path is not None and ranks.first:
+                save_weights(self.best_path, self.module.shared(share))
+        return float(score)
+
+    def position(self) -> dict[str, Any]:
+        """Returns the position in the data."""
+        return self.stream.state()
+
+    def go_to(self, position: dict[str, Any]) -> None:
+        """Goes to the position of a checkpoint."""
+        self.stream.restore(position)
+
+    def state(self) -> dict[str, Any]:
+        """Returns the best so far."""
+        return {"best_score": self.best_score, "best_step": self.best_step, "best_share": self.best_share}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over the state of a checkpoint."""
+        self.best_score, self.best_step, self.best_share = state["best_score"], state["best_step"], state.get("best_share", 1.0)
