@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 import torch
 
-from tasklm.cli.app import app, last_resort
+from tasklm.cli import last_resort
+from tasklm.cli.app import app
 from tasklm.errors import RunError
 from tasklm.serve.predictor import Predictor
 from tasklm.storage import json_lines

@@ -9,7 +9,8 @@ import pytest
 
 from tasklm.corpus.words import words
 from tasklm.evaluate.scores import Scores
-from tasklm.pipeline.flow import check, fit, planning
+from tasklm.pipeline import planning
+from tasklm.pipeline.flow import check, fit
 from tasklm.recipe.toml import load
 from tasklm.serve.predictor import Predictor
 from tasklm.tracking import SILENT, Tracker

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from tasklm.cli.app import app
 from tasklm.errors import DataError, RecipeError
 from tasklm.influence.scores import Influence
-from tasklm.pipeline.flow import fit, selection
+from tasklm.pipeline import selection
+from tasklm.pipeline.flow import fit
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import load
 from tasklm.select.influence import InfluenceScores

@@ -14,8 +14,9 @@ from tasklm.errors import RunError
 from tasklm.evaluate.scores import Scores
 from tasklm.export.exporting import export
 from tasklm.models.weights import load_weights
+from tasklm.pipeline import linear_part, steps
 from tasklm.pipeline.context import Run, TaskData
-from tasklm.pipeline.flow import fit, linear_part, steps
+from tasklm.pipeline.flow import fit
 from tasklm.recipe.toml import load
 from tasklm.serve.predictor import Predictor
 from tasklm.tasks.examples import Example

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from tasklm.budget.rules import Plan, rules
+from tasklm.budget import rules
+from tasklm.budget.rules import Plan
 from tasklm.pipeline import planning
 from tasklm.recipe.schema import from_dict, with_overrides
 from tasklm.tasks.classify import Classify

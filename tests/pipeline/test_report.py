@@ -19,8 +19,9 @@ from sklearn.preprocessing import MultiLabelBinarizer
 from tasklm import __version__, run_folder
 from tasklm.analysis.word_counts import overrepresented
 from tasklm.artifacts import Artefacts
+from tasklm.pipeline import evaluation, flow, report
 from tasklm.pipeline.context import CorpusData, TaskData
-from tasklm.pipeline.flow import Trained, evaluation, flow, report
+from tasklm.pipeline.flow import Trained
 from tasklm.pipeline.report import decided, report_parts
 from tasklm.recipe.toml import load
 from tasklm.report.report import ReportParts

@@ -72,4 +72,4 @@ def _list(name: str) -> frozenset[str]:
 
 
 def _folder() -> Traversable:
-    return files("tasklm.select") / "stopword_lists"
+    return files("tasklm.select.lexical") / "stopword_lists"
