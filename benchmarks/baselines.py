@@ -68,9 +68,20 @@ def rows(case: Case) -> Iterator[tuple[str, ...]]:
     seconds = cpu_seconds() - started
     sizes = " / ".join(f"{len(part):,}" for part in (splits.train, splits.dev, splits.test))
     for name, labels in predicted.items():
-        scores = {split: _percent(score(metric, _gold(part), labels[split])) for split, part in held.items()}
+        scores = {
+            split: _percent(score(metric, _gold(part), labels[split]))
+            for split, part in held.items()
+        }
         spent = f"{seconds:.1f}" if name == list(predicted)[-1] else ""
-        yield case.folder.name, sizes, metric.name, name, scores["dev"], scores.get("test", "–"), spent
+        yield (
+            case.folder.name,
+            sizes,
+            metric.name,
+            name,
+            scores["dev"],
+            scores.get("test", "–"),
+            spent,
+        )
 
 
 def _gold(part: list[Example]) -> list[Label]:
@@ -83,7 +94,9 @@ def _percent(share: float) -> str:
 
 def main() -> None:
     """Prints the table, line by line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("cases", metavar="FOLDER:METRIC", nargs="+", type=Case.of)
     print(_line(HEADINGS), _line(["---"] * len(HEADINGS)), sep="\n")
     for case in parser.parse_args().cases:

@@ -54,7 +54,11 @@ class Place:
 
     def names(self) -> list[str]:
         """The files of the run and of what it shares with others, but for locks."""
-        files = sorted(path for path in self.whole.rglob("*") if path.is_file() and path.suffix != ".lock" and path.name != ".lock")
+        files = sorted(
+            path
+            for path in self.whole.rglob("*")
+            if path.is_file() and path.suffix != ".lock" and path.name != ".lock"
+        )
         return [str(path.relative_to(self.whole)) for path in files]
 
     def renew(self) -> None:
@@ -105,8 +109,14 @@ def take_checksums_out(place: Path) -> None:
     for path in place.rglob("*.json"):
         values = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(values, dict):
-            older = {name: value for name, value in values.items() if name not in ("crc32", "uses", "files")}
-            path.write_text(json.dumps(older, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            older = {
+                name: value
+                for name, value in values.items()
+                if name not in ("crc32", "uses", "files")
+            }
+            path.write_text(
+                json.dumps(older, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
 
 
 def together(names: list[str], kinds: list[str]) -> list[tuple[list[str], str]]:
@@ -116,7 +126,10 @@ def together(names: list[str], kinds: list[str]) -> list[tuple[list[str], str]]:
     for name in names:
         folders.setdefault(str(Path(name).parent), []).append(name)
     most = max(map(len, folders.values()))
-    return [([own[number] for own in folders.values() if number < len(own)], kinds[number % len(kinds)]) for number in range(most)]
+    return [
+        ([own[number] for own in folders.values() if number < len(own)], kinds[number % len(kinds)])
+        for number in range(most)
+    ]
 
 
 def after_damage(place: Place, names: list[str], kind: str) -> str:
@@ -130,7 +143,11 @@ def after_damage(place: Place, names: list[str], kind: str) -> str:
         return _after_advice(place, outcome)
     if outcome.kind != "done":
         return f"{outcome.kind}: {outcome.output[-300:]}"
-    left = [name for name in names if (place.copy / name).exists() and (place.copy / name).read_bytes() == before[name]]
+    left = [
+        name
+        for name in names
+        if (place.copy / name).exists() and (place.copy / name).read_bytes() == before[name]
+    ]
     left = [name for name in left if Path(name).name not in LOGS]
     if other := [name for name in place.differences() if name not in left]:
         return f"silent: other {', '.join(other)}"
@@ -174,13 +191,27 @@ def prediction_after_damage(place: Place, name: str, kind: str) -> str:
 
 
 def _options() -> Any:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, required=True, help="folder for the runs; it is emptied")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--work", type=Path, required=True, help="folder for the runs; it is emptied"
+    )
     parser.add_argument("--only", default="", help="damage files with this in their names")
-    parser.add_argument("--kinds", type=some_of(list(HARMS)), default=list(HARMS), help=f"some of {','.join(HARMS)}")
-    parser.add_argument("--together", action="store_true", help="damage one file of each folder at a time, each file once")
-    parser.add_argument("--trainings", type=int, default=1, help="of stage 1, each fine-tuned twice")
-    parser.add_argument("--without-checksums", action="store_true", help="take the checksums out first")
+    parser.add_argument(
+        "--kinds", type=some_of(list(HARMS)), default=list(HARMS), help=f"some of {','.join(HARMS)}"
+    )
+    parser.add_argument(
+        "--together",
+        action="store_true",
+        help="damage one file of each folder at a time, each file once",
+    )
+    parser.add_argument(
+        "--trainings", type=int, default=1, help="of stage 1, each fine-tuned twice"
+    )
+    parser.add_argument(
+        "--without-checksums", action="store_true", help="take the checksums out first"
+    )
     return parser.parse_args()
 
 

@@ -1,11 +1,12 @@
-"""How far each encoder gets in the same number of steps: loss of masked language modelling on the tokens of a run.
+"""How far each encoder gets in the same number of steps: loss of masked language modelling on the
+tokens of a run.
 
     tasklm tokenize runs/x          # or any run that is further
     python benchmarks/encoders.py runs/x --size mini --steps 350 --encoders bert:2e-3,modern:2e-3,modern:2e-3:muon
 
-Joint training as in stage 1 (its task batches among the others), AdamW unless a third word names another optimiser. Prints the
-mean loss of the last tenth of the external steps, tokens per second and seconds. Losses say how fast a language model is
-learnt, not which encoder is best for a task.
+Joint training as in stage 1 (its task batches among the others), AdamW unless a third word names
+another optimiser. Prints the mean loss of the last tenth of the external steps, tokens per second
+and seconds. Losses say how fast a language model is learnt, not which encoder is best for a task.
 """
 
 from __future__ import annotations
@@ -38,17 +39,28 @@ def main() -> None:
         encoder, rate, *optimiser = spec.split(":")
         rule = Rule(optimiser[0] if optimiser else "adamw", float(rate), 0.01)
         shape_settings = Model(encoder=encoder)
-        parts = _ingredients(options.run, recipe.data, recipe.tokens.length, shape_settings, options.size, machine)
+        parts = _ingredients(
+            options.run, recipe.data, recipe.tokens.length, shape_settings, options.size, machine
+        )
         started = time.perf_counter()
         loss, tokens = _train(parts, rule, options)
         seconds = time.perf_counter() - started
-        print(f"{spec:24} loss {loss:.3f}  {tokens / seconds:,.0f} tokens/s  {seconds:.0f} s", flush=True)
+        print(
+            f"{spec:24} loss {loss:.3f}  {tokens / seconds:,.0f} tokens/s  {seconds:.0f} s",
+            flush=True,
+        )
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", type=Path, help="run folder with tokens/")
-    parser.add_argument("--encoders", default="bert:2e-3,modern:2e-3,albert:2e-3", help="NAME:RATE[:OPTIMISER], joined by commas")
+    parser.add_argument(
+        "--encoders",
+        default="bert:2e-3,modern:2e-3,albert:2e-3",
+        help="NAME:RATE[:OPTIMISER], joined by commas",
+    )
     parser.add_argument("--size", default="mini")
     parser.add_argument("--steps", type=int, default=350)
     parser.add_argument("--batch", type=int, default=32)
@@ -57,20 +69,30 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _ingredients(run: Path, data: Data, length: int, model: Model, size: str, machine: Machine) -> Ingredients:
-    vocabulary, shards = Vocabulary.load(run / "tokens" / "tokenizer.json"), Shards.open(run / "tokens")
+def _ingredients(
+    run: Path, data: Data, length: int, model: Model, size: str, machine: Machine
+) -> Ingredients:
+    vocabulary = Vocabulary.load(run / "tokens" / "tokenizer.json")
+    shards = Shards.open(run / "tokens")
     splits = read_splits(data)
     task = TASKS.get(data.kind).from_examples(splits.train, Kind())
     train = EncodedExamples.of(task, splits.train, vocabulary, length)
     shape = shape_of(model, size, len(vocabulary), length)
-    return Ingredients(model.encoder, shape, task, vocabulary, train, train, shards, length, machine)
+    return Ingredients(
+        model.encoder, shape, task, vocabulary, train, train, shards, length, machine
+    )
 
 
 def _train(parts: Ingredients, rule: Rule, options: argparse.Namespace) -> tuple[float, int]:
-    """Returns the mean loss of the last tenth of the external steps, and how many tokens were read."""
+    """The mean loss of the last tenth of the external steps, and how many tokens were read."""
     stage = joint_stage(parts, Train(), options.rho1, options.batch)
     loop = Loop(
-        stage, make_optimiser(stage.module, rule), Schedule("linear", options.steps, 0.06), Settings(1.0, 1, 1e9), None, parts.machine
+        stage,
+        make_optimiser(stage.module, rule),
+        Schedule("linear", options.steps, 0.06),
+        Settings(1.0, 1, 1e9),
+        None,
+        parts.machine,
     )
     losses = [float(record.losses["lm"]) for record in loop.run() if "lm" in record.losses]
     last = losses[-max(1, len(losses) // 10) :]

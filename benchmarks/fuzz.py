@@ -25,7 +25,9 @@ WORDS = {0: "read", 2: "refused", HANG: "hangs", DIED: "aborts"}
 
 def main() -> None:
     """Reads all cases and prints how they ended."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cases", type=int, default=2500)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
@@ -41,7 +43,10 @@ def main() -> None:
             if end not in ("read", "refused"):
                 bad.append(f"{whole[number].name}, seed {seed}: {ended.end} {ended.err[-300:]}")
     counted = {**dict.fromkeys(("read", "refused", "tracebacks", "hangs", "aborts"), 0), **ends}
-    print(f"{given.cases} mutated files: " + ", ".join(f"{count} {end}" for end, count in counted.items()))
+    print(
+        f"{given.cases} mutated files: "
+        + ", ".join(f"{count} {end}" for end, count in counted.items())
+    )
     print("\n".join(bad[:20]))
     sys.exit(bool(bad))
 

@@ -31,9 +31,13 @@ from tasklm.tokens.tokenizer import train_vocabulary
 
 def main() -> None:
     """Opens all of them and prints how they ended."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default="", help="folders whose names hold this text")
-    parser.add_argument("--verbose", action="store_true", help="print every folder and what was words")
+    parser.add_argument(
+        "--verbose", action="store_true", help="print every folder and what was words"
+    )
     given = parser.parse_args()
     ends: Counter[str] = Counter()
     bad = []
@@ -51,7 +55,10 @@ def main() -> None:
                 bad.append(f"{one.name}: {end}")
             if given.verbose:
                 print(f"{one.name} → {end}: {ended.err.strip()[:300]}")
-    print(f"{sum(ends.values())} hostile folders: " + ", ".join(f"{count} {end}" for end, count in ends.most_common()))
+    print(
+        f"{sum(ends.values())} hostile folders: "
+        + ", ".join(f"{count} {end}" for end, count in ends.most_common())
+    )
     print("\n".join(bad) if bad else "no traceback, no hang, no abort, no answer that is none")
     sys.exit(bool(bad))
 

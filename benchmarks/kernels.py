@@ -1,4 +1,5 @@
-"""Where the time of a training step goes on a GPU: every kernel, and where the device waits. For those who tune the engine.
+"""Where the time of a training step goes on a GPU: every kernel, and where the device waits. For
+those who tune the engine.
 
     python benchmarks/kernels.py --shapes base:256x128,6x384:64x128 --out kernels.md
 
@@ -28,16 +29,28 @@ _TOKENS, _SEED = 4_000_000, 1
 
 def main() -> None:
     """Watches some steps of each shape and prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shapes", required=True, help="SIZE:ROWSxLENGTH,… with a size's name or LAYERSxWIDTH")
-    parser.add_argument("--vocabulary", type=int, default=30_522, help="types of tokens; BERT's unless said otherwise")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--shapes", required=True, help="SIZE:ROWSxLENGTH,… with a size's name or LAYERSxWIDTH"
+    )
+    parser.add_argument(
+        "--vocabulary",
+        type=int,
+        default=30_522,
+        help="types of tokens; BERT's unless said otherwise",
+    )
     parser.add_argument("--warmup", type=int, default=15, help="steps before the profiler watches")
     parser.add_argument("--steps", type=int, default=10, help="steps that it watches")
     parser.add_argument("--out", type=Path, help="file for the tables too")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         raise RunError("there is no GPU here, whose kernels could be watched")
-    page = "\n".join(_watched(parse_case(text, options.vocabulary), options.warmup, options.steps) for text in options.shapes.split(","))
+    page = "\n".join(
+        _watched(parse_case(text, options.vocabulary), options.warmup, options.steps)
+        for text in options.shapes.split(",")
+    )
     print(page)
     if options.out is not None:
         write_text(options.out, page)
@@ -47,7 +60,15 @@ def _watched(case: Case, warmup: int, steps: int) -> str:
     device = torch.device("cuda")
     with tempfile.TemporaryDirectory() as folder:
         make_shards(Path(folder), _TOKENS, case.shape.vocabulary, _SEED)
-        loop, words = ours.make_loop(case.shape, case.rows, case.length, Path(folder), case.shape.vocabulary, warmup + steps, device)
+        loop, words = ours.make_loop(
+            case.shape,
+            case.rows,
+            case.length,
+            Path(folder),
+            case.shape.vocabulary,
+            warmup + steps,
+            device,
+        )
         watching = profile(activities=[ProfilerActivity.CUDA])
         for step, _ in enumerate(loop.run(), 1):
             if step in (warmup, warmup + steps):

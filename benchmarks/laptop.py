@@ -151,7 +151,9 @@ def _prepare_task(options: argparse.Namespace, folder: Path) -> None:
     about = {"labels": options.labels, "whole": options.whole, "scored": options.scored}
     done = folder / "prepared.json"
     if not done.exists() or read_json(done) != about:
-        prepare_task(options.data / folder.name, folder, options.labels, options.scored, options.whole)
+        prepare_task(
+            options.data / folder.name, folder, options.labels, options.scored, options.whole
+        )
         write_json(done, about)
 
 

@@ -1,12 +1,14 @@
-"""All objectives on one task, with the same selected text, encoder and training FLOPs: scores over seeds, FLOPs, seconds.
+"""All objectives on one task, with the same selected text, encoder and training FLOPs: scores over
+seeds, FLOPs, seconds.
 
     python benchmarks/objectives.py --work /tmp/bench --task ChemProt=tasks/chemprot:micro_f1 --task SciERC=tasks/scierc:macro_f1 \\
         --corpus texts/ --flops 3e15 --layers 12 --width 256 --workers 4 --write
     python benchmarks/objectives.py --work /tmp/bench --task SciERC=tasks/scierc:macro_f1 --corpus texts/ --flops 1e12 \\
         --layers 2 --width 64 --objectives mlm,electra --set train.rho1=7 --limit 500
 
-A task's folder holds train, dev and test.jsonl.gz. Text is selected and tokenised once per task; then every objective is a run
-folder of its own. The same command continues what was cut off. Results are kept in the work folder after every run.
+A task's folder holds train, dev and test.jsonl.gz. Text is selected and tokenised once per task;
+then every objective is a run folder of its own. The same command continues what was cut off.
+Results are kept in the work folder after every run.
 """
 
 from __future__ import annotations
@@ -45,7 +47,12 @@ def main() -> None:
         for objective in options.objectives:
             if objective not in known:
                 tasks[case.name]["objectives"][objective] = {"failed": "not run yet"}
-                jobs.append((f"{case.name}/{objective}", _job(case, objective, texts[case.name], options, deadline)))
+                jobs.append(
+                    (
+                        f"{case.name}/{objective}",
+                        _job(case, objective, texts[case.name], options, deadline),
+                    )
+                )
     for name, wrong in each_at_once(jobs, options.workers):
         task, _, objective = name.rpartition("/")
         _take(tasks[task], objective, options.work / task / objective, texts[task], wrong)
@@ -60,13 +67,35 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, required=True, help="folder for runs and results, which are kept there")
-    parser.add_argument("--task", type=_case, action="append", required=True, help="NAME=FOLDER:METRIC; may be repeated")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--work", type=Path, required=True, help="folder for runs and results, which are kept there"
+    )
+    parser.add_argument(
+        "--task",
+        type=_case,
+        action="append",
+        required=True,
+        help="NAME=FOLDER:METRIC; may be repeated",
+    )
     known = OBJECTIVES.names()
-    parser.add_argument("--objectives", type=some_of(known), default=known, help=f"from {','.join(known)}; default: all")
-    parser.add_argument("--merge", type=Path, nargs="*", help="objectives.json files: what they hold is not done again; default: the docs'")
-    parser.add_argument("--write", action="store_true", help="write docs/benchmarks/objectives.md and .json")
+    parser.add_argument(
+        "--objectives",
+        type=some_of(known),
+        default=known,
+        help=f"from {','.join(known)}; default: all",
+    )
+    parser.add_argument(
+        "--merge",
+        type=Path,
+        nargs="*",
+        help="objectives.json files: what they hold is not done again; default: the docs'",
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write docs/benchmarks/objectives.md and .json"
+    )
     add_run_options(parser, "objective")
     options = parser.parse_args()
     checked_run_options(options)
@@ -81,13 +110,21 @@ def _case(text: str) -> Case:
     name, equals, rest = text.partition("=")
     folder, _, metric = rest.rpartition(":")
     if not equals or not name or "/" in name or not folder or metric not in Classify.metrics:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FOLDER:METRIC with a metric from {', '.join(Classify.metrics)}")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not NAME=FOLDER:METRIC with a metric from {', '.join(Classify.metrics)}"
+        )
     return Case(name, Path(folder), metric)
 
 
 def _text(case: Case, options: argparse.Namespace, deadline: Deadline) -> Text:
-    """Returns the text of a task, selected and tokenised by tasklm's own steps in a run folder of its own."""
-    asked = {"model.encoder": options.encoder, "model.layers": options.layers, "model.width": options.width}
+    """The text of a task, selected and tokenised by tasklm's own steps in a
+    run folder of its own.
+    """
+    asked = {
+        "model.encoder": options.encoder,
+        "model.layers": options.layers,
+        "model.width": options.width,
+    }
     asked |= {"finetune.seeds": options.seeds, **dict(options.set)}
     recipe = folders.base_recipe(case, options.corpus, options.flops, asked, options.work / "cache")
     folder = options.work / case.name / "text"
@@ -100,14 +137,30 @@ def _text(case: Case, options: argparse.Namespace, deadline: Deadline) -> Text:
 
 
 def _task(case: Case, text: Text) -> dict[str, Any]:
-    """Returns the record of a task, as JSON will hold it, without results."""
-    settings = {name: list(value) if isinstance(value, tuple) else value for name, value in folders.settings_of(text.recipe).items()}
-    return {"metric": case.metric, "settings": settings, "text": text.about, "keys": text.keys, "baselines": {}, "objectives": {}}
+    """The record of a task, as JSON will hold it, without results."""
+    settings = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in folders.settings_of(text.recipe).items()
+    }
+    return {
+        "metric": case.metric,
+        "settings": settings,
+        "text": text.about,
+        "keys": text.keys,
+        "baselines": {},
+        "objectives": {},
+    }
 
 
-def _job(case: Case, objective: str, text: Text, options: argparse.Namespace, deadline: Deadline) -> Callable[[], None]:
-    """Returns the run of one objective, which is skipped when its folder holds it; the first one also scores the baselines."""
-    recipe = folders.objective_recipe(text, objective, objective == options.objectives[0], options.threads)
+def _job(
+    case: Case, objective: str, text: Text, options: argparse.Namespace, deadline: Deadline
+) -> Callable[[], None]:
+    """The run of one objective, which is skipped when its folder holds it; the first one also
+    scores the baselines.
+    """
+    recipe = folders.objective_recipe(
+        text, objective, objective == options.objectives[0], options.threads
+    )
     folder = options.work / case.name / objective
     about = {**circumstances(options.workers), "threads": options.threads}
 
@@ -120,7 +173,9 @@ def _job(case: Case, objective: str, text: Text, options: argparse.Namespace, de
     return job
 
 
-def _take(task: dict[str, Any], objective: str, folder: Path, text: Text, wrong: str | None) -> None:
+def _take(
+    task: dict[str, Any], objective: str, folder: Path, text: Text, wrong: str | None
+) -> None:
     """Puts what a run found, or how it failed, into the record of its task."""
     if wrong is None:
         try:

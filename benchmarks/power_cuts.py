@@ -47,7 +47,9 @@ def main() -> None:
     sys.exit(right < options.images)
 
 
-def one_image(work: Path, data: Path, results: dict[str, Any], syncs: int, draw: random.Random) -> str:
+def one_image(
+    work: Path, data: Path, results: dict[str, Any], syncs: int, draw: random.Random
+) -> str:
     """Cuts the power of a run once or twice; returns what becomes of it when it goes on."""
     place, memory, moments = work / "cut", work / "memory", []
     shutil.rmtree(place, ignore_errors=True)
@@ -73,8 +75,12 @@ def one_image(work: Path, data: Path, results: dict[str, Any], syncs: int, draw:
 
 
 def _options() -> Any:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, required=True, help="folder for the runs; it is emptied")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--work", type=Path, required=True, help="folder for the runs; it is emptied"
+    )
     parser.add_argument("--images", type=int, default=30, help="disks that lose their power")
     parser.add_argument("--seed", type=int, default=1, help="of the moments and of what is lost")
     return parser.parse_args()

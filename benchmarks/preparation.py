@@ -1,9 +1,11 @@
-"""Where the time before training goes: seconds, and CPU seconds of all processes, of every step up to the tokens, and of the baseline.
+"""Where the time before training goes: seconds, and CPU seconds of all processes, of every step up
+to the tokens, and of the baseline.
 
 python benchmarks/preparation.py recipe.toml --folder scratch               # all cores
 taskset -c 0-3 python benchmarks/preparation.py recipe.toml --folder scratch --out four-cores.json
 
-Nothing is kept from one run to the next: the folder must not exist. Equal digests mean equal results.
+Nothing is kept from one run to the next: the folder must not exist. Equal digests mean equal
+results.
 """
 
 from __future__ import annotations
@@ -51,13 +53,25 @@ class Clock:
         found: dict[str, Any] = {}
         started, used = time.perf_counter(), cpu_seconds()
         yield found
-        self.steps[name] = {"seconds": time.perf_counter() - started, "cpu_seconds": cpu_seconds() - used, **found}
+        self.steps[name] = {
+            "seconds": time.perf_counter() - started,
+            "cpu_seconds": cpu_seconds() - used,
+            **found,
+        }
         told = " ".join(f"{key} {value}" for key, value in found.items())
-        print(f"{name:32} {self.steps[name]['seconds']:8.1f} s {self.steps[name]['cpu_seconds']:8.1f} CPU s   {told}", flush=True)
+        print(
+            (
+                f"{name:32} {self.steps[name]['seconds']:8.1f} s "
+                f"{self.steps[name]['cpu_seconds']:8.1f} CPU s   {told}"
+            ),
+            flush=True,
+        )
 
 
 def cpu_seconds() -> float:
-    """Returns the CPU seconds of this process, of those it started and has seen end, and of those that still run (on Linux)."""
+    """The CPU seconds of this process, of those it started and has seen end, and of those that
+    still run (on Linux).
+    """
     total = sum(os.times()[:4])
     for children in Path("/proc/self/task").glob("*/children"):
         for child in children.read_text().split():
@@ -70,10 +84,14 @@ def cpu_seconds() -> float:
 
 
 def digest_of(*arrays: Any) -> str:
-    """Returns a short hash of arrays, or of what can be written as JSON."""
+    """A short hash of arrays, or of what can be written as JSON."""
     hasher = hashlib.blake2b(digest_size=8)
     for array in arrays:
-        hasher.update(np.ascontiguousarray(array).tobytes() if isinstance(array, np.ndarray) else json.dumps(array).encode())
+        hasher.update(
+            np.ascontiguousarray(array).tobytes()
+            if isinstance(array, np.ndarray)
+            else json.dumps(array).encode()
+        )
     return hasher.hexdigest()
 
 
@@ -83,8 +101,13 @@ def prepare(recipe: Recipe, folder: Path, clock: Clock) -> None:
     cache = Artefacts(folder / "cache")
     with clock.step("read and audit the task") as found:
         splits = read_splits(data)
-        found["digest"] = digest_of([[finding.message, finding.examples] for finding in audit_splits(splits, data)])
-    texts = {name: [text for example in part for text in example.texts] for name, part in splits.named().items()}
+        found["digest"] = digest_of(
+            [[finding.message, finding.examples] for finding in audit_splits(splits, data)]
+        )
+    texts = {
+        name: [text for example in part for text in example.texts]
+        for name, part in splits.named().items()
+    }
     with clock.step("read the corpus") as found:
         store, _, _ = kept_store(data.corpus, data.corpus_column, data.passage_words, cache, SILENT)
         found |= {"passages": len(store), "digest": file_digest(store.folder / "text.bin")[:16]}
@@ -102,13 +125,22 @@ def prepare(recipe: Recipe, folder: Path, clock: Clock) -> None:
     with clock.step("choose"):
         chosen = selector.choose(ranking, None)
     with clock.step("leave out near duplicates") as found:
-        chosen = without_near_duplicates(chosen, store, settings.near_duplicates, settings.passages, SILENT)
-        found |= {"passages": len(chosen.passages), "digest": digest_of(chosen.passages, chosen.scores, chosen.asked_by)}
+        chosen = without_near_duplicates(
+            chosen, store, settings.near_duplicates, settings.passages, SILENT
+        )
+        found |= {
+            "passages": len(chosen.passages),
+            "digest": digest_of(chosen.passages, chosen.scores, chosen.asked_by),
+        }
     selected = folder / "selected.parquet"
     with clock.step("write the selection"):
         write_selection(selected, store, chosen)
     with clock.step("learn the vocabulary") as found:
-        batches = (batch for source in ([texts["train"]], read_selection_texts(selected)) for batch in source)
+        batches = (
+            batch
+            for source in ([texts["train"]], read_selection_texts(selected))
+            for batch in source
+        )
         vocabulary = train_vocabulary(batches, recipe.tokens, recipe.tokens.vocabulary or 16_000)
         found["digest"] = digest_of(vocabulary.tokenizer.to_str())
     with clock.step("tokenize") as found:
@@ -119,12 +151,16 @@ def prepare(recipe: Recipe, folder: Path, clock: Clock) -> None:
         held = {name: part for name, part in splits.named().items() if name != "train"}
         metric = task.metrics[0] if recipe.evaluate.metric == "auto" else recipe.evaluate.metric
         fitted = task.fit_wide(splits.train, splits.dev, metric)
-        found["digest"] = digest_of(task.baselines(splits.train, held, metric, fitted and fitted.wide))
+        found["digest"] = digest_of(
+            task.baselines(splits.train, held, metric, fitted and fitted.wide)
+        )
 
 
 def main() -> None:
     """Prints the table, and writes it as JSON where asked to."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("recipe", type=Path)
     parser.add_argument("--folder", type=Path, required=True, help="a folder to make and work in")
     parser.add_argument("--out", type=Path, help="a JSON file to write")

@@ -4,8 +4,9 @@
     python benchmarks/selection.py --work /tmp/bench --sizes 100k,1M --engines ours,bm25s,tantivy --write
     python benchmarks/selection.py --work /tmp/bench --quick --engines ours
 
-Lucene takes part where --lucene names its jars (core and analysis-common of 8.7 to 9, joined by ":", or a jar that holds
-both, such as the one in PyPI's source archive of pyserini 0.44) and a JDK is on the path.
+Lucene takes part where --lucene names its jars (core and analysis-common of 8.7 to 9, joined by
+":", or a jar that holds both, such as the one in PyPI's source archive of pyserini 0.44) and a JDK
+is on the path.
 """
 
 from __future__ import annotations
@@ -57,30 +58,86 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, required=True, help="folder for text, indexes and results; text and results are kept there")
-    parser.add_argument("--corpus", type=Path, help="files or a folder of text; default: ../shared/data/corpus, else the demo's corpus")
-    parser.add_argument("--sizes", type=_sizes, default=_sizes("100k,1M,4M"), help="passages, such as 100k,1M,4M; 0: none, for --whole")
-    parser.add_argument("--engines", type=some_of(ENGINES), default=["ours", "bm25s", "tantivy"], help=f"from {','.join(ENGINES)}")
-    parser.add_argument("--lucene", help="class path with Lucene's jars, when lucene is among the engines")
-    parser.add_argument("--probe", type=Path, default=_SHARED / "probes" / "bm25_blocks.py", help="the file of the probe")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        required=True,
+        help="folder for text, indexes and results; text and results are kept there",
+    )
+    parser.add_argument(
+        "--corpus",
+        type=Path,
+        help="files or a folder of text; default: ../shared/data/corpus, else the demo's corpus",
+    )
+    parser.add_argument(
+        "--sizes",
+        type=_sizes,
+        default=_sizes("100k,1M,4M"),
+        help="passages, such as 100k,1M,4M; 0: none, for --whole",
+    )
+    parser.add_argument(
+        "--engines",
+        type=some_of(ENGINES),
+        default=["ours", "bm25s", "tantivy"],
+        help=f"from {','.join(ENGINES)}",
+    )
+    parser.add_argument(
+        "--lucene", help="class path with Lucene's jars, when lucene is among the engines"
+    )
+    parser.add_argument(
+        "--probe",
+        type=Path,
+        default=_SHARED / "probes" / "bm25_blocks.py",
+        help="the file of the probe",
+    )
     parser.add_argument("--lengths", type=_numbers, default=[30, 200], help="words of a query")
     parser.add_argument("--ks", type=_numbers, default=[50, 500, 5000], help="passages per query")
     parser.add_argument("--queries", type=int, default=2000, help="queries of each length")
-    parser.add_argument("--sample", type=int, default=10, help="queries of each length that are compared with brute force")
-    parser.add_argument("--cpu-limit", type=float, default=20.0, help="CPU seconds after which engines that answer one by one stop")
+    parser.add_argument(
+        "--sample",
+        type=int,
+        default=10,
+        help="queries of each length that are compared with brute force",
+    )
+    parser.add_argument(
+        "--cpu-limit",
+        type=float,
+        default=20.0,
+        help="CPU seconds after which engines that answer one by one stop",
+    )
     parser.add_argument("--cores", type=int, default=1, help="cores of a process")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--resume", action="store_true", help="do not measure a size again that was measured in the same way in this work folder"
+        "--resume",
+        action="store_true",
+        help="do not measure a size again that was measured in the same way in this work folder",
     )
-    parser.add_argument("--whole", action="store_true", help="also the whole corpus as it is, with all cores (ours only)")
-    parser.add_argument("--task", type=Path, help="table with a text column whose texts are the queries of --whole, K = 500")
-    parser.add_argument("--write", action="store_true", help="write docs/benchmarks/selection.md and .json")
-    parser.add_argument("--quick", action="store_true", help="a smoke test: 2,000 passages, 20 queries, small K")
+    parser.add_argument(
+        "--whole",
+        action="store_true",
+        help="also the whole corpus as it is, with all cores (ours only)",
+    )
+    parser.add_argument(
+        "--task",
+        type=Path,
+        help="table with a text column whose texts are the queries of --whole, K = 500",
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write docs/benchmarks/selection.md and .json"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a smoke test: 2,000 passages, 20 queries, small K"
+    )
     options = parser.parse_args()
     if options.quick:
-        options.sizes, options.queries, options.sample, options.ks, options.cpu_limit = [2000], 20, 4, [5, 50], 1.0
+        options.sizes = [2000]
+        options.queries = 20
+        options.sample = 4
+        options.ks = [5, 50]
+        options.cpu_limit = 1.0
     _check(options)
     return options
 
@@ -89,16 +146,26 @@ def _check(options: argparse.Namespace) -> None:
     if "lucene" in options.engines and not options.lucene:
         raise RunError("lucene needs --lucene with its jars, or is to be left out of --engines")
     if "probe" in options.engines and not options.probe.exists():
-        raise DataError("there is no probe", file=options.probe, remedy="Name its file with --probe, or leave probe out of --engines.")
-    if not 1 <= options.sample <= options.queries or not 1 <= options.cores <= len(os.sched_getaffinity(0)):
-        raise RunError("--sample is from 1 to --queries, and --cores from 1 to the cores of this machine")
+        raise DataError(
+            "there is no probe",
+            file=options.probe,
+            remedy="Name its file with --probe, or leave probe out of --engines.",
+        )
+    if not 1 <= options.sample <= options.queries or not 1 <= options.cores <= len(
+        os.sched_getaffinity(0)
+    ):
+        raise RunError(
+            "--sample is from 1 to --queries, and --cores from 1 to the cores of this machine"
+        )
     if options.whole and options.task is None:
         raise RunError("--whole needs --task, the table whose texts are asked")
 
 
 def _sizes(text: str) -> list[int]:
     units = {"k": 1000, "m": 1_000_000}
-    found = [int(float(part.rstrip("kKmM")) * units.get(part[-1].lower(), 1)) for part in text.split(",")]
+    found = [
+        int(float(part.rstrip("kKmM")) * units.get(part[-1].lower(), 1)) for part in text.split(",")
+    ]
     return [size for size in found if size]
 
 
@@ -107,7 +174,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _corpus(options: argparse.Namespace) -> Path:
-    """Returns the corpus that was named, the shared one, or the demo's."""
+    """The corpus that was named, the shared one, or the demo's."""
     if options.corpus is None and (_SHARED / "data" / "corpus").exists() and not options.quick:
         options.corpus = _SHARED / "data" / "corpus"
     if options.corpus is None:
@@ -117,42 +184,72 @@ def _corpus(options: argparse.Namespace) -> Path:
 
 
 def _demo_corpus(folder: Path) -> Path:
-    """Returns the demo's corpus with the passages of a file joined again, made unless it is there."""
+    """The demo's corpus with the passages of a file joined again, made unless it is there."""
     path = folder / "documents.jsonl"
     if not path.exists():
         build_demo(folder)
         passages = read_documents(folder / "corpus.jsonl.zst")
-        joined = (" ".join(one.text for one in together) for _, together in itertools.groupby(passages, lambda one: one.source))
+        joined = (
+            " ".join(one.text for one in together)
+            for _, together in itertools.groupby(passages, lambda one: one.source)
+        )
         write_text(path, "".join(json.dumps({"text": text}) + "\n" for text in joined))
     return path
 
 
-def _measure_size(size: int, words: Path, options: argparse.Namespace, lucene: Lucene | None) -> dict[str, Any]:
-    """Returns what every engine did with `size` passages; saved in the work folder when all are done."""
-    asked = [words.name, options.engines, options.lengths, options.ks, options.queries, options.sample, options.cores, options.seed]
+def _measure_size(
+    size: int, words: Path, options: argparse.Namespace, lucene: Lucene | None
+) -> dict[str, Any]:
+    """What every engine did with `size` passages; saved in the work folder when all are done."""
+    asked = [
+        words.name,
+        options.engines,
+        options.lengths,
+        options.ks,
+        options.queries,
+        options.sample,
+        options.cores,
+        options.seed,
+    ]
     path = options.work / "results" / f"{size}-{digest(asked)}.json"
     if options.resume and path.exists():
         kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return kept
     data = make_data(words, options.work, size, options.lengths, options.queries, options.seed)
     scores = {
-        length: exact_scores(data.text, size, data.queries(length)[: options.sample], data.folder / f"exact-{length}-{options.sample}.npy")
+        length: exact_scores(
+            data.text,
+            size,
+            data.queries(length)[: options.sample],
+            data.folder / f"exact-{length}-{options.sample}.npy",
+        )
         for length in options.lengths
     }
     engines = {}
     for name in options.engines:
         engines[name] = _measure_engine(name, data, options, lucene)
         for run in engines[name].get("search", {}).get("runs", []):
-            found = np.fromfile(data.folder / "found" / f"{name}-{run['words']}-{run['k']}.bin", "<i4").reshape(-1, run["k"])
-            run["overlap"] = float(np.mean([overlap(row, ids, run["k"]) for row, ids in zip(scores[run["words"]], found, strict=True)]))
+            found = np.fromfile(
+                data.folder / "found" / f"{name}-{run['words']}-{run['k']}.bin", "<i4"
+            ).reshape(-1, run["k"])
+            run["overlap"] = float(
+                np.mean(
+                    [
+                        overlap(row, ids, run["k"])
+                        for row, ids in zip(scores[run["words"]], found, strict=True)
+                    ]
+                )
+            )
         _say(f"{size:,} passages, {name}: {json.dumps(engines[name])}")
     result = {"passages": size, "words": data.words, "bytes": data.bytes, "engines": engines}
     write_json(path, result)
     return result
 
 
-def _measure_engine(name: str, data: DataSet, options: argparse.Namespace, lucene: Lucene | None) -> dict[str, Any]:
-    """Returns the reports of building and searching; of a failure what was said last."""
+def _measure_engine(
+    name: str, data: DataSet, options: argparse.Namespace, lucene: Lucene | None
+) -> dict[str, Any]:
+    """The reports of building and searching; of a failure what was said last."""
     index, found = _emptied(data.folder / "index"), data.folder / "found"
     found.mkdir(exist_ok=True)
     spec = {
@@ -169,7 +266,11 @@ def _measure_engine(name: str, data: DataSet, options: argparse.Namespace, lucen
             spec["phase"] = phase
             if name == "lucene":
                 assert lucene is not None
-                done = lucene.build(spec, data, options.cores) if phase == "build" else lucene.search(spec, data, options.cores)
+                done = (
+                    lucene.build(spec, data, options.cores)
+                    if phase == "build"
+                    else lucene.search(spec, data, options.cores)
+                )
             else:
                 done = run_phase(spec, options.cores)
             if phase == "build":
@@ -194,10 +295,13 @@ def _spec(name: str, data: DataSet, options: argparse.Namespace) -> dict[str, An
 
 
 def _measure_whole(words: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Returns what tasklm did with the corpus as it is, with all cores."""
+    """What tasklm did with the corpus as it is, with all cores."""
     data = make_data(words, options.work, 1000, options.lengths, 2, options.seed)  # to compile on
     store, index = _emptied(options.work / "whole-store"), _emptied(options.work / "whole-index")
-    spec = _spec("ours", data, options) | {"corpus": str(options.corpus.resolve()), "store": str(store.resolve())}
+    spec = _spec("ours", data, options) | {
+        "corpus": str(options.corpus.resolve()),
+        "store": str(store.resolve()),
+    }
     spec |= {"index": str(index.resolve()), "task": str(options.task.resolve()), "k": 500}
     cores = len(os.sched_getaffinity(0))
     report: dict[str, Any] = {"cores": cores}
@@ -226,7 +330,10 @@ def _size_of(folder: Path) -> int:
 
 def _about(options: argparse.Namespace) -> dict[str, Any]:
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    model = next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
     return {
         "machine": f"{model}, Python {platform.python_version()}",
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),

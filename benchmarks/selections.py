@@ -1,16 +1,19 @@
-"""Ways of selecting text on one task, at equal training FLOPs: an ablation in one command, as a table and a chart.
+"""Ways of selecting text on one task, at equal training FLOPs: an ablation in one command, as a
+table and a chart.
 
     python benchmarks/selections.py --vary method --work /tmp/bench --train tasks/chemprot/train.jsonl.gz \\
         --dev tasks/chemprot/dev.jsonl.gz --test tasks/chemprot/test.jsonl.gz --metric micro_f1 --corpus texts/ \\
         --passages 50000 --flops 3e15 --layers 12 --width 256 --seeds 3 --stage1-seeds 3 --workers 4
     python benchmarks/selections.py --vary share --values 0.1,0.2,0.4,0.8 …      # also: layers, batch, steps
 
-method: random passages, BM25's best ranked, and BM25 + influence, which chooses --share of BM25's --passages; all keep as many.
-share: of the candidates that influence keeps. layers (last, middle, all, 3+4): whose gradients are compared. batch (4/16): passages and
-task examples that share one gradient. steps: training of the scoring model.
+method: random passages, BM25's best ranked, and BM25 + influence, which chooses --share of BM25's
+--passages; all keep as many. share: of the candidates that influence keeps. layers (last, middle,
+all, 3+4): whose gradients are compared. batch (4/16): passages and task examples that share one
+gradient. steps: training of the scoring model.
 
-Corpus, index and candidates are made once; scoring models and scores once for every seed of stage 1 and shared by all rows that can, also
-those of another ablation in the same work folder. The same command continues what was cut off and skips what is done.
+Corpus, index and candidates are made once; scoring models and scores once for every seed of stage 1
+and shared by all rows that can, also those of another ablation in the same work folder. The same
+command continues what was cut off and skips what is done.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ Job = tuple[str, Callable[[], None]]
 
 
 def main() -> None:
-    """Runs what the command line asks for, joins it with earlier results and writes table and chart."""
+    """Runs what the command line asks for, joins it with earlier results and writes table and
+    chart.
+    """
     options = _options()
     deadline, earlier = Deadline(options.limit), read_results(options.merge)
     recipe = _recipe(options)
@@ -49,7 +54,12 @@ def main() -> None:
         same(earlier, found)
         known = {name: row["runs"] for name, row in earlier["rows"].items()}
     seeds = range(1, options.stage1_seeds + 1)
-    wanted = [(one, seed) for one in settings for seed in seeds if "failed" in known.get(one.name, {}).get(str(seed), {"failed": ""})]
+    wanted = [
+        (one, seed)
+        for one in settings
+        for seed in seeds
+        if "failed" in known.get(one.name, {}).get(str(seed), {"failed": ""})
+    ]
     shared, broken = _score(recipe, wanted, options, deadline)
     found |= {"candidates": shared.candidates, "kept": shared.kept(), "content": shared.content}
     if earlier is not None:
@@ -57,12 +67,16 @@ def main() -> None:
     jobs: list[Job] = []
     for setting, seed in wanted:
         found["rows"][setting.name]["runs"][str(seed)] = {"failed": "not run yet"}
-        jobs.append((f"{setting.name}/{seed}", _job(shared, setting, seed, broken, options, deadline)))
+        jobs.append(
+            (f"{setting.name}/{seed}", _job(shared, setting, seed, broken, options, deadline))
+        )
     for name, wrong in each_at_once(jobs, options.workers):
         row, _, number = name.rpartition("/")
         setting = next(one for one in settings if one.name == row)
         folder = _folder(shared, setting, int(number), options)
-        found["rows"][row]["runs"][number] = {"failed": wrong} if wrong else folders.found_in(folder, setting.method)
+        found["rows"][row]["runs"][number] = (
+            {"failed": wrong} if wrong else folders.found_in(folder, setting.method)
+        )
         print(f"{name}: {wrong or 'done'}", file=sys.stderr, flush=True)
         _write(merged(earlier, found), options, [options.work])
     _write(merged(earlier, found), options, [options.work, *([_PAGES] if options.write else [])])
@@ -70,22 +84,54 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--vary", choices=tuple(USUAL), required=True, help="what the rows differ in")
-    parser.add_argument(
-        "--values", help="the rows, joined by commas; default: " + "; ".join(f"{k}: {','.join(v)}" for k, v in USUAL.items())
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--work", type=Path, required=True, help="folder for runs and results, which are kept there")
+    parser.add_argument(
+        "--vary", choices=tuple(USUAL), required=True, help="what the rows differ in"
+    )
+    parser.add_argument(
+        "--values",
+        help="the rows, joined by commas; default: "
+        + "; ".join(f"{k}: {','.join(v)}" for k, v in USUAL.items()),
+    )
+    parser.add_argument(
+        "--work", type=Path, required=True, help="folder for runs and results, which are kept there"
+    )
     parser.add_argument("--train", type=Path, required=True, help="labelled training file")
-    parser.add_argument("--dev", type=Path, help="labelled dev file; default: a share of the training file")
-    parser.add_argument("--test", type=Path, help="labelled test file; without it there are dev scores alone")
-    parser.add_argument("--name", help="of the task, on the page; default: the training file's folder")
+    parser.add_argument(
+        "--dev", type=Path, help="labelled dev file; default: a share of the training file"
+    )
+    parser.add_argument(
+        "--test", type=Path, help="labelled test file; without it there are dev scores alone"
+    )
+    parser.add_argument(
+        "--name", help="of the task, on the page; default: the training file's folder"
+    )
     parser.add_argument("--metric", choices=Classify.metrics, default="macro_f1")
     parser.add_argument("--passages", type=int, required=True, help="candidates that BM25 finds")
-    parser.add_argument("--share", type=float, default=0.2, help="of the candidates that every row keeps, where it is not varied")
-    parser.add_argument("--stage1-seeds", type=int, default=1, help="times that every row is repeated from the selection on")
-    parser.add_argument("--merge", type=Path, nargs="*", default=[], help="JSON files of earlier results: what they hold is not done again")
-    parser.add_argument("--write", action="store_true", help="write page, chart and JSON to docs/benchmarks too")
+    parser.add_argument(
+        "--share",
+        type=float,
+        default=0.2,
+        help="of the candidates that every row keeps, where it is not varied",
+    )
+    parser.add_argument(
+        "--stage1-seeds",
+        type=int,
+        default=1,
+        help="times that every row is repeated from the selection on",
+    )
+    parser.add_argument(
+        "--merge",
+        type=Path,
+        nargs="*",
+        default=[],
+        help="JSON files of earlier results: what they hold is not done again",
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write page, chart and JSON to docs/benchmarks too"
+    )
     add_run_options(parser, "row")
     options = parser.parse_args()
     checked_run_options(options)
@@ -97,7 +143,11 @@ def _options() -> argparse.Namespace:
 
 
 def _recipe(options: argparse.Namespace) -> Recipe:
-    files = {split: path for split in ("train", "dev", "test") if (path := getattr(options, split)) is not None}
+    files = {
+        split: path
+        for split in ("train", "dev", "test")
+        if (path := getattr(options, split)) is not None
+    }
     decided = {
         "select.passages": options.passages,
         "select.influence_share": options.share,
@@ -113,13 +163,20 @@ def _recipe(options: argparse.Namespace) -> Recipe:
 
 
 def _score(
-    recipe: Recipe, wanted: list[tuple[Setting, int]], options: argparse.Namespace, deadline: Deadline
+    recipe: Recipe,
+    wanted: list[tuple[Setting, int]],
+    options: argparse.Namespace,
+    deadline: Deadline,
 ) -> tuple[Shared, dict[str, str]]:
-    """Scores candidates in all ways that rows and seeds need; returns what all share, and which folders failed with which words.
+    """Scores candidates in all ways that rows and seeds need; returns what all share, and which
+    folders failed with which words.
 
-    First one run that makes everything, then those that train another scoring model, then those that score by a model that is there.
+    First one run that makes everything, then those that train another scoring model, then those
+    that score by a model that is there.
     """
-    by_influence = [(setting, seed) for setting, seed in wanted if setting.method == INFLUENCE] or [(Setting("", INFLUENCE), 1)]
+    by_influence = [(setting, seed) for setting, seed in wanted if setting.method == INFLUENCE] or [
+        (Setting("", INFLUENCE), 1)
+    ]
     asked = [folders.scoring_recipe(recipe, setting, seed) for setting, seed in by_influence]
     recipes = {folders.scoring_name(one): one for one in asked}
     first, *others = recipes
@@ -133,7 +190,15 @@ def _score(
         scored = (*folders.FOUND, *(() if maker == name else ("scoring-model",)))
         givers[name] = options.work / (first if maker == name else maker), scored
     for names in rounds:
-        jobs = [(name, _scoring_job(recipes[name], options.work / name, *givers.get(name, (None, ())), deadline)) for name in names]
+        jobs = [
+            (
+                name,
+                _scoring_job(
+                    recipes[name], options.work / name, *givers.get(name, (None, ())), deadline
+                ),
+            )
+            for name in names
+        ]
         for name, wrong in each_at_once(jobs, options.workers):
             if wrong:
                 broken[name] = f"candidates were not scored: {wrong}"
@@ -142,7 +207,9 @@ def _score(
     return folders.shared_of(options.work / first, recipe), broken
 
 
-def _scoring_job(recipe: Recipe, folder: Path, giver: Path | None, names: tuple[str, ...], deadline: Deadline) -> Callable[[], None]:
+def _scoring_job(
+    recipe: Recipe, folder: Path, giver: Path | None, names: tuple[str, ...], deadline: Deadline
+) -> Callable[[], None]:
     def job() -> None:
         if not folders.is_done(folder, recipe):
             if giver is not None and not all((giver / name).exists() for name in names):
@@ -155,17 +222,25 @@ def _scoring_job(recipe: Recipe, folder: Path, giver: Path | None, names: tuple[
 
 
 def _folder(shared: Shared, setting: Setting, seed: int, options: argparse.Namespace) -> Path:
-    """Returns the run folder of a row and seed; a row of two ablations is one folder."""
+    """The run folder of a row and seed; a row of two ablations is one folder."""
     recipe = folders.row_recipe(shared, setting, seed, options.threads)
-    path: Path = options.work / f"{setting.method}-{folders.scoring_name(recipe).removeprefix('scored-')}"
+    path: Path = (
+        options.work / f"{setting.method}-{folders.scoring_name(recipe).removeprefix('scored-')}"
+    )
     return path
 
 
 def _job(
-    shared: Shared, setting: Setting, seed: int, broken: dict[str, str], options: argparse.Namespace, deadline: Deadline
+    shared: Shared,
+    setting: Setting,
+    seed: int,
+    broken: dict[str, str],
+    options: argparse.Namespace,
+    deadline: Deadline,
 ) -> Callable[[], None]:
-    """Returns the run of one row and seed, which is skipped when its folder holds it."""
-    recipe, folder = folders.row_recipe(shared, setting, seed, options.threads), _folder(shared, setting, seed, options)
+    """The run of one row and seed, which is skipped when its folder holds it."""
+    recipe = folders.row_recipe(shared, setting, seed, options.threads)
+    folder = _folder(shared, setting, seed, options)
     scored = folders.scoring_name(folders.scoring_recipe(shared.recipe, setting, seed))
     giver = options.work / scored if setting.method == INFLUENCE else shared.folder
     about = circumstances(options.workers)
@@ -182,10 +257,19 @@ def _job(
 
 
 def _record(recipe: Recipe, settings: list[Setting], options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the record of the ablation, as JSON will hold it, without candidates and results."""
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in settings_of(recipe).items()}
+    """The record of the ablation, as JSON will hold it, without candidates and results."""
+    plain = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in settings_of(recipe).items()
+    }
     rows = {one.name: {"method": one.method, "keys": one.keys, "runs": {}} for one in settings}
-    return {"vary": options.vary, "task": options.name, "metric": options.metric, "settings": plain, "rows": rows}
+    return {
+        "vary": options.vary,
+        "task": options.name,
+        "metric": options.metric,
+        "settings": plain,
+        "rows": rows,
+    }
 
 
 def _title(options: argparse.Namespace) -> str:

@@ -2,8 +2,9 @@
 
 python benchmarks/slow_connections.py --work scratch --connections 1500 --seconds 30
 
-One address opens connections and sends a byte a second on each: of headers, of a body, or nothing. It opens another for each that
-is closed, 200 a second at most. Meanwhile the same address and another one ask for /health and /predict, each time on a new connection.
+One address opens connections and sends a byte a second on each: of headers, of a body, or nothing.
+It opens another for each that is closed, 200 a second at most. Meanwhile the same address and
+another one ask for /health and /predict, each time on a new connection.
 """
 
 from __future__ import annotations
@@ -32,8 +33,15 @@ PER_SECOND = 20  # times that the slow client looks which connections are left
 BODY = json.dumps({"inputs": ["a text"]}).encode()
 HEAD = "Host: localhost\r\nConnection: close\r\n"
 POST = f"POST /predict HTTP/1.1\r\n{HEAD}Content-Type: application/json\r\nContent-Length: "
-REQUESTS = {"/health": f"GET /health HTTP/1.1\r\n{HEAD}\r\n".encode(), "/predict": f"{POST}{len(BODY)}\r\n\r\n".encode() + BODY}
-SLOW = {"headers": b"GET /health HTTP/1.1\r\nX-", "bodies": f"{POST}10000\r\n\r\n".encode(), "nothing": b""}
+REQUESTS = {
+    "/health": f"GET /health HTTP/1.1\r\n{HEAD}\r\n".encode(),
+    "/predict": f"{POST}{len(BODY)}\r\n\r\n".encode() + BODY,
+}
+SLOW = {
+    "headers": b"GET /health HTTP/1.1\r\nX-",
+    "bodies": f"{POST}10000\r\n\r\n".encode(),
+    "nothing": b"",
+}
 
 
 @dataclass
@@ -100,7 +108,9 @@ async def hold(service: tuple[str, int], slow: str, count: int, rate: int, opene
         connections = [connection for connection in connections if not connection.closed]
         for _ in range(min(count - len(connections), max(1, rate // PER_SECOND))):
             where = {"host": service[0], "port": service[1], "local_addr": (SLOW_ADDRESS, 0)}
-            _, connection = await loop.create_connection(lambda: SlowConnection(SLOW[slow]), **where)
+            _, connection = await loop.create_connection(
+                lambda: SlowConnection(SLOW[slow]), **where
+            )
             connections.append(connection)
             opened.value += 1
         await asyncio.sleep(1 / PER_SECOND)
@@ -114,14 +124,20 @@ def hold_in_process(*given: Any) -> None:
 
 async def ask(service: tuple[str, int], seconds: float) -> list[Client]:
     """Asks for a while from both addresses."""
-    clients = [Client(address, path) for path in REQUESTS for address in (SLOW_ADDRESS, OTHER_ADDRESS)]
+    clients = [
+        Client(address, path) for path in REQUESTS for address in (SLOW_ADDRESS, OTHER_ADDRESS)
+    ]
     until = time.perf_counter() + seconds
     await asyncio.gather(*(client.ask(service, until) for client in clients))
     return clients
 
 
-def measure(service: tuple[str, int], slow: str, options: argparse.Namespace) -> tuple[list[Client], int]:
-    """Asks while connections are held, and says what the clients got and how many connections were opened."""
+def measure(
+    service: tuple[str, int], slow: str, options: argparse.Namespace
+) -> tuple[list[Client], int]:
+    """Asks while connections are held, and says what the clients got and how many connections were
+    opened.
+    """
     opened = multiprocessing.Value("q", 0)
     given = (service, slow, options.connections, options.rate, opened)
     holder = multiprocessing.Process(target=hold_in_process, args=given, daemon=True)
@@ -150,21 +166,49 @@ def rows(slow: str, clients: Sequence[Client]) -> list[str]:
     lines = []
     for client in clients:
         whose = "the slow one's" if client.address == SLOW_ADDRESS else "another"
-        counts = [client.statuses.total(), client.statuses[200], client.statuses[503], client.statuses[0]]
+        counts = [
+            client.statuses.total(),
+            client.statuses[200],
+            client.statuses[503],
+            client.statuses[0],
+        ]
         times = sorted(client.milliseconds)
-        cells = [slow, whose, client.path, *counts, f"{times[len(times) // 2]:.0f}", f"{times[-1]:.0f}"]
+        cells = [
+            slow,
+            whose,
+            client.path,
+            *counts,
+            f"{times[len(times) // 2]:.0f}",
+            f"{times[-1]:.0f}",
+        ]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return lines
 
 
 def main() -> None:
     """Measures, and prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, required=True, help="folder for the model; one that is there is used again")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        required=True,
+        help="folder for the model; one that is there is used again",
+    )
     parser.add_argument("--connections", type=int, default=1500, help="that the slow client holds")
-    parser.add_argument("--rate", type=int, default=200, help="connections that it opens a second, at most")
-    parser.add_argument("--seconds", type=float, default=30.0, help="of asking, for each kind of slowness")
-    parser.add_argument("--slow", type=some_of(tuple(SLOW)), default=list(SLOW), help="what is slow, joined by commas")
+    parser.add_argument(
+        "--rate", type=int, default=200, help="connections that it opens a second, at most"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=30.0, help="of asking, for each kind of slowness"
+    )
+    parser.add_argument(
+        "--slow",
+        type=some_of(tuple(SLOW)),
+        default=list(SLOW),
+        help="what is slow, joined by commas",
+    )
     options = parser.parse_args()
     model = options.work / "2x128" / "model"
     if not model.exists():
@@ -173,7 +217,19 @@ def main() -> None:
     print("| slow | address | path | asked | 200 | 503 | failed | p50, ms | worst, ms |")
     print("|---|---|---|---:|---:|---:|---:|---:|---:|")
     for slow in options.slow:
-        with running([sys.executable, "-m", "tasklm", "serve", str(model), "--port", "0", "--engine", "torch"]) as (_, address):
+        with running(
+            [
+                sys.executable,
+                "-m",
+                "tasklm",
+                "serve",
+                str(model),
+                "--port",
+                "0",
+                "--engine",
+                "torch",
+            ]
+        ) as (_, address):
             clients, opened = measure(address, slow, options)
         print("\n".join(rows(slow, clients)), flush=True)
         print(f"{slow}: {opened:,} connections opened", file=sys.stderr)

@@ -1,11 +1,14 @@
-"""Every way to train, briefly: encoder × objective × kind of task × length × precision × compiled or not.
+"""Every way to train, briefly: encoder × objective × kind of task × length × precision × compiled
+or not.
 
-    python benchmarks/soundness.py --work /tmp/bench --workers 12 --seconds 540 --write
-    python benchmarks/soundness.py --work /tmp/bench --device cpu --precisions fp32 --compiled no --strength 1
+    python benchmarks/soundness.py --work /tmp/bench --workers 12 --seconds 540 --write python
+    benchmarks/soundness.py --work /tmp/bench --device cpu --precisions fp32 --compiled no
+    --strength 1
 
-Each cell trains 30 steps of a small model on made-up data. None may be skipped for a loss that is not finite, nothing may be
-compiled anew, the loss must fall, and the first losses must be those of fp32 on a CPU, not compiled. All cells would be
-thousands: those run hold every combination of the values of any two factors, compiled and not.
+Each cell trains 30 steps of a small model on made-up data. None may be skipped for a loss that is
+not finite, nothing may be compiled anew, the loss must fall, and the first losses must be those of
+fp32 on a CPU, not compiled. All cells would be thousands: those run hold every combination of the
+values of any two factors, compiled and not.
 """
 
 from __future__ import annotations
@@ -32,10 +35,14 @@ PRECISIONS, COMPILED = ("bf16", "fp32"), ("yes", "no")
 
 
 def main() -> None:
-    """Runs the cells and prints the page; exits with 1 where one of them shows a problem or was not reached."""
+    """Runs the cells and prints the page; exits with 1 where one of them shows a problem or was not
+    reached.
+    """
     options = _options()
     cells = _cells(options)
-    outcomes = [outcome for outcome in _earlier(options.work / "soundness.json") if outcome.cell in cells]
+    outcomes = [
+        outcome for outcome in _earlier(options.work / "soundness.json") if outcome.cell in cells
+    ]
     reached = {outcome.cell for outcome in outcomes}
     for outcome in _run([cell for cell in cells if cell not in reached], options):
         outcomes.append(outcome)
@@ -55,15 +62,26 @@ def _earlier(file: Path) -> list[Outcome]:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, required=True, help="folder for the results; those that it has are not run again")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        required=True,
+        help="folder for the results; those that it has are not run again",
+    )
     parser.add_argument("--device", default="cuda", help="what the cells are trained on")
     parser.add_argument("--workers", type=int, default=2, help="cells at once")
     parser.add_argument("--seconds", type=float, default=1e9, help="no cell is begun after that")
     parser.add_argument("--precisions", type=some_of(PRECISIONS), default=list(PRECISIONS))
     parser.add_argument("--compiled", type=some_of(COMPILED), default=list(COMPILED))
-    parser.add_argument("--strength", type=int, default=2, help="factors whose combinations are all run")
-    parser.add_argument("--write", action="store_true", help="also write the page of the documentation")
+    parser.add_argument(
+        "--strength", type=int, default=2, help="factors whose combinations are all run"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="also write the page of the documentation"
+    )
     return parser.parse_args()
 
 
@@ -85,7 +103,9 @@ def _write(outcomes: Sequence[Outcome], cells: Sequence[Cell], options: argparse
 
 
 def _run(cells: Sequence[Cell], options: argparse.Namespace) -> Iterator[Outcome]:
-    """Trains the cells in processes of their own, as many at once as asked for; yields them as they end."""
+    """Trains the cells in processes of their own, as many at once as asked for; yields them as they
+    end.
+    """
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("PYTHONWARNINGS", "ignore")

@@ -20,9 +20,27 @@ import time
 from pathlib import Path
 
 TASKLM = [sys.executable, "-m", "tasklm"]
-VERBS = ["fit", "run", "init", "check", "select", "tokenize", "train", "finetune", "evaluate", "report", "predict"]
+VERBS = [
+    "fit",
+    "run",
+    "init",
+    "check",
+    "select",
+    "tokenize",
+    "train",
+    "finetune",
+    "evaluate",
+    "report",
+    "predict",
+]
 VERBS += ["search", "explain", "export", "score", "rerank", "serve", "watch", "demo"]
-SMALL = {"train.steps": 5, "finetune.epochs": 1, "finetune.seeds": 1, "model.layers": 1, "model.width": 32}
+SMALL = {
+    "train.steps": 5,
+    "finetune.epochs": 1,
+    "finetune.seeds": 1,
+    "model.layers": 1,
+    "model.width": 32,
+}
 
 
 def run(command: list[str], environment: dict[str, str]) -> float:
@@ -36,11 +54,15 @@ def train_model(work: Path, environment: dict[str, str]) -> Path:
     """A small model for a made-up task of two classes."""
     draw, rows = random.Random(0), ["text,label"]
     for number in range(300):
-        label, word = draw.choice([("good", "lovely"), ("good", "fine"), ("bad", "dull"), ("bad", "poor")])
+        label, word = draw.choice(
+            [("good", "lovely"), ("good", "fine"), ("bad", "dull"), ("bad", "poor")]
+        )
         rows.append(f"a {word} story about number {number},{label}")
     (work / "train.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     options = [word for key, value in SMALL.items() for word in (f"--{key}", str(value))]
-    run([*TASKLM, "fit", str(work / "train.csv"), "--out", str(work / "run"), *options], environment)
+    run(
+        [*TASKLM, "fit", str(work / "train.csv"), "--out", str(work / "run"), *options], environment
+    )
     return work / "run" / "model"
 
 
@@ -59,10 +81,14 @@ def commands(model: Path, verbs: bool) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", type=Path, help="a trained model, in place of a new one")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--verbs", action="store_true", help="the help of every verb, not of `fit` alone")
+    parser.add_argument(
+        "--verbs", action="store_true", help="the help of every verb, not of `fit` alone"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tasklm-start-up-") as folder:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(Path(folder) / "bytecode")}
@@ -71,7 +97,10 @@ def main() -> None:
         rows = commands(model, options.verbs)
         for command in rows.values():  # writes the bytecode
             run(command, environment)
-        times = [{name: run(command, environment) for name, command in rows.items()} for _ in range(options.rounds)]
+        times = [
+            {name: run(command, environment) for name, command in rows.items()}
+            for _ in range(options.rounds)
+        ]
     print("| command | seconds |\n|---|---|")
     for name in rows:
         print(f"| `{name}` | {min(seconds[name] for seconds in times):.2f} |")

@@ -1,11 +1,13 @@
-"""Task batches of real lengths in tasklm's own loop, beside batches of whole rows: real tokens per second.
+"""Task batches of real lengths in tasklm's own loop, beside batches of whole rows: real tokens per
+second.
 
-    python benchmarks/lengths.py TASKS --out lengths.json
-    python benchmarks/task_batches.py --work /tmp/bench --lengths lengths.json --tasks chemprot,acl_arc --encoders base,12x256
+    python benchmarks/lengths.py TASKS --out lengths.json python benchmarks/task_batches.py --work
+    /tmp/bench --lengths lengths.json --tasks chemprot,acl_arc --encoders base,12x256
 
-Fine-tuning steps (forward, backward, clipping, AdamW) with the examples laid out as this machine does it: packed rows of
-one shape where it compiles, padded rows sorted by length elsewhere. "Whole rows" is the same loop on examples that all
-fill their row, the best that any packing could do; both read about as many tokens a step.
+Fine-tuning steps (forward, backward, clipping, AdamW) with the examples laid out as this machine
+does it: packed rows of one shape where it compiles, padded rows sorted by length elsewhere. "Whole
+rows" is the same loop on examples that all fill their row, the best that any packing could do; both
+read about as many tokens a step.
 """
 
 from __future__ import annotations
@@ -50,24 +52,38 @@ def main() -> None:
         for task in options.tasks.split(",") if options.tasks else lengths:
             drawn = np.random.default_rng(1).choice(np.clip(lengths[task], 3, LENGTH), EXAMPLES)
             real = _rate(encoder, drawn, options, machine)
-            row = {"device": device_name(machine.device), "encoder": encoder, "task": task, "mean_tokens": round(float(drawn.mean()), 1)}
+            row = {
+                "device": device_name(machine.device),
+                "encoder": encoder,
+                "task": task,
+                "mean_tokens": round(float(drawn.mean()), 1),
+            }
             row |= {
                 "whole_rows": round(whole["rate"]),
                 "real_lengths": round(real["rate"]),
                 "ratio": round(real["rate"] / whole["rate"], 3),
             }
-            row |= {"padding": round(real["padding"], 3), "loss": [round(real["first_loss"], 3), round(real["last_loss"], 3)]}
+            row |= {
+                "padding": round(real["padding"], 3),
+                "loss": [round(real["first_loss"], 3), round(real["last_loss"], 3)],
+            }
             found.append(row)
             print(row, flush=True)
             write_json(options.work / "task_batches.json", found)
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--work", type=Path, required=True, help="folder for results")
-    parser.add_argument("--lengths", type=Path, required=True, help="file that benchmarks/lengths.py wrote")
+    parser.add_argument(
+        "--lengths", type=Path, required=True, help="file that benchmarks/lengths.py wrote"
+    )
     parser.add_argument("--tasks", help="names in --lengths, joined by commas; default: all")
-    parser.add_argument("--encoders", default="base,12x256", help="sizes' names or LAYERSxWIDTH, joined by commas")
+    parser.add_argument(
+        "--encoders", default="base,12x256", help="sizes' names or LAYERSxWIDTH, joined by commas"
+    )
     parser.add_argument("--tokens", type=int, default=32_768, help="tokens of a step, about")
     parser.add_argument("--steps", type=int, default=30, help="timed steps")
     parser.add_argument("--warmup", type=int, default=8, help="steps before the clock runs")
@@ -80,20 +96,41 @@ def made_examples(lengths: np.ndarray, types: int) -> EncodedExamples:
     """Returns examples of given lengths; which tokens they hold does not change the time."""
     draw = np.random.default_rng(2)
     units = [
-        Unit([2, *draw.integers(5, types, size - 2).tolist(), 3], [0], draw.integers(0, 2, 1), example=number)
+        Unit(
+            [2, *draw.integers(5, types, size - 2).tolist(), 3],
+            [0],
+            draw.integers(0, 2, 1),
+            example=number,
+        )
         for number, size in enumerate(lengths)
     ]
     vocabulary: Any = Numbers(types)
     return EncodedExamples([Example(("",), "a")] * len(units), units, vocabulary, LENGTH)
 
 
-def _rate(encoder: str, lengths: np.ndarray, options: argparse.Namespace, machine: Machine) -> dict[str, float]:
-    """Returns real tokens per second of the loop on examples of these lengths, and the share of padding."""
+def _rate(
+    encoder: str, lengths: np.ndarray, options: argparse.Namespace, machine: Machine
+) -> dict[str, float]:
+    """Returns real tokens per second of the loop on examples of these lengths, and the share of
+    padding.
+    """
     torch._dynamo.reset()
-    shape = replace(parse_case(f"{encoder}:1x{LENGTH}", 30_522).shape, vocabulary=30_528, dropout=0.0)
+    shape = replace(
+        parse_case(f"{encoder}:1x{LENGTH}", 30_522).shape, vocabulary=30_528, dropout=0.0
+    )
     examples = made_examples(lengths, 30_522)
     batch = max(1, round(options.tokens / float(lengths.mean())))
-    parts = Ingredients("bert", shape, Classify(["a", "b"]), examples.vocabulary, examples, examples, None, LENGTH, machine)
+    parts = Ingredients(
+        "bert",
+        shape,
+        Classify(["a", "b"]),
+        examples.vocabulary,
+        examples,
+        examples,
+        None,
+        LENGTH,
+        machine,
+    )
     stage = finetune_stage(parts, Finetune(batch=batch, dropout=0.0), 1, "accuracy", None)
     stage.after_step = lambda step: {}  # type: ignore[method-assign]
     optimiser = make_optimiser(stage.module, Rule("adamw", 1e-4, 0.0))
@@ -112,7 +149,9 @@ def _rate(encoder: str, lengths: np.ndarray, options: argparse.Namespace, machin
 
     stage.prepare = counted  # type: ignore[method-assign]
     steps = options.warmup + options.steps
-    for record in Loop(stage, optimiser, Schedule("linear", steps, 0.1), Settings(1.0, 1, 1e9), None, machine).run():
+    for record in Loop(
+        stage, optimiser, Schedule("linear", steps, 0.1), Settings(1.0, 1, 1e9), None, machine
+    ).run():
         losses.append(record.losses["task"])
         timer.step()
     found = {"rate": real / timer.seconds, "padding": 1 - real / computed}

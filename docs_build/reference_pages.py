@@ -1,4 +1,6 @@
-"""The reference, written from the code: verbs from the command line itself, keys from the recipe, classes from their docstrings."""
+"""The reference, written from the code: verbs from the command line itself, keys from the recipe,
+classes from their docstrings.
+"""
 
 from __future__ import annotations
 
@@ -29,59 +31,85 @@ OF_THE_RECIPE = "Also any key of the [recipe](recipe.md): `--section.key value`.
 
 
 def reference_pages() -> dict[str, str]:
-    """Returns the pages by their names under docs/."""
-    return {"reference/cli.md": cli_page(), "reference/recipe.md": recipe_page(), "reference/api.md": api_page()}
+    """The pages by their names under docs/."""
+    return {
+        "reference/cli.md": cli_page(),
+        "reference/recipe.md": recipe_page(),
+        "reference/api.md": api_page(),
+    }
 
 
 def cli_page() -> str:
-    """Returns every verb with its arguments, options and examples."""
+    """Every verb with its arguments, options and examples."""
     command: Any = get_command(app)
-    parts = ["# Command line", "`tasklm VERB --help` says the same. Results go to standard output, messages to standard error."]
+    parts = [
+        "# Command line",
+        (
+            "`tasklm VERB --help` says the same. "
+            "Results go to standard output, messages to standard error."
+        ),
+    ]
     for name, verb in command.commands.items():
         hints = typing.get_type_hints(inspect.unwrap(verb.callback))
         rows = [_parameter(param, hints[param.name]) for param in verb.params]
-        parts += [f"## tasklm {name}", *_help(verb.help or ""), _table(("argument or option", "takes", "default", ""), rows)]
+        parts += [
+            f"## tasklm {name}",
+            *_help(verb.help or ""),
+            _table(("argument or option", "takes", "default", ""), rows),
+        ]
         if verb.context_settings.get("allow_extra_args"):
             parts.append(OF_THE_RECIPE)
     return _page(parts)
 
 
 def _help(text: str) -> list[str]:
-    """Returns the paragraphs of a help text; examples become blocks."""
+    """The paragraphs of a help text; examples become blocks."""
     found = []
     for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(text)):
         line = " ".join(paragraph.split())
-        found.append(f"```sh\n{line.removeprefix('Example: ')}\n```" if line.startswith("Example: ") else _escaped(line))
+        found.append(
+            f"```sh\n{line.removeprefix('Example: ')}\n```"
+            if line.startswith("Example: ")
+            else _escaped(line)
+        )
     return found
 
 
 def _parameter(param: Any, hint: Any) -> tuple[str, str, str, str]:
-    """Returns the row of an argument or an option."""
+    """The row of an argument or an option."""
     argument = param.param_type_name == "argument"
     names = [param.name.upper()] if argument else [*param.opts, *param.secondary_opts]
     takes = "" if hint is bool else _type(_without_none(hint))
     value = param.default
-    default = "needed" if param.required else "" if value is None or value is False else f"`{value}`"
+    default = (
+        "needed" if param.required else "" if value is None or value is False else f"`{value}`"
+    )
     return ", ".join(f"`{name}`" for name in names), takes, default, param.help or ""
 
 
 def _without_none(hint: Any) -> Any:
-    """Returns the other part of `X | None`."""
+    """The other part of `X | None`."""
     return typing.get_args(hint)[0] if isinstance(hint, types.UnionType) else hint
 
 
 def recipe_page() -> str:
-    """Returns every key of every section with type, default, limits and meaning."""
+    """Every key of every section with type, default, limits and meaning."""
     parts = [
         "# Recipe keys",
-        "A recipe is a TOML file with these sections. Every key is also an option of the command line, `--section.key value`, and a key of "
-        '`TaskLM(settings={"section.key": value})`. What is given there counts more than the recipe, the recipe more than the defaults. '
-        "*auto*: the budget or the data decides, and the run folder records what was decided. `tasklm init` writes a recipe with all "
+        "A recipe is a TOML file with these sections. "
+        "Every key is also an option of the command line, `--section.key value`, and a key of "
+        '`TaskLM(settings={"section.key": value})`. '
+        "What is given there counts more than the recipe, the recipe more than the defaults. "
+        "*auto*: the budget or the data decides, "
+        "and the run folder records what was decided. `tasklm init` writes a recipe with all "
         "keys and these comments.",
     ]
     for name, section in section_types().items():
         hints = typing.get_type_hints(section)
-        rows = [(f"`{field.name}`", *_key(field, hints[field.name])) for field in dataclasses.fields(section)]
+        rows = [
+            (f"`{field.name}`", *_key(field, hints[field.name]))
+            for field in dataclasses.fields(section)
+        ]
         parts += [f"## {name}", _table(("key", "type", "default", ""), rows)]
     return _page(parts)
 
@@ -89,7 +117,10 @@ def recipe_page() -> str:
 def _key(field: dataclasses.Field[Any], hint: Any) -> tuple[str, str, str]:
     kind = _type(hint)
     low, high, choices = (field.metadata[name] for name in ("low", "high", "choices"))
-    limits = [*([f"at least {low:g}"] if low is not None else []), *([f"at most {high:g}"] if high is not None else [])]
+    limits = [
+        *([f"at least {low:g}"] if low is not None else []),
+        *([f"at most {high:g}"] if high is not None else []),
+    ]
     if choices:
         kind = " or ".join(f"`{choice}`" for choice in choices)
     default = "auto" if field.default is None else _shown(field.default)
@@ -98,7 +129,9 @@ def _key(field: dataclasses.Field[Any], hint: Any) -> tuple[str, str, str]:
 
 def _type(hint: Any) -> str:
     if isinstance(hint, types.UnionType):
-        return " or ".join("auto" if part is type(None) else _type(part) for part in typing.get_args(hint))
+        return " or ".join(
+            "auto" if part is type(None) else _type(part) for part in typing.get_args(hint)
+        )
     return {tuple: "list of texts", list: "text"}.get(typing.get_origin(hint), "") or TYPES[hint]
 
 
@@ -109,10 +142,11 @@ def _shown(value: Any) -> str:
 
 
 def api_page() -> str:
-    """Returns the classes that a program meets, from their docstrings and signatures."""
+    """The classes that a program meets, from their docstrings and signatures."""
     parts = [
         "# Python",
-        "`from tasklm import TaskLM` gives the model, and `from tasklm import TaskLMError` the family of its errors. Types are complete "
+        "`from tasklm import TaskLM` gives the model, "
+        "and `from tasklm import TaskLMError` the family of its errors. Types are complete "
         "(`py.typed`), so that mypy and editors know them.",
         "## TaskLM",
         _doc(TaskLM),
@@ -122,20 +156,37 @@ def api_page() -> str:
         plain = method.__func__ if isinstance(method, classmethod) else method
         if not name.startswith("_") and inspect.isfunction(plain):
             parts += [f"### {name}", f"```text\n{name}{_signature(plain)}\n```", _doc(plain)]
-    parts += ["## check_files", f"```text\ncheck_files{_signature(check_files)}\n```", _doc(check_files)]
-    parts += ["## What methods take", _table(("name", "type"), [(f"`{name}`", f"`{_alias(alias)}`") for name, alias in ALIASES.items()])]
+    parts += [
+        "## check_files",
+        f"```text\ncheck_files{_signature(check_files)}\n```",
+        _doc(check_files),
+    ]
+    parts += [
+        "## What methods take",
+        _table(
+            ("name", "type"),
+            [(f"`{name}`", f"`{_alias(alias)}`") for name, alias in ALIASES.items()],
+        ),
+    ]
     parts.append("## What methods return")
     for cls in (Scores, Row, Spread, ShownExplanation, Pushes, Push, Report, Scrub, Damage):
         rows = [(f"`{field.name}`", f"`{field.type}`") for field in dataclasses.fields(cls)]
         parts += [f"### {cls.__name__}", _doc(cls), _table(("field", "type"), rows)]
     parts.append("## Errors")
-    for kind in (errors.TaskLMError, errors.RecipeError, errors.DataError, errors.RunError, errors.DamagedError, errors.TrainingError):
+    for kind in (
+        errors.TaskLMError,
+        errors.RecipeError,
+        errors.DataError,
+        errors.RunError,
+        errors.DamagedError,
+        errors.TrainingError,
+    ):
         parts += [f"### {kind.__name__}", _doc(kind)]
     return _page(parts)
 
 
 def _alias(alias: Any) -> str:
-    """Returns a type as people write it: without modules."""
+    """A type as people write it: without modules."""
     return re.sub(r"\w+\.", "", str(alias))
 
 
@@ -152,8 +203,10 @@ def _signature(function: Any) -> str:
 
 
 def _doc(thing: Any) -> str:
-    """Returns a docstring; lines such as `name: what it is` become a list."""
-    return re.sub(r"^(\w+): ", r"- **\1**: ", _escaped(inspect.getdoc(thing) or ""), flags=re.MULTILINE)
+    """A docstring; lines such as `name: what it is` become a list."""
+    return re.sub(
+        r"^(\w+): ", r"- **\1**: ", _escaped(inspect.getdoc(thing) or ""), flags=re.MULTILINE
+    )
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -162,9 +215,11 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Returns the text for a cell: bars outside code would end it."""
+    """The text for a cell: bars outside code would end it."""
     parts = " ".join(text.split()).split("`")
-    return "`".join(part if at % 2 else _escaped(part).replace("|", "\\|") for at, part in enumerate(parts))
+    return "`".join(
+        part if at % 2 else _escaped(part).replace("|", "\\|") for at, part in enumerate(parts)
+    )
 
 
 def _escaped(text: str) -> str:

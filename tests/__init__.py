@@ -1,4 +1,6 @@
-"""Each of several test processes keeps to a core of its own, and so do the commands that it starts: threads that share cores would spin."""
+"""Each of several test processes keeps to a core of its own, and so do the commands that it starts:
+threads that share cores would spin.
+"""
 
 import os
 

@@ -21,23 +21,34 @@ from tasklm.tracking import Tracker
 
 SUBJECTS = ["the cat", "a dog", "my sister", "the old farmer", "this engine", "a small bird"]
 VERBS = ["likes", "sees", "hears", "follows", "remembers", "repairs"]
-OBJECTS = ["the red ball", "a green field", "cold water", "the long road", "an empty house", "music"]
+OBJECTS = [
+    "the red ball",
+    "a green field",
+    "cold water",
+    "the long road",
+    "an empty house",
+    "music",
+]
 
-# In a fresh clone one worker has most of Numba's kernels compiled in the first file; meanwhile the other does what needs hardly any.
+# In a fresh clone one worker has most of Numba's kernels compiled in the first file; meanwhile the
+# other does what needs hardly any.
 FIRST = ("test_reporting.py", "test_costs_memory.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts two files first; the others stay in their order."""
-    items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
+    items.sort(
+        key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST)
+    )
 
 
 @pytest.fixture(autouse=True)
 def _kernels_stay_the_same() -> Iterator[None]:
     """Every test computes alike, whatever came before it.
 
-    A bf16 product on a CPU without units for it has PyTorch turn oneDNN off in the whole process: later tests would round otherwise.
-    A run that is left to choose takes all cores, for the whole process too: later tests would sum in another order.
+    A bf16 product on a CPU without units for it has PyTorch turn oneDNN off in the whole process:
+    later tests would round otherwise. A run that is left to choose takes all cores, for the whole
+    process too: later tests would sum in another order.
     """
     torch.set_num_threads(1)
     yield
@@ -47,19 +58,30 @@ def _kernels_stay_the_same() -> Iterator[None]:
 def sentences(count: int, seed: int = 0) -> list[str]:
     """Returns sentences of a little language."""
     draw = random.Random(seed)
-    return [f"{draw.choice(SUBJECTS)} {draw.choice(VERBS)} {draw.choice(OBJECTS)} number {draw.randrange(1000)} ." for _ in range(count)]
+    return [
+        (
+            f"{draw.choice(SUBJECTS)} {draw.choice(VERBS)} "
+            f"{draw.choice(OBJECTS)} number {draw.randrange(1000)} ."
+        )
+        for _ in range(count)
+    ]
 
 
 def write_jsonl(path: Path, rows: list[dict[str, object]]) -> Path:
     """Writes rows to a JSONL file and returns its path."""
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
+    )
     return path
 
 
 def labelled(count: int, seed: int) -> list[dict[str, object]]:
     """Returns examples of a task that can be learnt: is there water or music in the sentence?"""
     rows = sentences(count, seed)
-    return [{"text": text, "label": "yes" if "water" in text or "music" in text else "no"} for text in rows]
+    return [
+        {"text": text, "label": "yes" if "water" in text or "music" in text else "no"}
+        for text in rows
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -77,7 +99,9 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def run_verb_here(module: Any) -> Any:
-    """What stands in for the processes of benchmarks that compare whole runs: the verb, in this process."""
+    """What stands in for the processes of benchmarks that compare whole runs: the verb, in this
+    process.
+    """
 
     def run_verb(verb: str, folder: Path, threads: int | None, deadline: Any) -> None:
         try:

@@ -29,9 +29,14 @@ def reseal(folder: Path) -> None:
 
 
 def encoded_texts(
-    texts: Sequence[Sequence[str]], vocabulary: Vocabulary, length: int, targets: Sequence[int] | Any | None = None
+    texts: Sequence[Sequence[str]],
+    vocabulary: Vocabulary,
+    length: int,
+    targets: Sequence[int] | Any | None = None,
 ) -> EncodedExamples:
-    """Returns texts (or pairs of texts) as units, each with a target (the number of its class) or several."""
+    """Returns texts (or pairs of texts) as units, each with a target (the number of its class) or
+    several.
+    """
     examples = [Example(tuple(parts), None) for parts in texts]
     units = encode_examples(examples, vocabulary, length)
     if targets is not None:

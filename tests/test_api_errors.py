@@ -1,4 +1,6 @@
-"""What tasklm raises to the people who use it is a TaskLMError; every other `raise` is in a list that says why it never reaches them."""
+"""What tasklm raises to the people who use it is a TaskLMError; every other `raise` is in a list
+that says why it never reaches them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,11 @@ import tasklm
 from tasklm import errors
 
 PACKAGE = Path(tasklm.__file__).parent
-BUILTIN = {name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException)}
+BUILTIN = {
+    name
+    for name, value in vars(builtins).items()
+    if isinstance(value, type) and issubclass(value, BaseException)
+}
 
 _CAUGHT = "caught where it is called, and told as a TaskLMError"
 _CALLER = "a mistake in the code that calls it, which no data and no setting can cause"
@@ -29,7 +35,10 @@ ALLOWED = {
     ("evaluate/intervals.py", "ValueError"): _CALLER,
     ("storage/checksums.py", "ValueError"): _CAUGHT,  # damage_is_clear
     ("export/onnx_model.py", "ValueError"): _CAUGHT,
-    ("recipe/parsing.py", "ValueError"): _CAUGHT,  # from_dict gathers all problems into one RecipeError
+    (
+        "recipe/parsing.py",
+        "ValueError",
+    ): _CAUGHT,  # from_dict gathers all problems into one RecipeError
     ("registry.py", "ValueError"): _CALLER,  # two plug-ins under one name
     ("storage/safe_reading.py", "IsADirectoryError"): _CAUGHT,
     ("storage/safe_reading.py", "OSError"): _CAUGHT,
@@ -38,7 +47,10 @@ ALLOWED = {
     ("select/spark/bm25.py", "IndexError"): _CALLER,
     ("select/checks.py", "ValueError"): _CALLER,
     ("select/influence.py", "ValueError"): _CALLER,
-    ("select/near_duplicates.py", "ValueError"): _CALLER,  # the recipe keeps the threshold between 0 and 1
+    (
+        "select/near_duplicates.py",
+        "ValueError",
+    ): _CALLER,  # the recipe keeps the threshold between 0 and 1
     ("tasks/classify.py", "ValueError"): _CAUGHT,  # damage_is_clear
     ("tasks/regress.py", "ValueError"): _CAUGHT,  # damage_is_clear
     ("tasks/saved.py", "ValueError"): _CAUGHT,  # damage_is_clear
@@ -49,7 +61,10 @@ ALLOWED = {
     ("tasks/baselines/wide.py", "ValueError"): _CAUGHT,  # damage_is_clear
     ("tokens/tokenizer.py", "TypeError"): _CAUGHT,
     ("tokens/tokenizer_checks.py", "ValueError"): _CAUGHT,  # Vocabulary.load
-    ("influence/gradients.py", "TypeError"): _CALLER,  # an encoder of somebody's own with other layers
+    (
+        "influence/gradients.py",
+        "TypeError",
+    ): _CALLER,  # an encoder of somebody's own with other layers
     ("device/machine.py", "RuntimeError"): _CAUGHT,
     ("models/language_model.py", "ValueError"): _CAUGHT,  # damage_is_clear
     ("models/task_model.py", "ValueError"): _CAUGHT,  # damage_is_clear
@@ -67,7 +82,7 @@ OTHER_FAMILIES = {  # file and class of an exception that is not of the family â
 
 
 def raised(source: str) -> list[str]:
-    """Returns the names of the builtin exceptions that a file raises."""
+    """The names of the builtin exceptions that a file raises."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Raise) and node.exc is not None:
@@ -83,7 +98,9 @@ def test_builtin_exceptions_are_raised_only_where_the_list_says_why() -> None:
         for name in raised(path.read_text(encoding="utf-8")):
             found[(path.relative_to(PACKAGE).as_posix(), name)] += 1
     new = sorted(set(found) - set(ALLOWED))
-    assert not new, f"raise a TaskLMError that says the remedy, or add to ALLOWED why nobody sees it: {new}"
+    assert not new, (
+        f"raise a TaskLMError that says the remedy, or add to ALLOWED why nobody sees it: {new}"
+    )
     assert not set(ALLOWED) - set(found), f"no longer raised: {sorted(set(ALLOWED) - set(found))}"
 
 
@@ -94,7 +111,11 @@ def test_the_search_finds_raises() -> None:
 
 
 def test_all_classes_of_errors_are_of_one_family_and_exported() -> None:
-    family = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
+    family = [
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, Exception)
+    ]
     assert len(family) >= 5
     for cls in family:
         assert issubclass(cls, tasklm.TaskLMError)
@@ -102,7 +123,9 @@ def test_all_classes_of_errors_are_of_one_family_and_exported() -> None:
     others = set()
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef) and BUILTIN & {base.id for base in node.bases if isinstance(base, ast.Name)}:
+            if isinstance(node, ast.ClassDef) and BUILTIN & {
+                base.id for base in node.bases if isinstance(base, ast.Name)
+            }:
                 others.add((path.relative_to(PACKAGE).as_posix(), node.name))
     assert others - {("errors.py", "TaskLMError")} == set(OTHER_FAMILIES), (
         "derive it from TaskLMError, or say in OTHER_FAMILIES who catches it"

@@ -1,4 +1,6 @@
-"""A user's program that calls every public method passes mypy's strict checks, and mypy knows what the methods return."""
+"""A user's program that calls every public method passes mypy's strict checks, and mypy knows what
+the methods return.
+"""
 
 from __future__ import annotations
 
@@ -65,27 +67,57 @@ model.score(["a"], ["x"]) + "x"
 """
 
 
-# The modules that say what a user gets are read; the rest of the package, and what is large and not asked about, is not: it takes long.
-READ = ("tasklm", "tasklm.api", "tasklm.notebook", "tasklm.errors", "tasklm.evaluate.scores", "tasklm.influence.explanation",
-        "tasklm.pipeline.file_check", "tasklm.serve.inputs", "tasklm.tasks.base")  # fmt: skip
-SETTINGS = "[mypy]\n" + "".join(f"[mypy-{name}]\nfollow_imports = skip\n" for name in ("tasklm.*", "torch.*", "rich.*", "sklearn.*"))
+# The modules that say what a user gets are read; the rest of the package, and what is large and not
+# asked about, is not: it takes long.
+READ = (
+    "tasklm",
+    "tasklm.api",
+    "tasklm.notebook",
+    "tasklm.errors",
+    "tasklm.evaluate.scores",
+    "tasklm.influence.explanation",
+    "tasklm.pipeline.file_check",
+    "tasklm.serve.inputs",
+    "tasklm.tasks.base",
+)
+SETTINGS = "[mypy]\n" + "".join(
+    f"[mypy-{name}]\nfollow_imports = skip\n"
+    for name in ("tasklm.*", "torch.*", "rich.*", "sklearn.*")
+)
 SETTINGS += "".join(f"[mypy-{name}]\nfollow_imports = silent\n" for name in READ)
 
 
 def mypy(tmp_path: Path, program: str) -> str:
-    """Returns what mypy's strict checks say about a program of somebody who has tasklm installed."""
+    """What mypy's strict checks say about a program of somebody who has tasklm installed."""
     file = tmp_path / "program.py"
     file.write_text(program, encoding="utf-8")
     (tmp_path / "mypy.ini").write_text(SETTINGS, encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "mypy.ini", "--cache-dir", "cache"]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file",
+        "mypy.ini",
+        "--cache-dir",
+        "cache",
+    ]
     environment = {**os.environ, "MYPYPATH": str(SOURCE)}
-    return subprocess.run([*command, str(file)], cwd=tmp_path, env=environment, capture_output=True, text=True).stdout
+    return subprocess.run(
+        [*command, str(file)], cwd=tmp_path, env=environment, capture_output=True, text=True
+    ).stdout
 
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """What mypy says about the right program and about the wrong one."""
-    pytest.importorskip("mypy", reason="mypy is not installed: THE TYPES OF THE API ARE NOT CHECKED. Install it: pip install '.[dev]'")
+    pytest.importorskip(
+        "mypy",
+        reason=(
+            "mypy is not installed: THE TYPES OF THE API "
+            "ARE NOT CHECKED. Install it: pip install '.[dev]'"
+        ),
+    )
     folder = tmp_path_factory.mktemp("mypy")
     return mypy(folder, PROGRAM), mypy(folder, WRONG)
 
@@ -93,23 +125,37 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 def test_a_program_with_every_method_passes_and_types_are_known(said: tuple[str, str]) -> None:
     errors = [line for line in said[0].splitlines() if "error:" in line]
     assert not errors, said[0]
-    revealed = [line.split('Revealed type is "')[1].rstrip('"') for line in said[0].splitlines() if "Revealed type" in line]
+    revealed = [
+        line.split('Revealed type is "')[1].rstrip('"')
+        for line in said[0].splitlines()
+        if "Revealed type" in line
+    ]
     assert len(revealed) == len(REVEALED), said[0]
     for found, wanted in zip(revealed, REVEALED, strict=True):
         assert re.fullmatch(wanted, found.replace("builtins.", "")), (found, wanted)
 
 
 def test_mistakes_are_seen(said: tuple[str, str]) -> None:
-    assert "minutes" in said[1] and 'has no attribute "predct"' in said[1] and "operator" in said[1], said[1]
+    assert (
+        "minutes" in said[1] and 'has no attribute "predct"' in said[1] and "operator" in said[1]
+    ), said[1]
 
 
 def test_the_program_calls_every_public_method() -> None:
     from tasklm import TaskLM
 
-    own = {name: value for name, value in vars(TaskLM).items() if inspect.isfunction(value) or isinstance(value, classmethod)}
+    own = {
+        name: value
+        for name, value in vars(TaskLM).items()
+        if inspect.isfunction(value) or isinstance(value, classmethod)
+    }
     methods = [name for name in own if not name.startswith("_")]
     assert len(methods) > 7
     for name in methods:
         assert f".{name}(" in PROGRAM, f"the program does not call {name}"
-        missing = [p for p in inspect.signature(getattr(TaskLM, name)).parameters.values() if p.annotation is p.empty and p.name != "self"]
+        missing = [
+            p
+            for p in inspect.signature(getattr(TaskLM, name)).parameters.values()
+            if p.annotation is p.empty and p.name != "self"
+        ]
         assert not missing, f"{name} has parameters without a type: {missing}"

@@ -29,7 +29,9 @@ def test_an_artefact_is_built_once_per_key(tmp_path: Path) -> None:
     assert len(calls) == 2 and artefacts.key("thing") == "b"
 
 
-def test_a_partial_artefact_is_continued_with_the_same_key_and_thrown_away_with_another(tmp_path: Path) -> None:
+def test_a_partial_artefact_is_continued_with_the_same_key_and_thrown_away_with_another(
+    tmp_path: Path,
+) -> None:
     artefacts = Artefacts(tmp_path)
 
     def fail(folder: Path) -> None:
@@ -50,12 +52,20 @@ def test_a_partial_artefact_is_continued_with_the_same_key_and_thrown_away_with_
 def test_what_is_not_of_a_run_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "thing").mkdir()
     (tmp_path / "thing" / "mine").write_text("1")
-    with pytest.raises(RunError, match=r"thing is in the way, and no part of a run. Move it away, or choose another folder with --out"):
+    with pytest.raises(
+        RunError,
+        match=(
+            r"thing is in the way, and no part of a run. "
+            r"Move it away, or choose another folder with --out"
+        ),
+    ):
         Artefacts(tmp_path).build("thing", "a", lambda folder: None)
     assert (tmp_path / "thing" / "mine").read_text() == "1"
 
 
-def test_killed_while_an_old_artefact_goes_away_it_is_done_with_at_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_while_an_old_artefact_goes_away_it_is_done_with_at_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def killed(folder: Path, **_: bool) -> None:
         if folder.exists():
             raise KeyboardInterrupt
@@ -81,7 +91,9 @@ def writer(**files: str) -> Callable[[Path], None]:
 
 
 HARMS: dict[str, Callable[[Path], object]] = {
-    "flipped": lambda path: path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:]),
+    "flipped": lambda path: path.write_bytes(
+        bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:]
+    ),
     "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
     "empty": lambda path: path.write_bytes(b""),
     "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
@@ -90,7 +102,12 @@ HARMS: dict[str, Callable[[Path], object]] = {
 
 
 # a folder without its record is not known as ours
-CASES = [(name, harm) for name in ("value", "inside/other", ARTEFACT) for harm in HARMS if (name, harm) != (ARTEFACT, "gone")]
+CASES = [
+    (name, harm)
+    for name in ("value", "inside/other", ARTEFACT)
+    for harm in HARMS
+    if (name, harm) != (ARTEFACT, "gone")
+]
 
 
 @pytest.mark.parametrize(("name", "harm"), CASES)
@@ -135,7 +152,9 @@ def test_of_large_artefacts_sizes_are_looked_at_and_contents_when_something_is_m
     large = artefacts.build("large", "a", writer(small="12345678", value="0123456789" * 10))
     HARMS["flipped"](large / "value")
     artefacts.build("large", "a", lambda folder: pytest.fail("nobody has read it"))
-    with pytest.raises(DamagedError, match=r"value is damaged \(its checksum does not fit\)") as error:
+    with pytest.raises(
+        DamagedError, match=r"value is damaged \(its checksum does not fit\)"
+    ) as error:
         artefacts.build("made of it", "a", lambda folder: pytest.fail("not of this"), uses=[large])
     assert error.value.artefact == large
     HARMS["flipped"](large / "value")
@@ -146,7 +165,9 @@ def test_of_large_artefacts_sizes_are_looked_at_and_contents_when_something_is_m
     assert artefacts.is_damaged("large")
 
 
-def test_what_was_made_of_something_else_is_made_again_only_where_its_content_changed(tmp_path: Path) -> None:
+def test_what_was_made_of_something_else_is_made_again_only_where_its_content_changed(
+    tmp_path: Path,
+) -> None:
     artefacts, calls = Artefacts(tmp_path), []
 
     def made(folder: Path) -> None:
@@ -179,7 +200,9 @@ def test_what_is_left_half_done_is_not_continued_from_something_else(tmp_path: P
     HARMS["empty"](first / "value")
     artefacts.build("first", "a", writer(value="another"))
     seen = []
-    artefacts.build("second", "a", lambda folder: seen.append((folder / "half").exists()), uses=[first])
+    artefacts.build(
+        "second", "a", lambda folder: seen.append((folder / "half").exists()), uses=[first]
+    )
     assert seen == [False]
 
 
@@ -194,13 +217,17 @@ def test_artefacts_of_the_version_before_are_believed(tmp_path: Path) -> None:
     artefacts.build("second", "a", lambda folder: pytest.fail("it is there"), uses=[first])
     third = artefacts.build("third", "a", writer(value="z"), uses=[first])
     artefacts.build("first", "b", writer(value="x"))
-    artefacts.build("third", "a", lambda folder: pytest.fail("what it was made of is not known"), uses=[first])
+    artefacts.build(
+        "third", "a", lambda folder: pytest.fail("what it was made of is not known"), uses=[first]
+    )
     assert read_json(third / ARTEFACT)["uses"] == {"first": ""}
 
 
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("older", [False, True])
-def test_what_was_complete_when_the_machine_stopped_gets_its_name(tmp_path: Path, together: bool, older: bool) -> None:
+def test_what_was_complete_when_the_machine_stopped_gets_its_name(
+    tmp_path: Path, together: bool, older: bool
+) -> None:
     artefacts = Artefacts(tmp_path)
     if older:
         artefacts.build("thing", "before", writer(value="old"))
@@ -234,7 +261,9 @@ def test_work_that_meets_damage_begins_again_with_it_made_anew(tmp_path: Path) -
         return (folder / "value").read_text()
 
     assert rebuilding(work, [tmp_path], messages.append) == "x"
-    assert len(works) == 2 and messages == [f"{tmp_path / 'thing' / 'value'} is damaged (torn), and thing made again"]
+    assert len(works) == 2 and messages == [
+        f"{tmp_path / 'thing' / 'value'} is damaged (torn), and thing made again"
+    ]
     assert artefacts.key("thing") == "a"
 
 
@@ -257,7 +286,12 @@ def test_what_is_damaged_again_or_not_ours_is_an_error(tmp_path: Path) -> None:
         assert len(works) == times
     assert not (other / DAMAGED).exists()
     with pytest.raises(DamagedError):  # others of a crew are at another place
-        rebuilding(always(tmp_path / "run" / "thing"), [tmp_path / "run"], lambda message: None, several=True)
+        rebuilding(
+            always(tmp_path / "run" / "thing"),
+            [tmp_path / "run"],
+            lambda message: None,
+            several=True,
+        )
     assert artefacts.key("thing") is None  # but the next command makes it again
 
 
@@ -277,13 +311,26 @@ def test_damage_of_what_is_under_way_begins_it_anew(tmp_path: Path) -> None:
 def test_temporary_files_of_dead_processes_are_swept_and_of_living_ones_not(tmp_path: Path) -> None:
     dead = 2**22 + 1  # above the highest number that Linux gives
     artefacts = Artefacts(tmp_path)
-    for name in (f".x.json.{dead}.tmp", f".x.json.{os.getppid()}.tmp", f".m.{os.getpid()}.tmp", ".thing.old", "mine.tmp", ".hidden"):
+    for name in (
+        f".x.json.{dead}.tmp",
+        f".x.json.{os.getppid()}.tmp",
+        f".m.{os.getpid()}.tmp",
+        ".thing.old",
+        "mine.tmp",
+        ".hidden",
+    ):
         (tmp_path / name).mkdir() if name.endswith("old") else (tmp_path / name).touch()
     artefacts.sweep()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", f".x.json.{os.getppid()}.tmp", "mine.tmp"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".hidden",
+        f".x.json.{os.getppid()}.tmp",
+        "mine.tmp",
+    ]
 
 
-def test_what_a_killed_builder_left_under_a_temporary_name_is_no_part_of_the_artefact(tmp_path: Path) -> None:
+def test_what_a_killed_builder_left_under_a_temporary_name_is_no_part_of_the_artefact(
+    tmp_path: Path,
+) -> None:
     artefacts = Artefacts(tmp_path)
 
     def killed(folder: Path) -> None:
@@ -309,7 +356,9 @@ def test_what_is_left_of_another_recipe_goes_when_the_artefact_is_done(tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["thing"]
 
 
-def test_in_a_shared_folder_old_partial_artefacts_are_swept_unless_somebody_is_at_them(tmp_path: Path) -> None:
+def test_in_a_shared_folder_old_partial_artefacts_are_swept_unless_somebody_is_at_them(
+    tmp_path: Path,
+) -> None:
     shared = Artefacts(tmp_path, waiting=lambda message: None)
     for name in ("old", "new", "busy"):
         (tmp_path / f"{name}.partial").mkdir()
@@ -318,7 +367,10 @@ def test_in_a_shared_folder_old_partial_artefacts_are_swept_unless_somebody_is_a
         os.utime(tmp_path / f"{name}.partial", (long_ago, long_ago))
     with shared._lock("busy", wait=True):
         Artefacts(tmp_path, waiting=lambda message: None).sweep()
-    assert sorted(path.name for path in tmp_path.glob("*.partial")) == ["busy.partial", "new.partial"]
+    assert sorted(path.name for path in tmp_path.glob("*.partial")) == [
+        "busy.partial",
+        "new.partial",
+    ]
     Artefacts(tmp_path / "run").sweep()
     assert shared.waiting is not None
 

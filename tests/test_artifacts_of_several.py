@@ -58,7 +58,10 @@ def test_of_two_the_first_builds_and_the_second_finds_it_done(tmp_path: Path) ->
             built.append((hand.first, hand.count))
             (folder / "value").write_text("x")
 
-        seen[hand.first] = (artefacts.build("thing", "a", build) / "value").read_text(), artefacts.key("thing")
+        seen[hand.first] = (
+            (artefacts.build("thing", "a", build) / "value").read_text(),
+            artefacts.key("thing"),
+        )
 
     both(work)
     assert built == [(True, 1)]
@@ -75,7 +78,9 @@ def test_together_both_build_in_the_same_folder(tmp_path: Path) -> None:
             if hand.first:
                 (folder / "value").write_text("x")
 
-        assert (Artefacts(tmp_path, hand).build("thing", "a", build, together=True) / "value").read_text() == "x"
+        assert (
+            Artefacts(tmp_path, hand).build("thing", "a", build, together=True) / "value"
+        ).read_text() == "x"
 
     both(work)
     expected = tmp_path / "thing.partial", True, 2
@@ -98,7 +103,9 @@ def test_of_two_nobody_builds_what_is_there(tmp_path: Path, together: bool) -> N
     assert sorted(built) == ([False, True] if together else [True])  # only for the other key
 
 
-def test_of_two_runs_that_share_a_folder_one_builds_and_the_other_waits_for_it(tmp_path: Path) -> None:
+def test_of_two_runs_that_share_a_folder_one_builds_and_the_other_waits_for_it(
+    tmp_path: Path,
+) -> None:
     begun, may_end, told = threading.Event(), threading.Event(), []
     calls: list[Path] = []
 
@@ -113,7 +120,9 @@ def test_of_two_runs_that_share_a_folder_one_builds_and_the_other_waits_for_it(t
         told.append(message)
         may_end.set()
 
-    first = threading.Thread(target=Artefacts(tmp_path, waiting=lambda message: None).build, args=("thing", "a", build))
+    first = threading.Thread(
+        target=Artefacts(tmp_path, waiting=lambda message: None).build, args=("thing", "a", build)
+    )
     first.start()
     assert begun.wait(60)
     there = Artefacts(tmp_path, waiting=tell).build("thing", "a", build)
@@ -129,4 +138,6 @@ def test_a_shared_folder_whose_builder_died_is_free_again(tmp_path: Path) -> Non
     shared = Artefacts(tmp_path, waiting=pytest.fail)
     with pytest.raises(RuntimeError):
         shared.build("thing", "a", die)
-    assert Artefacts(tmp_path, waiting=pytest.fail).build("thing", "a", lambda folder: None).exists()
+    assert (
+        Artefacts(tmp_path, waiting=pytest.fail).build("thing", "a", lambda folder: None).exists()
+    )

@@ -1,4 +1,6 @@
-"""The benchmark of padded and packed batches: the same examples in every way, and a small run of it."""
+"""The benchmark of padded and packed batches: the same examples in every way, and a small run of
+it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def pieces_of(batch: TokenBatch) -> list[tuple[int, ...]]:
-    """Returns the tokens of every piece of a batch, read off piece numbers and positions."""
+    """The tokens of every piece of a batch, read off piece numbers and positions."""
     found = []
     for ids, pieces, positions in zip(batch.ids, batch.pieces, batch.positions, strict=True):
         for piece in range(1, int(pieces.max()) + 1):
@@ -40,7 +42,9 @@ def pieces_of(batch: TokenBatch) -> list[tuple[int, ...]]:
 
 def test_every_way_holds_the_same_examples(module: Any) -> None:
     batching = module("training_peers.batching")
-    examples = batching.Examples.draw([3, 5, 9, 20, 100], longest=30, count=100, vocabulary=50, seed=3)
+    examples = batching.Examples.draw(
+        [3, 5, 9, 20, 100], longest=30, count=100, vocabulary=50, seed=3
+    )
     assert set(examples.lengths) == {3, 5, 9, 20, 30}
     expected = sorted(tuple(row.tolist()) for row in examples.rows)
     filled = {}
@@ -49,8 +53,16 @@ def test_every_way_holds_the_same_examples(module: Any) -> None:
         assert sorted(piece for batch in made for piece in pieces_of(batch)) == expected
         assert [len(pieces_of(batch)) for batch in made] == [8] * 12 + [4]
         filled[way] = examples.tokens / sum(batch.ids.numel() for batch in made)
-    assert {batch.ids.shape[1] for batch in batching.batches(examples, "padded to the longest of all", 8, seed=1)} == {32}
-    assert filled["padded to the longest of all"] < filled["padded per batch"] < filled["padded, sorted by length"] < 1
+    assert {
+        batch.ids.shape[1]
+        for batch in batching.batches(examples, "padded to the longest of all", 8, seed=1)
+    } == {32}
+    assert (
+        filled["padded to the longest of all"]
+        < filled["padded per batch"]
+        < filled["padded, sorted by length"]
+        < 1
+    )
     assert filled["packed rows"] > filled["padded per batch"] and filled["variable-length"] == 1
 
 
@@ -87,7 +99,10 @@ def test_an_example_has_the_same_hidden_states_padded_and_packed(module: Any) ->
 
 def test_lengths_count_marks_and_both_texts(module: Any, tmp_path: Path) -> None:
     lengths = module("lengths")
-    rows = [{"text_a": first, "text_b": second} for first, second in zip(sentences(60, 1), sentences(60, 2), strict=True)]
+    rows = [
+        {"text_a": first, "text_b": second}
+        for first, second in zip(sentences(60, 1), sentences(60, 2), strict=True)
+    ]
     for name, written in {"pairs": rows, "tags": [{"tokens": ["a"]}]}.items():
         (tmp_path / name).mkdir()
         with gzip.open(tmp_path / name / "train.jsonl.gz", "wt", encoding="utf-8") as file:
@@ -95,16 +110,33 @@ def test_lengths_count_marks_and_both_texts(module: Any, tmp_path: Path) -> None
     assert lengths.read_texts(tmp_path / "tags" / "train.jsonl.gz", 50) == []
     texts = lengths.read_texts(tmp_path / "pairs" / "train.jsonl.gz", 50)
     assert texts == [[row["text_a"], row["text_b"]] for row in rows[:50]]
-    counts = lengths.count_tokens([["a b", "a"], ["b a b a", ""], ["b", "b"]])  # every word is a token
+    counts = lengths.count_tokens(
+        [["a b", "a"], ["b a b a", ""], ["b", "b"]]
+    )  # every word is a token
     assert counts == [6, 7, 5]
 
 
-def test_a_quick_run_compares_the_ways(module: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
-    (tmp_path / "lengths.json").write_text(json.dumps({"short": [4, 5, 6, 7], "long": [10, 40, 300]}), encoding="utf-8")
-    where = ["--work", str(tmp_path), "--device", "cpu", "--lengths", str(tmp_path / "lengths.json"), "--tasks", "long"]
+def test_a_quick_run_compares_the_ways(
+    module: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    (tmp_path / "lengths.json").write_text(
+        json.dumps({"short": [4, 5, 6, 7], "long": [10, 40, 300]}), encoding="utf-8"
+    )
+    where = [
+        "--work",
+        str(tmp_path),
+        "--device",
+        "cpu",
+        "--lengths",
+        str(tmp_path / "lengths.json"),
+        "--tasks",
+        "long",
+    ]
     monkeypatch.setattr(sys, "argv", ["attention.py", "--quick", *where])
     module("attention").main()
-    (cases,) = json.loads((tmp_path / "attention.json").read_text(encoding="utf-8"))["devices"].values()
+    (cases,) = json.loads((tmp_path / "attention.json").read_text(encoding="utf-8"))[
+        "devices"
+    ].values()
     assert list(cases) == ["long, 1x64"] and cases["long, 1x64"]["about"]["longest"] == 64
     ways = cases["long, 1x64"]["ways"]
     assert len(ways) == 4 and all(way["tokens_per_second"] > 0 for way in ways.values())

@@ -19,7 +19,10 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def rows(folder: Path, split: str, labels: str) -> None:
     texts = {"a": f"apples of {split}", "b": f"boats of {split}"}
     numbered = enumerate(labels)
-    write_jsonl(folder / f"{split}.jsonl", [{"text": f"{texts[one]} {at}", "label": one} for at, one in numbered])
+    write_jsonl(
+        folder / f"{split}.jsonl",
+        [{"text": f"{texts[one]} {at}", "label": one} for at, one in numbered],
+    )
 
 
 def test_each_baseline_has_a_row_with_its_scores_and_the_time(tmp_path: Path) -> None:
@@ -29,7 +32,9 @@ def test_each_baseline_has_a_row_with_its_scores_and_the_time(tmp_path: Path) ->
         rows(folder, split, labels)
     result = run(f"{folder}:accuracy", f"{folder}:macro_f1:dev")
     assert result.returncode == 0, result.stderr
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in result.stdout.splitlines()]
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in result.stdout.splitlines()
+    ]
     assert lines[2] == ["fruit", "20 / 3 / 4", "accuracy", "majority", "66.7", "25.0", ""]
     assert lines[3][:-1] == ["fruit", "20 / 3 / 4", "accuracy", "TF-IDF + linear", "100.0", "100.0"]
     assert float(lines[3][-1]) >= 0

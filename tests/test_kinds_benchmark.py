@@ -44,7 +44,9 @@ Main = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def main(module: Any, run_verb_here: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Main:
-    """Returns the command on two made tasks, with its runs in this process; it returns the record of the tasks."""
+    """The command on two made tasks, with its runs in this process; it returns the record of the
+    tasks.
+    """
     program = module("kinds")
     monkeypatch.setattr(program, "run_verb", run_verb_here)
     (tmp_path / "cases.toml").write_text(CASES, encoding="utf-8")
@@ -53,37 +55,76 @@ def main(module: Any, run_verb_here: Any, monkeypatch: pytest.MonkeyPatch, tmp_p
     for seed, (split, count) in enumerate({"train": 60, "dev": 20, "test": 20}.items()):
         write_jsonl(tmp_path / "classes" / f"{split}.jsonl", labelled(count, seed))
         words = [sentence.split() for sentence in sentences(count, seed)]
-        tagged = [{"tokens": some, "tags": ["LONG" if len(word) > 4 else "SHORT" for word in some]} for some in words]
+        tagged = [
+            {"tokens": some, "tags": ["LONG" if len(word) > 4 else "SHORT" for word in some]}
+            for some in words
+        ]
         write_jsonl(tmp_path / "tags" / f"{split}.jsonl", tagged)
-    corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"text": " ".join(sentences(8, 100 + seed))} for seed in range(60)])
+    corpus = write_jsonl(
+        tmp_path / "corpus.jsonl",
+        [{"text": " ".join(sentences(8, 100 + seed))} for seed in range(60)],
+    )
 
     def run(work: str, *more: str) -> dict[str, Any]:
-        words = ["--tasks", str(tmp_path), "--cases", str(tmp_path / "cases.toml"), "--corpus", str(corpus)]
-        monkeypatch.setattr(sys, "argv", ["kinds.py", "--work", str(tmp_path / work), *words, *more])
+        words = [
+            "--tasks",
+            str(tmp_path),
+            "--cases",
+            str(tmp_path / "cases.toml"),
+            "--corpus",
+            str(corpus),
+        ]
+        monkeypatch.setattr(
+            sys, "argv", ["kinds.py", "--work", str(tmp_path / work), *words, *more]
+        )
         program.main()
-        found: dict[str, Any] = json.loads((tmp_path / work / "kinds.json").read_text(encoding="utf-8"))["tasks"]
+        found: dict[str, Any] = json.loads(
+            (tmp_path / work / "kinds.json").read_text(encoding="utf-8")
+        )["tasks"]
         return found
 
     return run
 
 
-def test_every_task_has_its_scores_beside_the_best_baseline(main: Main, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_task_has_its_scores_beside_the_best_baseline(
+    main: Main, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = main("work")
     page = capsys.readouterr().out
     for name, folder in {"A class": "a-class", "Tags & more": "tags---more"}.items():
-        rows = json.loads((tmp_path / "work" / folder / "scores.json").read_text(encoding="utf-8"))["rows"]
+        rows = json.loads((tmp_path / "work" / folder / "scores.json").read_text(encoding="utf-8"))[
+            "rows"
+        ]
         (ours,) = (row for row in rows if row["kind"] == "ours")
-        best = max((row for row in rows if row["kind"] == "baseline"), key=lambda row: row["dev"]["mean"])
+        best = max(
+            (row for row in rows if row["kind"] == "baseline"), key=lambda row: row["dev"]["mean"]
+        )
         (line,) = (line for line in page.splitlines() if line.startswith(f"| {name} |"))
-        assert f"{100 * ours['dev']['mean']:.1f}" in line and f"| {best['name']} |" in line and f"{100 * best['dev']['mean']:.1f}" in line
-        assert found[name]["rows"] == [{key: row[key] for key in found[name]["rows"][0]} for row in rows]
+        assert (
+            f"{100 * ours['dev']['mean']:.1f}" in line
+            and f"| {best['name']} |" in line
+            and f"{100 * best['dev']['mean']:.1f}" in line
+        )
+        assert found[name]["rows"] == [
+            {key: row[key] for key in found[name]["rows"][0]} for row in rows
+        ]
     assert (found["A class"]["kind"], found["Tags & more"]["kind"]) == ("classify", "tag")
-    assert found["A class"]["examples"]["test"] == 0 and found["Tags & more"]["examples"] == {"train": 60, "dev": 20, "test": 20}
-    assert "- A class: `evaluate.metric` = accuracy." in page and "one run at a time" in page and "`model.width` = 32" in page
+    assert found["A class"]["examples"]["test"] == 0 and found["Tags & more"]["examples"] == {
+        "train": 60,
+        "dev": 20,
+        "test": 20,
+    }
+    assert (
+        "- A class: `evaluate.metric` = accuracy." in page
+        and "one run at a time" in page
+        and "`model.width` = 32" in page
+    )
     assert sum(found["A class"]["seconds"].values()) > 0
 
 
-def test_what_is_done_is_not_done_again(main: Main, monkeypatch: pytest.MonkeyPatch, module: Any, tmp_path: Path) -> None:
+def test_what_is_done_is_not_done_again(
+    main: Main, monkeypatch: pytest.MonkeyPatch, module: Any, tmp_path: Path
+) -> None:
     first = main("work", "--only", "A class")
     assert list(first) == ["A class"]
 
@@ -93,8 +134,12 @@ def test_what_is_done_is_not_done_again(main: Main, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module("kinds"), "run_verb", refuse)
     assert main("work", "--only", "A class") == first
     joined = main("other", "--merge", str(tmp_path / "work" / "kinds.json"))
-    assert joined["A class"] == first["A class"] and joined["Tags & more"] == {"failed": "nothing may run"}
-    assert "- Tags & more: no result (nothing may run)." in (tmp_path / "other" / "kinds.md").read_text(encoding="utf-8")
+    assert joined["A class"] == first["A class"] and joined["Tags & more"] == {
+        "failed": "nothing may run"
+    }
+    assert "- Tags & more: no result (nothing may run)." in (
+        tmp_path / "other" / "kinds.md"
+    ).read_text(encoding="utf-8")
 
 
 def test_a_name_that_no_task_has_is_told(main: Main) -> None:

@@ -1,4 +1,6 @@
-"""The benchmark of laptops: its cuts, its peers on a toy task, its page, and a run that was stopped."""
+"""The benchmark of laptops: its cuts, its peers on a toy task, its page, and a run that was
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ from tasklm.tokens.shards import write_shards
 from tasklm.tokens.tokenizer import train_vocabulary
 from tests.conftest import sentences
 
-WORDS = {"cat": ["purr", "paw", "mew"], "dog": ["bark", "bone", "growl"], "owl": ["hoot", "wing", "night"]}
+WORDS = {
+    "cat": ["purr", "paw", "mew"],
+    "dog": ["bark", "bone", "growl"],
+    "owl": ["hoot", "wing", "night"],
+}
 Row = dict[str, Any]
 
 
@@ -43,7 +49,10 @@ def animals(count: int, seed: int) -> list[Row]:
     """Texts whose words tell their class; each has a number, so that none occurs twice."""
     drawn = random.Random(seed)
     labels = [drawn.choice(list(WORDS)) for _ in range(count)]
-    texts = [f"{' '.join(drawn.choices(WORDS[label], k=4))} n{seed}x{place}" for place, label in enumerate(labels)]
+    texts = [
+        f"{' '.join(drawn.choices(WORDS[label], k=4))} n{seed}x{place}"
+        for place, label in enumerate(labels)
+    ]
     return [{"text": text, "label": label} for text, label in zip(texts, labels, strict=True)]
 
 
@@ -52,7 +61,10 @@ def toy(folder: Path, labelled_test: bool = True) -> Path:
     for seed, (split, count) in enumerate({"train": 120, "dev": 40, "test": 40}.items()):
         rows = animals(count, seed)
         hidden = split == "test" and not labelled_test
-        write(folder / f"{split}.jsonl.gz", [{"text": row["text"]} for row in rows] if hidden else rows)
+        write(
+            folder / f"{split}.jsonl.gz",
+            [{"text": row["text"]} for row in rows] if hidden else rows,
+        )
     return folder
 
 
@@ -126,7 +138,13 @@ def test_hashed_words_learn_what_two_texts_share(tmp_path: Path) -> None:
         for _ in range(count):
             one, two = drawn.sample(words, 6), drawn.sample(words, 6)
             shared = drawn.randrange(7)
-            rows.append({"text_a": " ".join(one), "text_b": " ".join(one[:shared] + two[shared:]), "label": shared / 2})
+            rows.append(
+                {
+                    "text_a": " ".join(one),
+                    "text_b": " ".join(one[:shared] + two[shared:]),
+                    "label": shared / 2,
+                }
+            )
         write(tmp_path / f"{split}.jsonl.gz", rows)
     assert run_cell(cell_of(tmp_path, "hashed", metric="spearman")).test > 0.3
     assert read_task(tmp_path)[0].kind == "regress"
@@ -134,52 +152,85 @@ def test_hashed_words_learn_what_two_texts_share(tmp_path: Path) -> None:
 
 def test_peers_leave_tags_out(tmp_path: Path) -> None:
     for seed, split in enumerate(("train", "dev", "test")):
-        rows = [{"tokens": text.split(), "tags": ["X"] * len(text.split())} for text in sentences(9, seed)]
+        rows = [
+            {"tokens": text.split(), "tags": ["X"] * len(text.split())}
+            for text in sentences(9, seed)
+        ]
         rows[0]["tags"] = ["Y", *rows[0]["tags"][1:]]
         write(tmp_path / f"{split}.jsonl.gz", rows)
-    outcome = running.in_a_process(cell_of(tmp_path, "hashed"), running.pairs_of_cores(1)[0], tmp_path)
+    outcome = running.in_a_process(
+        cell_of(tmp_path, "hashed"), running.pairs_of_cores(1)[0], tmp_path
+    )
     assert outcome == run_cell(cell_of(tmp_path, "hashed")) and outcome.failed == "-"
 
 
 def test_a_run_tells_scores_baselines_and_time_of_training(tmp_path: Path) -> None:
     def row(name: str, kind: str, dev: float, test: float) -> Row:
-        return {"name": name, "kind": kind, "dev": {"mean": dev}, "test": {"mean": test}, "parameters": 9, "selected_passages": 7}
+        return {
+            "name": name,
+            "kind": kind,
+            "dev": {"mean": dev},
+            "test": {"mean": test},
+            "parameters": 9,
+            "selected_passages": 7,
+        }
 
-    rows = [row("majority", "baseline", 0.1, 0.2), row("linear", "baseline", 0.5, 0.6), row("ours", "ours", 0.7, 0.65)]
+    rows = [
+        row("majority", "baseline", 0.1, 0.2),
+        row("linear", "baseline", 0.5, 0.6),
+        row("ours", "ours", 0.7, 0.65),
+    ]
     scores = {"metric": "accuracy", "rows": rows, "data": {"train": 120}}
     (tmp_path / "scores.json").write_text(json.dumps(scores), encoding="utf-8")
     for part, seconds in {"stage1": 5.0, "stage2/seed-1": 2.0, "stage2/seed-2": 3.0}.items():
         (tmp_path / part).mkdir(parents=True)
-        (tmp_path / part / "summary.json").write_text(json.dumps({"seconds": seconds}), encoding="utf-8")
+        (tmp_path / part / "summary.json").write_text(
+            json.dumps({"seconds": seconds}), encoding="utf-8"
+        )
     outcome = outcome_of(cell_of(tmp_path, "tasklm 5"), tmp_path, 40.0)
     assert (outcome.dev, outcome.test, outcome.training, outcome.examples) == (0.7, 0.65, 10.0, 120)
     assert report.line(outcome, [outcome]).startswith(
-        "agnews, tasklm 5 min: dev 70.0, test 65.0, +5.0 to the linear baseline, 40 s, 25% of it training"
+        "agnews, tasklm 5 min: dev 70.0, test 65.0, "
+        "+5.0 to the linear baseline, 40 s, 25% of it training"
     )
 
 
 def test_the_command_is_that_of_a_person_with_two_cores(tmp_path: Path) -> None:
     words = command_of(cell_of(tmp_path, "tasklm 5", minutes=5.0, extra="--finetune.seeds 1"))
     text = " ".join(words)
-    assert "--minutes 5 " in text and "--hardware.threads 2" in text and "--hardware.device cpu" in text
+    assert (
+        "--minutes 5 " in text
+        and "--hardware.threads 2" in text
+        and "--hardware.device cpu" in text
+    )
     assert words[-2:] == ["--finetune.seeds", "1"] and "--data.leaks drop" in text
 
 
 def outcome_for(task: str, column: str, test: float, seconds: float = 10.0) -> Outcome:
     baselines = {"majority": {"dev": 0.2, "test": 0.1}, "linear": {"dev": 0.5, "test": 0.5}}
     ours = column.startswith("tasklm")
-    return Outcome(task, column, test, test, seconds, 4.0 * ours, "", 99, "accuracy", baselines if ours else {})
+    return Outcome(
+        task, column, test, test, seconds, 4.0 * ours, "", 99, "accuracy", baselines if ours else {}
+    )
 
 
 def test_the_page_has_differences_their_mean_and_the_worst() -> None:
     outcomes = [
-        *(outcome_for("agnews", column, test) for column, test in {"hashed": 0.4, "tasklm 1": 0.52, "tasklm 5": 0.6}.items()),
-        *(outcome_for("imdb", column, test) for column, test in {"tasklm 1": 0.46, "tasklm 5": 0.52}.items()),
+        *(
+            outcome_for("agnews", column, test)
+            for column, test in {"hashed": 0.4, "tasklm 1": 0.52, "tasklm 5": 0.6}.items()
+        ),
+        *(
+            outcome_for("imdb", column, test)
+            for column, test in {"tasklm 1": 0.46, "tasklm 5": 0.52}.items()
+        ),
         Outcome("imdb", "hashed", failed="-"),
         Outcome("imdb", "static", failed="ended with status 9"),
     ]
     page = report.markdown(outcomes, [5.0, 1.0], {"labels": 99, "extra": ""})
-    assert "| agnews | 99 | accuracy | 10.0 | 50.0 | 40.0 | – | 52.0 (+2.0) | 60.0 (+10.0) |" in page
+    assert (
+        "| agnews | 99 | accuracy | 10.0 | 50.0 | 40.0 | – | 52.0 (+2.0) | 60.0 (+10.0) |" in page
+    )
     assert "| imdb | 99 | accuracy | 10.0 | 50.0 | – | – | 46.0 (-4.0) | 52.0 (+2.0) |" in page
     assert "| tasklm 1 min | 2 | -1.0 | -4.0 (imdb) | 1 | 10 | 40% |" in page
     assert "| tasklm 5 min | 2 | +6.0 | +2.0 (imdb) | 0 | 10 | 40% |" in page
@@ -206,7 +257,9 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
         words += ["--work", str(tmp_path / "work"), "--tasks", "agnews,imdb", "--minutes", "1,5"]
         monkeypatch.setattr(sys, "argv", ["laptop.py", *words, *more])
         laptop.main()
-        rows: list[Row] = json.loads((tmp_path / "work" / "laptop.json").read_text(encoding="utf-8"))["cells"]
+        rows: list[Row] = json.loads(
+            (tmp_path / "work" / "laptop.json").read_text(encoding="utf-8")
+        )["cells"]
         return rows
 
     monkeypatch.setattr(laptop, "run_tasks", functools.partial(running.run_tasks, run=run))
@@ -215,7 +268,10 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(main("--seconds", "0")) == 2 and len(begun) == 3
     columns = ["tasklm 1", "tasklm 5", "hashed", "static"]
     rows = main()
-    assert begun[3:] == [*(("agnews", column) for column in columns[2:]), *(("imdb", column) for column in columns)]
+    assert begun[3:] == [
+        *(("agnews", column) for column in columns[2:]),
+        *(("imdb", column) for column in columns),
+    ]
     assert [row["column"] for row in rows if row["failed"]] == ["static"] and len(rows) == 8
     main()
     assert begun[9:] == [("agnews", "static")]  # what failed, and nothing else

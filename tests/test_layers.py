@@ -1,4 +1,6 @@
-"""The house keeps its plan: imports go one way, files and functions stay short, words stay clean."""
+"""The house keeps its plan: imports go one way, files and functions stay
+short, words stay clean.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,31 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "tasklm"
 ORDER = [
-    {"errors"}, {"storage", "registry", "console"}, {"recipe", "tracking"}, {"artifacts", "run_folder"}, {"corpus"}, {"tasks"},
-    {"select"}, {"tokens"}, {"encoders"}, {"budget"}, {"objectives", "device"}, {"models"}, {"evaluate"}, {"export"}, {"train"},
-    {"influence"}, {"analysis"}, {"report"}, {"serve", "watch"}, {"demo"}, {"pipeline"}, {"api", "notebook"}, {"cli"}, {"__main__"},
-]  # fmt: skip
+    {"errors"},
+    {"storage", "registry", "console"},
+    {"recipe", "tracking"},
+    {"artifacts", "run_folder"},
+    {"corpus"},
+    {"tasks"},
+    {"select"},
+    {"tokens"},
+    {"encoders"},
+    {"budget"},
+    {"objectives", "device"},
+    {"models"},
+    {"evaluate"},
+    {"export"},
+    {"train"},
+    {"influence"},
+    {"analysis"},
+    {"report"},
+    {"serve", "watch"},
+    {"demo"},
+    {"pipeline"},
+    {"api", "notebook"},
+    {"cli"},
+    {"__main__"},
+]
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -36,7 +59,11 @@ def imports_of(path: Path) -> list[str]:
     return [name for name in found if name.startswith("tasklm.")]
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path != PACKAGE / "__init__.py"], ids=lambda p: str(p.relative_to(PACKAGE)))
+@pytest.mark.parametrize(
+    "path",
+    [path for path in FILES if path != PACKAGE / "__init__.py"],
+    ids=lambda p: str(p.relative_to(PACKAGE)),
+)
 def test_imports_go_one_way(path: Path) -> None:
     here = part_of(path)
     assert here in RANK, f"{here} has no place in the order"
@@ -67,7 +94,14 @@ def test_files_and_functions_stay_short(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_nothing_is_unpickled(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    for word in ("import pickle", "torch.load(", "allow_pickle=True", "trust_remote_code", "eval(", "exec("):
+    for word in (
+        "import pickle",
+        "torch.load(",
+        "allow_pickle=True",
+        "trust_remote_code",
+        "eval(",
+        "exec(",
+    ):
         assert word not in text.replace(".eval(", ""), f"{word} in {path}"
 
 
@@ -80,7 +114,9 @@ def test_training_runs_without_the_packages_a_locked_down_gpu_machine_lacks() ->
                 names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
                 for name in names:
                     top = name.split(".")[0]
-                    assert top in allowed or top in __import__("sys").stdlib_module_names, f"{path} imports {name}"
+                    assert top in allowed or top in __import__("sys").stdlib_module_names, (
+                        f"{path} imports {name}"
+                    )
 
 
 def test_the_architecture_page_has_this_order() -> None:

@@ -1,4 +1,6 @@
-"""The benchmark of what comes before training: a small run of it names every step, and the same data give the same digests."""
+"""The benchmark of what comes before training: a small run of it names every step, and the same
+data give the same digests.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +26,28 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_every_step_is_timed_and_gives_the_same_again(benchmark: Any, tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "corpus.jsonl", [{"text": " ".join(sentences(12, seed))} for seed in range(60)])
+    write_jsonl(
+        tmp_path / "corpus.jsonl", [{"text": " ".join(sentences(12, seed))} for seed in range(60)]
+    )
     for name, seed in (("train", 100), ("dev", 200), ("test", 300)):
         rows = [{"text": text, "label": "ab"[i % 2]} for i, text in enumerate(sentences(20, seed))]
         write_jsonl(tmp_path / f"{name}.jsonl", rows)
-    recipe = '[data]\ntrain = "train.jsonl"\ndev = "dev.jsonl"\ntest = "test.jsonl"\ncorpus = ["corpus.jsonl"]\nleaks = "drop"\n'
-    (tmp_path / "recipe.toml").write_text(recipe + "[select]\npassages = 20\n[tokens]\nvocabulary = 300\n", encoding="utf-8")
+    recipe = (
+        '[data]\ntrain = "train.jsonl"\ndev = "dev.jsonl"\ntest = '
+        '"test.jsonl"\ncorpus = ["corpus.jsonl"]\nleaks = "drop"\n'
+    )
+    (tmp_path / "recipe.toml").write_text(
+        recipe + "[select]\npassages = 20\n[tokens]\nvocabulary = 300\n", encoding="utf-8"
+    )
     clocks = [benchmark.Clock(), benchmark.Clock()]
     for number, clock in enumerate(clocks):
         (tmp_path / str(number)).mkdir()
         benchmark.prepare(load(tmp_path / "recipe.toml", {}), tmp_path / str(number), clock)
     assert len(clocks[0].steps) == 10
-    digests = [{name: step["digest"] for name, step in clock.steps.items() if "digest" in step} for clock in clocks]
+    digests = [
+        {name: step["digest"] for name, step in clock.steps.items() if "digest" in step}
+        for clock in clocks
+    ]
     assert len(digests[0]) == 8
     assert digests[0] == digests[1]
 

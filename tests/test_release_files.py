@@ -1,4 +1,6 @@
-"""What goes out with a release: locked packages, the bill of materials, the unit and the container of the service."""
+"""What goes out with a release: locked packages, the bill of materials, the unit and the container
+of the service.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +51,13 @@ def text_of(name: str) -> str:
 
 def test_lock_files_have_the_versions_of_the_constraints_and_nothing_is_missing(tool: Any) -> None:
     read_pins = tool("lock").read_pins
-    pins, locked = read_pins(text_of("constraints.txt")), [read_pins(text_of(name)) for name in LOCKS]
+    pins = read_pins(text_of("constraints.txt"))
+    locked = [read_pins(text_of(name)) for name in LOCKS]
     together = {name: version for packages in locked for name, version in packages.items()}
     assert len(together) == sum(map(len, locked)), "a package stands in two files"
-    assert {name: together.get(name) for name in pins if name != "pip"} == {name: pins[name] for name in pins if name != "pip"}
+    assert {name: together.get(name) for name in pins if name != "pip"} == {
+        name: pins[name] for name in pins if name != "pip"
+    }
     for name, packages in zip(LOCKS, locked, strict=True):
         unpinned = set(packages) - set(pins)
         assert name == "requirements-torch.lock" or unpinned <= {"setuptools"}, "run: make lock"
@@ -61,13 +66,18 @@ def test_lock_files_have_the_versions_of_the_constraints_and_nothing_is_missing(
 def test_lock_files_have_all_that_the_project_asks_for(tool: Any) -> None:
     lock = tool("lock")
     project = tomllib.loads(text_of("pyproject.toml"))["project"]
-    asked = {lock.canonicalize_name(one.name) for one in lock.own_requirements(project, (*lock.RUNNING, *lock.DEVELOPING))}
+    asked = {
+        lock.canonicalize_name(one.name)
+        for one in lock.own_requirements(project, (*lock.RUNNING, *lock.DEVELOPING))
+    }
     assert {"torch", "fastapi", "onnxruntime", "pytest", "pyspark"} <= asked
     assert asked <= {name for file in LOCKS for name in lock.read_pins(text_of(file))}
 
 
 def test_what_the_project_asks_for_can_be_installed_together(tool: Any) -> None:
-    """torch of the package index pins Triton: an extra that asks for another cannot be installed."""
+    """torch of the package index pins Triton: an extra that asks for another
+    cannot be installed.
+    """
     lock = tool("lock")
     project = tomllib.loads(text_of("pyproject.toml"))["project"]
     versions: dict[str, str] = {}
@@ -92,8 +102,15 @@ def wheel(name: str, version: str, *requires: str) -> bytes:
     """A wheel with nothing but its metadata."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as file:
-        lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {words}" for words in requires)]
-        file.writestr(f"{name}-{version}.dist-info/METADATA", "\n".join(lines) + "\n\nRequires-Dist: nothing-of-the-body\n")
+        lines = [
+            f"Name: {name}",
+            f"Version: {version}",
+            *(f"Requires-Dist: {words}" for words in requires),
+        ]
+        file.writestr(
+            f"{name}-{version}.dist-info/METADATA",
+            "\n".join(lines) + "\n\nRequires-Dist: nothing-of-the-body\n",
+        )
     return content.getvalue()
 
 
@@ -101,7 +118,13 @@ def sources(name: str, version: str, *requires: str) -> bytes:
     """An archive of sources."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz") as file:
-        text = "\n".join([f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {words}" for words in requires)]).encode()
+        text = "\n".join(
+            [
+                f"Name: {name}",
+                f"Version: {version}",
+                *(f"Requires-Dist: {words}" for words in requires),
+            ]
+        ).encode()
         part = tarfile.TarInfo(f"{name}-{version}/PKG-INFO")
         part.size = len(text)
         file.addfile(part, io.BytesIO(text))
@@ -109,9 +132,19 @@ def sources(name: str, version: str, *requires: str) -> bytes:
 
 
 FILES = {
-    "app-1.0-py3-none-any.whl": wheel("app", "1.0", "part[fast]>=1", "only ; platform_machine == 'x86_64'", "gone ; extra == 'more'"),
-    "part-2.0-cp311-cp311-manylinux_2_28_x86_64.whl": wheel("part", "2.0", "loose>=1", "speed==3 ; extra == 'fast'"),
-    "part-2.0-cp311-cp311-manylinux_2_28_aarch64.whl": wheel("part", "2.0", "speed==3 ; extra == 'fast'", "loose>=1"),
+    "app-1.0-py3-none-any.whl": wheel(
+        "app",
+        "1.0",
+        "part[fast]>=1",
+        "only ; platform_machine == 'x86_64'",
+        "gone ; extra == 'more'",
+    ),
+    "part-2.0-cp311-cp311-manylinux_2_28_x86_64.whl": wheel(
+        "part", "2.0", "loose>=1", "speed==3 ; extra == 'fast'"
+    ),
+    "part-2.0-cp311-cp311-manylinux_2_28_aarch64.whl": wheel(
+        "part", "2.0", "speed==3 ; extra == 'fast'", "loose>=1"
+    ),
     "part-2.0-cp311-cp311-win_amd64.whl": wheel("part", "2.0"),
     "part-2.0-cp39-cp39-manylinux_2_28_x86_64.whl": wheel("part", "2.0"),
     "part-2.0.tar.gz": sources("part", "2.0"),
@@ -140,7 +173,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         for file, content in FILES.items():
             if file.startswith(f"{name}-"):
                 yanked = ' data-yanked="broken"' if file == YANKED else ""
-                links.append(f'<a href="/files/{file}#sha256={hashlib.sha256(content).hexdigest()}"{yanked}>{file}</a>')
+                links.append(
+                    f'<a href="/files/{file}#sha256={hashlib.sha256(content).hexdigest()}"{yanked}>{file}</a>'
+                )
         self._send("\n".join([*links, "<a href='/files/odd.exe#sha256=0'>odd.exe</a>"]).encode())
 
     def _send(self, content: bytes, body: bool = True) -> None:
@@ -166,7 +201,9 @@ def digest(name: str) -> str:
     return f"--hash=sha256:{hashlib.sha256(FILES[name]).hexdigest()}"
 
 
-def test_a_lock_has_what_is_needed_on_each_machine_with_the_hashes_of_its_files(tool: Any, index: Any) -> None:
+def test_a_lock_has_what_is_needed_on_each_machine_with_the_hashes_of_its_files(
+    tool: Any, index: Any
+) -> None:
     lock = tool("lock")
     packages = lock.locked([lock.Requirement("app")], {"app": "1.0", "part": "2.0"}, index)
     assert {one.name: (one.version, one.machines) for one in packages.values()} == {
@@ -176,22 +213,34 @@ def test_a_lock_has_what_is_needed_on_each_machine_with_the_hashes_of_its_files(
         "part": ("2.0", lock.MACHINES),
         "speed": ("3", lock.MACHINES),
     }
-    lines = {name: " ".join(one.lines(index)).replace("\\", "").split() for name, one in packages.items()}
-    both = sorted(digest(f"part-2.0-cp311-cp311-manylinux_2_28_{machine}.whl") for machine in lock.MACHINES)
+    lines = {
+        name: " ".join(one.lines(index)).replace("\\", "").split() for name, one in packages.items()
+    }
+    both = sorted(
+        digest(f"part-2.0-cp311-cp311-manylinux_2_28_{machine}.whl") for machine in lock.MACHINES
+    )
     assert lines["part"] == ["part==2.0", *both]
     assert lines["speed"] == ["speed==3", digest("speed-3.tar.gz")]  # there is no wheel
-    assert lines["only"][:5] == ["only==1.0", ";", "platform_machine", "==", "'x86_64'"] and len(lines["only"]) == 6
+    assert (
+        lines["only"][:5] == ["only==1.0", ";", "platform_machine", "==", "'x86_64'"]
+        and len(lines["only"]) == 6
+    )
     text = "\n".join(line for one in packages.values() for line in one.lines(index))
     assert lock.read_pins(text) == {one.name: one.version for one in packages.values()}
 
 
-@pytest.mark.parametrize(("asked", "pins", "told"), [
-    ("app>=2", {"app": "1.0"}, "constraints.txt pins app 1.0, but something needs app>=2"),
-    ("only", {"only": "1.0"}, "only 1.0 has no file for aarch64"),
-    ("loose>7", {}, "no version of loose fits >7"),
-    ("loose", {"loose": "4"}, "has no loose 4"),
-])  # fmt: skip
-def test_what_cannot_be_locked_is_told(tool: Any, index: Any, asked: str, pins: dict[str, str], told: str) -> None:
+@pytest.mark.parametrize(
+    ("asked", "pins", "told"),
+    [
+        ("app>=2", {"app": "1.0"}, "constraints.txt pins app 1.0, but something needs app>=2"),
+        ("only", {"only": "1.0"}, "only 1.0 has no file for aarch64"),
+        ("loose>7", {}, "no version of loose fits >7"),
+        ("loose", {"loose": "4"}, "has no loose 4"),
+    ],
+)
+def test_what_cannot_be_locked_is_told(
+    tool: Any, index: Any, asked: str, pins: dict[str, str], told: str
+) -> None:
     lock = tool("lock")
     with pytest.raises(SystemExit, match=re.escape(told)):
         lock.locked([lock.Requirement(asked)], pins, index)
@@ -207,31 +256,64 @@ def test_the_bill_of_materials_names_what_is_installed(
     program = tool("sbom")
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     for name in ("one", "other"):
-        monkeypatch.setattr(sys, "argv", ["sbom.py", "--out", str(tmp_path / "build" / name), "--extras", "serve"])
+        monkeypatch.setattr(
+            sys, "argv", ["sbom.py", "--out", str(tmp_path / "build" / name), "--extras", "serve"]
+        )
         program.main()
     written = (tmp_path / "build" / "one").read_text(encoding="utf-8")
     assert written == (tmp_path / "build" / "other").read_text(encoding="utf-8")
     bill = json.loads(written)
-    assert (bill["bomFormat"], bill["specVersion"], bill["metadata"]["timestamp"]) == ("CycloneDX", "1.6", "2023-11-14T22:13:20Z")
-    assert (bill["metadata"]["component"]["name"], bill["metadata"]["component"]["version"]) == ("tasklm", own)
+    assert (bill["bomFormat"], bill["specVersion"], bill["metadata"]["timestamp"]) == (
+        "CycloneDX",
+        "1.6",
+        "2023-11-14T22:13:20Z",
+    )
+    assert (bill["metadata"]["component"]["name"], bill["metadata"]["component"]["version"]) == (
+        "tasklm",
+        own,
+    )
     components = {one["name"]: one for one in bill["components"]}
-    assert {"torch", "numpy", "fastapi", "starlette"} <= components.keys() and "pytest" not in components
-    assert components["numpy"]["purl"] == f"pkg:pypi/numpy@{distribution('numpy').version}" and components["numpy"]["licenses"]
+    assert {
+        "torch",
+        "numpy",
+        "fastapi",
+        "starlette",
+    } <= components.keys() and "pytest" not in components
+    assert (
+        components["numpy"]["purl"] == f"pkg:pypi/numpy@{distribution('numpy').version}"
+        and components["numpy"]["licenses"]
+    )
     known = {one["bom-ref"] for one in [*bill["components"], bill["metadata"]["component"]]}
     needs = {one["ref"]: one["dependsOn"] for one in bill["dependencies"]}
-    assert needs.keys() == known and {other for others in needs.values() for other in others} <= known
+    assert (
+        needs.keys() == known and {other for others in needs.values() for other in others} <= known
+    )
     assert components["starlette"]["bom-ref"] in needs[components["fastapi"]["bom-ref"]]
     assert f"and {len(components)} packages" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("lines", "licences"), [
-    ({"License-Expression": "MIT OR Apache-2.0", "License": "MIT"}, [{"expression": "MIT OR Apache-2.0"}]),
-    ({"Classifier": "License :: OSI Approved :: BSD License"}, [{"license": {"name": "BSD License"}}]),
-    ({"Classifier": "License :: OSI Approved", "License": "BSD"}, [{"license": {"name": "BSD"}}]),
-    ({"License": "a whole text\nof many lines"}, []),
-    ({}, []),
-])  # fmt: skip
-def test_licences_are_those_that_a_package_names(tool: Any, lines: dict[str, str], licences: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("lines", "licences"),
+    [
+        (
+            {"License-Expression": "MIT OR Apache-2.0", "License": "MIT"},
+            [{"expression": "MIT OR Apache-2.0"}],
+        ),
+        (
+            {"Classifier": ("License :: OSI Approved :: BSD License")},
+            [{"license": {"name": "BSD License"}}],
+        ),
+        (
+            {"Classifier": "License :: OSI Approved", "License": "BSD"},
+            [{"license": {"name": "BSD"}}],
+        ),
+        ({"License": "a whole text\nof many lines"}, []),
+        ({}, []),
+    ],
+)
+def test_licences_are_those_that_a_package_names(
+    tool: Any, lines: dict[str, str], licences: list[Any]
+) -> None:
     metadata = Message()
     for name, value in lines.items():
         metadata[name] = value
@@ -240,7 +322,11 @@ def test_licences_are_those_that_a_package_names(tool: Any, lines: dict[str, str
 
 def options_of_serve() -> set[str]:
     commands: Any = get_command(app)
-    return {name for parameter in commands.commands["serve"].params for name in (*parameter.opts, *parameter.secondary_opts)}
+    return {
+        name
+        for parameter in commands.commands["serve"].params
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    }
 
 
 def check_command(words: list[str]) -> None:
@@ -255,12 +341,24 @@ def test_the_unit_runs_the_service_without_rights() -> None:
     unit.read_string(text_of("deploy/tasklm-serve.service"))
     service = unit["Service"]
     check_command(shlex.split(service["ExecStart"]))
-    assert int(service["TimeoutStopSec"]) > importlib.import_module("tasklm.serve.server").END_SECONDS
+    assert (
+        int(service["TimeoutStopSec"]) > importlib.import_module("tasklm.serve.server").END_SECONDS
+    )
     assert int(service["LimitNOFILE"]) > importlib.import_module("tasklm.serve.connections").MOST
-    for name in ("DynamicUser", "NoNewPrivileges", "PrivateTmp", "ProtectHome", "PrivateDevices", "RestrictNamespaces"):
+    for name in (
+        "DynamicUser",
+        "NoNewPrivileges",
+        "PrivateTmp",
+        "ProtectHome",
+        "PrivateDevices",
+        "RestrictNamespaces",
+    ):
         assert service[name] == "yes", name
     assert service["ProtectSystem"] == "strict" and service["CapabilityBoundingSet"] == ""
-    assert "NUMBA_CACHE_DIR=%C/tasklm" in service["Environment"] and service["CacheDirectory"] == "tasklm"
+    assert (
+        "NUMBA_CACHE_DIR=%C/tasklm" in service["Environment"]
+        and service["CacheDirectory"] == "tasklm"
+    )
 
 
 def test_systemd_takes_every_line_of_the_unit(tmp_path: Path) -> None:
@@ -269,13 +367,22 @@ def test_systemd_takes_every_line_of_the_unit(tmp_path: Path) -> None:
     unit = tmp_path / "tasklm-serve.service"
 
     def complaints(text: str) -> str:
-        unit.write_text(text.replace("/opt/tasklm/bin/tasklm", shutil.which("true") or ""), encoding="utf-8")
-        done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False)
+        unit.write_text(
+            text.replace("/opt/tasklm/bin/tasklm", shutil.which("true") or ""), encoding="utf-8"
+        )
+        done = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", str(unit)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         return "\n".join(line for line in done.stderr.splitlines() if unit.name in line)
 
     text = text_of("deploy/tasklm-serve.service")
     assert complaints(text) == ""
-    assert "ProtectClocks" in complaints(text.replace("ProtectClock=", "ProtectClocks="))  # it does look
+    assert "ProtectClocks" in complaints(
+        text.replace("ProtectClock=", "ProtectClocks=")
+    )  # it does look
 
 
 def test_the_container_runs_the_service_without_rights_and_finds_what_it_copies() -> None:
@@ -284,10 +391,26 @@ def test_the_container_runs_the_service_without_rights_and_finds_what_it_copies(
     lines = [line.split(maxsplit=1) for line in stages[-1][1:] if line and not line.startswith("#")]
     last = {words[0]: words[1] for words in lines}
     check_command(json.loads(last["ENTRYPOINT"]))
-    assert int(last["USER"].split(":")[0]) > 0 and "NUMBA_CACHE_DIR=/tmp" in last["ENV"] and last["STOPSIGNAL"] == "SIGTERM"
-    allowed = [line[1:] for line in text_of("deploy/Containerfile.containerignore").splitlines() if line.startswith("!")]
-    copied = [word for stage in stages for line in stage if line.startswith("COPY ") for word in line.split()[1:-1]]
+    assert (
+        int(last["USER"].split(":")[0]) > 0
+        and "NUMBA_CACHE_DIR=/tmp" in last["ENV"]
+        and last["STOPSIGNAL"] == "SIGTERM"
+    )
+    allowed = [
+        line[1:]
+        for line in text_of("deploy/Containerfile.containerignore").splitlines()
+        if line.startswith("!")
+    ]
+    copied = [
+        word
+        for stage in stages
+        for line in stage
+        if line.startswith("COPY ")
+        for word in line.split()[1:-1]
+    ]
     for source in [word for word in copied if not word.startswith(("--", "/"))]:
-        assert (ROOT / source).exists() and any(Path(source).match(pattern) for pattern in allowed), source
+        assert (ROOT / source).exists() and any(
+            Path(source).match(pattern) for pattern in allowed
+        ), source
     for name in re.findall(r"requirements[\w-]*\.lock", text):
         assert name in LOCKS

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from tasklm.errors import RunError
-from tasklm.run_folder import Seed, best_seed, is_stage1, seed_title, seeds_of, shipped_stage1, trainings_of
+from tasklm.run_folder import (
+    Seed,
+    best_seed,
+    is_stage1,
+    seed_title,
+    seeds_of,
+    shipped_stage1,
+    trainings_of,
+)
 from tasklm.storage.files import write_json
 
 
@@ -20,12 +28,28 @@ def scored(run: Path, dev: list[float], trainings: int) -> list[Seed]:
 
 def test_the_first_training_lies_where_the_only_one_does() -> None:
     seeds = seeds_of(Path("run"), 3, 2)
-    assert [str(seed.training) for seed in seeds[::2]] == ["run/stage1", "run/stage1-2", "run/stage1-3"]
-    folders = ["stage2/seed-1", "stage2/seed-2", "stage2-2/seed-1", "stage2-2/seed-2", "stage2-3/seed-1", "stage2-3/seed-2"]
+    assert [str(seed.training) for seed in seeds[::2]] == [
+        "run/stage1",
+        "run/stage1-2",
+        "run/stage1-3",
+    ]
+    folders = [
+        "stage2/seed-1",
+        "stage2/seed-2",
+        "stage2-2/seed-1",
+        "stage2-2/seed-2",
+        "stage2-3/seed-1",
+        "stage2-3/seed-2",
+    ]
     assert [str(seed.folder.relative_to("run")) for seed in seeds] == folders
     assert trainings_of(seeds) == 3 and trainings_of(seeds_of(Path("run"), 1, 3)) == 1
-    assert [is_stage1(Path(name)) for name in ("x/stage1", "x/stage1-2", "x/stage1-10")] == [True] * 3
-    assert not any(is_stage1(Path(name)) for name in ("stage1-1", "stage1-02", "stage1.partial", "stage2", "my-stage1"))
+    assert [is_stage1(Path(name)) for name in ("x/stage1", "x/stage1-2", "x/stage1-10")] == [
+        True
+    ] * 3
+    assert not any(
+        is_stage1(Path(name))
+        for name in ("stage1-1", "stage1-02", "stage1.partial", "stage2", "my-stage1")
+    )
 
 
 def test_the_best_seed_is_the_first_with_the_highest_score_on_dev(tmp_path: Path) -> None:
@@ -44,7 +68,10 @@ def test_the_shipped_model_says_of_which_training_it_is(tmp_path: Path) -> None:
     write_json(config, {"about": {"stage1": 2, "seed": 1}})
     assert shipped_stage1(tmp_path) == tmp_path / "stage1-2"
     write_json(config, {"about": {"stage1": 3, "seed": 1}})
-    with pytest.raises(RunError, match=r"lacks stage1-3, of which its model was made\. Train it again: tasklm train"):
+    with pytest.raises(
+        RunError,
+        match=r"lacks stage1-3, of which its model was made\. Train it again: tasklm train",
+    ):
         shipped_stage1(tmp_path)
     write_json(config, {"about": {"stage1": "two"}})
     with pytest.raises(RunError, match=r"config\.json is damaged: about\.stage1 is 'two'"):

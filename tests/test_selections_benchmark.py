@@ -1,4 +1,6 @@
-"""The benchmark of ways of selecting: small ablations, what they share and skip, one that fails, its page and its chart."""
+"""The benchmark of ways of selecting: small ablations, what they share and skip, one that fails,
+its page and its chart.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,31 @@ from tasklm.recipe.toml import load
 from tests.conftest import labelled, sentences, write_jsonl
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
-TINY = ["--passages", "50", "--flops", "4e8", "--layers", "1", "--width", "32", "--seeds", "2", "--threads", "1"]
+TINY = [
+    "--passages",
+    "50",
+    "--flops",
+    "4e8",
+    "--layers",
+    "1",
+    "--width",
+    "32",
+    "--seeds",
+    "2",
+    "--threads",
+    "1",
+]
 SETTINGS = [
-    "finetune.epochs=1", "tokens.length=32", "train.batch=8", "train.rho1=3", "select.k=20", "select.near_duplicates=0", "data.leaks=drop",
-    "evaluate.bootstrap=100", "select.influence_steps=3",
-]  # fmt: skip
+    "finetune.epochs=1",
+    "tokens.length=32",
+    "train.batch=8",
+    "train.rho1=3",
+    "select.k=20",
+    "select.near_duplicates=0",
+    "data.leaks=drop",
+    "evaluate.bootstrap=100",
+    "select.influence_steps=3",
+]
 Main = Callable[..., dict[str, Any]]
 
 
@@ -57,18 +79,43 @@ def work_done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def main(module: Any, run_verb_here: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Main:
-    """Returns the command on a made task, with its runs in this process; it returns the record."""
+    """The command on a made task, with its runs in this process; it returns the record."""
     program = module("selections")
 
     monkeypatch.setattr(program, "run_verb", run_verb_here)
     words = []
     for seed, (split, count) in enumerate({"train": 60, "dev": 20, "test": 20}.items()):
-        words += [f"--{split}", str(write_jsonl(tmp_path / f"{split}.jsonl", labelled(count, seed)))]
-    corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"text": " ".join(sentences(8, 100 + seed))} for seed in range(120)])
-    words += ["--corpus", str(corpus), *TINY, *(word for setting in SETTINGS for word in ("--set", setting))]
+        words += [
+            f"--{split}",
+            str(write_jsonl(tmp_path / f"{split}.jsonl", labelled(count, seed))),
+        ]
+    corpus = write_jsonl(
+        tmp_path / "corpus.jsonl",
+        [{"text": " ".join(sentences(8, 100 + seed))} for seed in range(120)],
+    )
+    words += [
+        "--corpus",
+        str(corpus),
+        *TINY,
+        *(word for setting in SETTINGS for word in ("--set", setting)),
+    ]
 
     def run(vary: str, *more: str, work: str = "work") -> dict[str, Any]:
-        monkeypatch.setattr(sys, "argv", ["selections.py", "--vary", vary, "--name", "Made", "--work", str(tmp_path / work), *words, *more])
+        monkeypatch.setattr(
+            sys,
+            "argv",
+            [
+                "selections.py",
+                "--vary",
+                vary,
+                "--name",
+                "Made",
+                "--work",
+                str(tmp_path / work),
+                *words,
+                *more,
+            ],
+        )
         program.main()
         found: dict[str, Any] = read(tmp_path / work / f"selections-{vary}-made.json")
         return found
@@ -77,12 +124,14 @@ def main(module: Any, run_verb_here: Any, monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def read(path: Path) -> Any:
-    """Returns the values of a JSON file."""
+    """The values of a JSON file."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def folders_of(work: Path, method: str) -> list[Path]:
-    return sorted(path for path in work.iterdir() if path.name.startswith(f"{method}-") and path.is_dir())
+    return sorted(
+        path for path in work.iterdir() if path.name.startswith(f"{method}-") and path.is_dir()
+    )
 
 
 def ids(folder: Path, name: str = "selected") -> list[str]:
@@ -95,13 +144,24 @@ def test_methods_keep_as_many_passages_and_spend_the_same_flops(
 ) -> None:
     found = main("method", "--stage1-seeds", "2")
     page = capsys.readouterr().out
-    assert list(found["rows"]) == ["random", "BM25", "BM25 + influence"] and found["candidates"] == 50
-    runs = {(name, seed): run for name, row in found["rows"].items() for seed, run in row["runs"].items()}
+    assert (
+        list(found["rows"]) == ["random", "BM25", "BM25 + influence"] and found["candidates"] == 50
+    )
+    runs = {
+        (name, seed): run
+        for name, row in found["rows"].items()
+        for seed, run in row["runs"].items()
+    }
     assert len(runs) == 6 and {run["selection"]["passages"] for run in runs.values()} == {10}
     assert all(run["stage1"]["flops"] == pytest.approx(4e8, rel=0.05) for run in runs.values())
-    # candidates are found once, and a scoring model is trained and asked once for each seed; bm25 goes on from the ranking
-    assert sorted(work_done) == sorted(["ranking"] * 5 + ["scoring-model", "scores"] * 2 + ["stage1"] * 6)
-    (bm25, other), influence, random = (folders_of(tmp_path / "work", name) for name in ("bm25", "influence", "random"))
+    # candidates are found once, and a scoring model is trained and asked once for each seed; bm25
+    # goes on from the ranking
+    assert sorted(work_done) == sorted(
+        ["ranking"] * 5 + ["scoring-model", "scores"] * 2 + ["stage1"] * 6
+    )
+    (bm25, other), influence, random = (
+        folders_of(tmp_path / "work", name) for name in ("bm25", "influence", "random")
+    )
     assert ids(bm25) == ids(other) == ids(influence[0], "candidates")[:10]
     assert all(set(ids(one)) <= set(ids(one, "candidates")) for one in influence)
     assert ids(random[0]) != ids(random[1])  # a draw for each seed
@@ -109,31 +169,57 @@ def test_methods_keep_as_many_passages_and_spend_the_same_flops(
         seed = load(folder / "recipe.toml").train.seed
         run, parts = runs["BM25 + influence", str(seed)], ("scoring-model", "influence", "stage1")
         flops = {part: read(folder / part / "summary.json")["flops"] for part in parts}
-        assert run["selection"]["flops"] == flops["scoring-model"] + flops["influence"] > flops["influence"] > 0
-        tuned = [read(folder / "stage2" / f"seed-{number}" / "summary.json")["flops"] for number in (1, 2)]
+        assert (
+            run["selection"]["flops"]
+            == flops["scoring-model"] + flops["influence"]
+            > flops["influence"]
+            > 0
+        )
+        tuned = [
+            read(folder / "stage2" / f"seed-{number}" / "summary.json")["flops"]
+            for number in (1, 2)
+        ]
         (ours,) = read(folder / "scores.json")["rows"]
-        assert ours["flops_exact"] == pytest.approx(sum(flops.values()) + sum(tuned) / 2)  # the score table has all of it
-        assert run["dev"]["values"] == [read(folder / "stage2" / f"seed-{number}" / "summary.json")["dev"] for number in (1, 2)]
+        assert ours["flops_exact"] == pytest.approx(
+            sum(flops.values()) + sum(tuned) / 2
+        )  # the score table has all of it
+        assert run["dev"]["values"] == [
+            read(folder / "stage2" / f"seed-{number}" / "summary.json")["dev"] for number in (1, 2)
+        ]
     assert runs["BM25", "1"]["selection"]["flops"] == runs["random", "1"]["selection"]["flops"] == 0
     assert (
         re.search(r"^\| BM25 \+ influence \| .* ± .* \| 10 \|", page, re.MULTILINE)
         and "Seeds of stage 1: 2; of fine-tuning, each: 2." in page
     )
-    ElementTree.fromstring((tmp_path / "work" / "selections-method-made.svg").read_text(encoding="utf-8"))
+    ElementTree.fromstring(
+        (tmp_path / "work" / "selections-method-made.svg").read_text(encoding="utf-8")
+    )
     assert str(tmp_path) not in json.dumps(found)
 
     before = list(work_done)
-    assert main("method", "--stage1-seeds", "2") == found and work_done == before  # what is done is skipped
+    assert (
+        main("method", "--stage1-seeds", "2") == found and work_done == before
+    )  # what is done is skipped
     earlier = str(tmp_path / "work" / "selections-method-made.json")
     again = main("method", "--stage1-seeds", "2", "--merge", earlier, work="elsewhere")
-    assert again == found and work_done[len(before) :] == ["ranking", "scoring-model", "scores"]  # to compare the candidates
+    assert again == found and work_done[len(before) :] == [
+        "ranking",
+        "scoring-model",
+        "scores",
+    ]  # to compare the candidates
     with pytest.raises(RunError, match="differ in settings"):
         main("method", "--set", "train.rho1=4", "--merge", earlier)
 
 
-def test_another_share_is_free_and_other_scores_use_the_model_that_is_there(main: Main, work_done: list[str]) -> None:
+def test_another_share_is_free_and_other_scores_use_the_model_that_is_there(
+    main: Main, work_done: list[str]
+) -> None:
     found = main("share", "--values", "0.1,0.4")
-    assert {name: run["selection"]["passages"] for name, row in found["rows"].items() for run in row["runs"].values()} == {
+    assert {
+        name: run["selection"]["passages"]
+        for name, row in found["rows"].items()
+        for run in row["runs"].values()
+    } == {
         "10 %": 5,
         "40 %": 20,
     }
@@ -141,21 +227,36 @@ def test_another_share_is_free_and_other_scores_use_the_model_that_is_there(main
     work_done.clear()
     found = main("batch", "--values", "1/1,4/16")
     assert [list(row["keys"].values()) for row in found["rows"].values()] == [[1, 1], [4, 16]]
-    assert {run["selection"]["passages"] for row in found["rows"].values() for run in row["runs"].values()} == {10}
-    assert sorted(work_done) == ["scores", "stage1", "stage1"]  # 1/1 is what the shares were chosen by
+    assert {
+        run["selection"]["passages"]
+        for row in found["rows"].values()
+        for run in row["runs"].values()
+    } == {10}
+    assert sorted(work_done) == [
+        "scores",
+        "stage1",
+        "stage1",
+    ]  # 1/1 is what the shares were chosen by
 
 
 def test_one_that_fails_leaves_the_others(main: Main, capsys: pytest.CaptureFixture[str]) -> None:
     found = main("layers", "--values", "last,2,middle")  # the model has one layer
-    assert "failed" in found["rows"]["2"]["runs"]["1"] and "dev" in found["rows"]["last"]["runs"]["1"]
-    assert found["rows"]["middle (1 of 1)"]["runs"]["1"]["dev"] == found["rows"]["last"]["runs"]["1"]["dev"]
+    assert (
+        "failed" in found["rows"]["2"]["runs"]["1"] and "dev" in found["rows"]["last"]["runs"]["1"]
+    )
+    assert (
+        found["rows"]["middle (1 of 1)"]["runs"]["1"]["dev"]
+        == found["rows"]["last"]["runs"]["1"]["dev"]
+    )
     page = capsys.readouterr().out
     assert "| 2 | no result (candidates were not scored: " in page and "the layers 1 to 1" in page
     with pytest.raises(RecipeError, match=r"train\.seed: this benchmark decides it"):
         main("layers", "--set", "train.seed=3")
 
 
-def test_an_artefact_is_there_when_all_of_it_is_linked(module: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_artefact_is_there_when_all_of_it_is_linked(
+    module: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     folders = module("selection_runs.folders")
     recipe, giver, folder = load(None, {}), tmp_path / "giver", tmp_path / "run"
     (giver / "candidates").mkdir(parents=True)
@@ -174,7 +275,11 @@ def test_an_artefact_is_there_when_all_of_it_is_linked(module: Any, monkeypatch:
             folders.start_folder(folder, recipe, giver, ("candidates",))
     assert not (folder / "candidates").exists()
     folders.start_folder(folder, recipe, giver, ("candidates",))
-    assert sorted(path.name for path in (folder / "candidates").iterdir()) == ["a", "artefact.json", "b"]
+    assert sorted(path.name for path in (folder / "candidates").iterdir()) == [
+        "a",
+        "artefact.json",
+        "b",
+    ]
 
 
 def test_words_of_the_command_line_are_keys_of_the_recipe(module: Any) -> None:
@@ -198,15 +303,34 @@ def test_words_of_the_command_line_are_keys_of_the_recipe(module: Any) -> None:
         settings_for("method", ["bm25", "best"], 4)
 
 
-def run_of(dev: list[float], test: list[float] | None, flops: float = 1e15, passages: int = 10) -> dict[str, Any]:
+def run_of(
+    dev: list[float], test: list[float] | None, flops: float = 1e15, passages: int = 10
+) -> dict[str, Any]:
     def spread(values: list[float], interval: tuple[float, float] | None) -> dict[str, Any]:
         low, high = interval or (None, None)
-        return {"mean": sum(values) / len(values), "sd": 0.0, "values": values, "low": low, "high": high}
+        return {
+            "mean": sum(values) / len(values),
+            "sd": 0.0,
+            "values": values,
+            "low": low,
+            "high": high,
+        }
 
-    selection = {"passages": passages, "tokens": 2000, "vocabulary": 300, "flops": 2e12, "seconds": 12.4}
+    selection = {
+        "passages": passages,
+        "tokens": 2000,
+        "vocabulary": 300,
+        "flops": 2e12,
+        "seconds": 12.4,
+    }
     about = {"date": "2026-01-01", "device": "GPU", "software": "torch 2", "workers": 4}
     scores = {"dev": spread(dev, None), "test": None if test is None else spread(test, (0.5, 0.7))}
-    return {**scores, "selection": selection, "stage1": {"flops": flops, "seconds": 60.4}, "about": about}
+    return {
+        **scores,
+        "selection": selection,
+        "stage1": {"flops": flops, "seconds": 60.4},
+        "about": about,
+    }
 
 
 def test_the_page_and_the_chart_say_what_must_be_known(module: Any) -> None:
@@ -216,50 +340,112 @@ def test_the_page_and_the_chart_say_what_must_be_known(module: Any) -> None:
         "BM25": {"1": run_of([0.6, 0.7], None), "2": run_of([0.5, 0.5], None, 0.9e15)},
         "BM25 + influence": {"1": run_of([0.7, 0.8], None, passages=9), "2": {"failed": "killed"}},
     }
-    about = {"vary": "method", "task": "A & B", "metric": "micro_f1", "settings": {"budget.flops": 1e15}, "content": "c"}
-    found = {**about, "candidates": 50, "kept": 10, "rows": {name: {"runs": runs} for name, runs in rows.items()}}
+    about = {
+        "vary": "method",
+        "task": "A & B",
+        "metric": "micro_f1",
+        "settings": {"budget.flops": 1e15},
+        "content": "c",
+    }
+    found = {
+        **about,
+        "candidates": 50,
+        "kept": 10,
+        "rows": {name: {"runs": runs} for name, runs in rows.items()},
+    }
     page = report.markdown(found, "picture.svg")
-    assert "| random | 55.0 ± 7.1 | 60.0 ± 0.0 [50.0, 70.0] | 10 | 2,000 | 300 | 2.0e12 | 1.0e15 | 12 | 60 |" in page
-    assert "| BM25 | 57.5 ± 10.6 | – | 10 |" in page  # over 65 and 50, the means of the seeds of stage 1
-    assert "| BM25 + influence | **75.0 ± 7.1** |" in page and "![scores of the table below](picture.svg)" in page
-    assert "- BM25, seed 2 of stage 1, spent 90.0 % of the FLOPs asked for." in page and "BM25, seed 1 of stage 1, spent" not in page
+    assert (
+        "| random | 55.0 ± 7.1 | 60.0 ± 0.0 [50.0, "
+        "70.0] | 10 | 2,000 | 300 | 2.0e12 | 1.0e15 | 12 | 60 |"
+    ) in page
+    assert (
+        "| BM25 | 57.5 ± 10.6 | – | 10 |" in page
+    )  # over 65 and 50, the means of the seeds of stage 1
+    assert (
+        "| BM25 + influence | **75.0 ± 7.1** |" in page
+        and "![scores of the table below](picture.svg)" in page
+    )
+    assert (
+        "- BM25, seed 2 of stage 1, spent 90.0 % of the FLOPs asked for." in page
+        and "BM25, seed 1 of stage 1, spent" not in page
+    )
     assert "- BM25 + influence, seed 2 of stage 1: no result (killed)." in page
     assert "- BM25 + influence, seed 1 of stage 1, had 9 passages, not 10." in page
-    assert "- Seeds of stage 1: 1 to 2; of fine-tuning, each: 2." in page and "up to 4 runs at once" in page
+    assert (
+        "- Seeds of stage 1: 1 to 2; of fine-tuning, each: 2." in page
+        and "up to 4 runs at once" in page
+    )
     name = "{http://www.w3.org/2000/svg}"
     picture = ElementTree.fromstring(report.svg(found))
     hints = [hint.text for hint in picture.iter(f"{name}title")]
     assert hints == ["dev: 55.0 ± 7.1", "dev: 57.5 ± 10.6", "dev: 75.0 ± 7.1", "test: 60.0 ± 0.0"]
     heights = {
-        hint: float(circle.get("cy", "")) for circle in picture.iter(f"{name}circle") for hint in [circle.findtext(f"{name}title")] if hint
+        hint: float(circle.get("cy", ""))
+        for circle in picture.iter(f"{name}circle")
+        for hint in [circle.findtext(f"{name}title")]
+        if hint
     }
-    assert heights["dev: 75.0 ± 7.1"] < heights["test: 60.0 ± 0.0"] < heights["dev: 57.5 ± 10.6"] < heights["dev: 55.0 ± 7.1"]
+    assert (
+        heights["dev: 75.0 ± 7.1"]
+        < heights["test: 60.0 ± 0.0"]
+        < heights["dev: 57.5 ± 10.6"]
+        < heights["dev: 55.0 ± 7.1"]
+    )
     assert "A & B" in "".join(picture.itertext()) and picture.find(f".//{name}polyline") is None
-    later = {**found, "rows": {"BM25 + influence": {"runs": {"1": {"failed": "x"}, "2": run_of([0.9], None)}}}}
+    later = {
+        **found,
+        "rows": {"BM25 + influence": {"runs": {"1": {"failed": "x"}, "2": run_of([0.9], None)}}},
+    }
     joined = report.merged(found, later)["rows"]
-    assert [run["dev"]["mean"] for run in joined["BM25 + influence"]["runs"].values()] == [0.75, 0.9] and len(joined) == 3
+    assert [run["dev"]["mean"] for run in joined["BM25 + influence"]["runs"].values()] == [
+        0.75,
+        0.9,
+    ] and len(joined) == 3
 
 
 def test_differences_have_the_interval_of_welch(module: Any) -> None:
     report = module("selection_runs.report")
     rows = {
         name: {"runs": {str(seed): run_of([score], None) for seed, score in enumerate(scores, 1)}}
-        for name, scores in {"random": [0.5], "BM25": [0.70, 0.72, 0.71], "BM25 + influence": [0.74, 0.76]}.items()
+        for name, scores in {
+            "random": [0.5],
+            "BM25": [0.70, 0.72, 0.71],
+            "BM25 + influence": [0.74, 0.76],
+        }.items()
     }
     parts = 0.0002 / 2, 0.0001 / 3  # variance of each mean
     error, freedom = sum(parts) ** 0.5, sum(parts) ** 2 / (parts[0] ** 2 / 1 + parts[1] ** 2 / 2)
     half = stats.t.ppf(0.975, freedom) * error
     found = report.difference(rows["BM25 + influence"], rows["BM25"], "dev")
     assert found == pytest.approx((0.04, 0.04 - half, 0.04 + half))
-    assert report.difference(rows["BM25"], rows["random"], "dev") is None and report.difference(rows["BM25"], rows["BM25"], "test") is None
-    about = {"vary": "method", "task": "t", "metric": "micro_f1", "settings": {"budget.flops": 1e15}, "candidates": 50, "kept": 10}
+    assert (
+        report.difference(rows["BM25"], rows["random"], "dev") is None
+        and report.difference(rows["BM25"], rows["BM25"], "test") is None
+    )
+    about = {
+        "vary": "method",
+        "task": "t",
+        "metric": "micro_f1",
+        "settings": {"budget.flops": 1e15},
+        "candidates": 50,
+        "kept": 10,
+    }
     page = report.markdown({**about, "rows": rows}, "picture.svg")
-    assert f"- **BM25 + influence** less **BM25**: dev +4.0 [{4 - 100 * half:+.1f}, {4 + 100 * half:+.1f}]." in page
+    assert (
+        f"- **BM25 + influence** less **BM25**: "
+        f"dev +4.0 [{4 - 100 * half:+.1f}, {4 + 100 * half:+.1f}]."
+    ) in page
     assert "less **random**" not in page
 
 
-def test_candidates_are_told_by_their_texts_and_not_by_their_places_in_the_corpus(module: Any, tmp_path: Path) -> None:
+def test_candidates_are_told_by_their_texts_and_not_by_their_places_in_the_corpus(
+    module: Any, tmp_path: Path
+) -> None:
     content = module("selection_runs.folders").content_of
-    for name, rows in {"one": {"a": 1, "b": 2}, "two": {"b": 1, "a": 2}, "three": {"a": 1, "c": 2}}.items():
+    for name, rows in {
+        "one": {"a": 1, "b": 2},
+        "two": {"b": 1, "a": 2},
+        "three": {"a": 1, "c": 2},
+    }.items():
         pq.write_table(pa.table({"id": list(rows), "number": list(rows.values())}), tmp_path / name)
     assert content(tmp_path / "one") == content(tmp_path / "two") != content(tmp_path / "three")

@@ -21,11 +21,17 @@ def test_a_small_run_makes_the_table(
     program = module("service")
     monkeypatch.setattr(program, "PAGE", tmp_path / "service.md")
     small = ["--models", "1x64", "--seconds", "1", "--connections", "4", "--engines", "torch"]
-    monkeypatch.setattr(sys, "argv", ["service.py", "--work", str(tmp_path / "work"), *small, "--write"])
+    monkeypatch.setattr(
+        sys, "argv", ["service.py", "--work", str(tmp_path / "work"), *small, "--write"]
+    )
     program.main()
     written = (tmp_path / "service.md").read_text(encoding="utf-8")
     assert written.strip() == capsys.readouterr().out.strip()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in written.splitlines() if line.startswith("| 1 ")]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in written.splitlines()
+        if line.startswith("| 1 ")
+    ]
     assert [row[1] for row in rows] == ["tasklm serve, torch, 2 × 1", "transformers pipeline"]
     for row in rows:
         assert row[0] == "1 × 64" and float(row[2].replace(",", "")) > 1 and row[4] == "0"
@@ -53,7 +59,9 @@ class Answering(socketserver.StreamRequestHandler):
 
 
 @pytest.mark.parametrize("tool", ["wrk", "ours"])
-def test_load_counts_what_fails(module: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tool: str) -> None:
+def test_load_counts_what_fails(
+    module: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tool: str
+) -> None:
     if tool == "wrk" and not shutil.which("wrk"):
         pytest.skip("wrk is not installed")
     load = module("service_peers.load")
@@ -66,5 +74,8 @@ def test_load_counts_what_fails(module: Any, monkeypatch: pytest.MonkeyPatch, tm
         found = load.put_load(server.server_address, ["one", "other"], 1, 1.0, tmp_path)
         server.shutdown()
     assert found.by == ("wrk" if tool == "wrk" else "a Python client")
-    assert found.requests <= Answering.count <= found.requests + 1 and abs(found.failed - found.requests // 3) <= 1
+    assert (
+        found.requests <= Answering.count <= found.requests + 1
+        and abs(found.failed - found.requests // 3) <= 1
+    )
     assert 0 < found.p50 <= found.p99

@@ -18,9 +18,14 @@ def test_a_small_run_makes_the_table(
     monkeypatch.setattr(sys, "argv", ["slow_connections.py", "--work", str(tmp_path), *small])
     module("slow_connections").main()
     printed = capsys.readouterr()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in printed.out.splitlines()[2:]]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in printed.out.splitlines()[2:]
+    ]
     assert [row[:3] for row in rows] == [
-        ["bodies", whose, path] for path in ("/health", "/predict") for whose in ("the slow one's", "another")
+        ["bodies", whose, path]
+        for path in ("/health", "/predict")
+        for whose in ("the slow one's", "another")
     ]
     for row in rows:
         asked, answered, refused, failed = map(int, row[3:7])

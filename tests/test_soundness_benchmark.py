@@ -1,4 +1,6 @@
-"""The matrix of ways to train: its cells cover all pairs, a slice of it is sound on a CPU, and what is not is said."""
+"""The matrix of ways to train: its cells cover all pairs, a slice of it is sound on a CPU, and what
+is not is said.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def test_a_slice_is_sound_on_a_cpu(cell: Cell, tmp_path: Path) -> None:
     assert outcome.problems == ()
 
 
-def test_steps_that_are_skipped_and_losses_that_are_off_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_that_are_skipped_and_losses_that_are_off_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cell = Cell("bert", "stage 2", "classify", 64, "fp32", False)
     exact = cells._records
 
@@ -60,11 +64,16 @@ def test_steps_that_are_skipped_and_losses_that_are_off_are_told(tmp_path: Path,
 
     monkeypatch.setattr(cells, "_records", spoilt)
     outcome = run_cell(cell, tmp_path, "cpu")
-    assert "2 steps skipped" in outcome.problems[0] and "off those of fp32 on a CPU" in outcome.problems[-1]
+    assert (
+        "2 steps skipped" in outcome.problems[0]
+        and "off those of fp32 on a CPU" in outcome.problems[-1]
+    )
     page = report.markdown([outcome], [cell], "cpu")
     assert "0 are sound" in page and f"- {cell}: 2 steps skipped" in page
 
 
 def test_outcomes_of_a_run_that_was_stopped_are_read_again() -> None:
-    outcome = Outcome(Cell("bert", "mlm", "tag", 64, "bf16", True), ("2 steps skipped",), 3.5, 0.01, 2.0, 1.0)
+    outcome = Outcome(
+        Cell("bert", "mlm", "tag", 64, "bf16", True), ("2 steps skipped",), 3.5, 0.01, 2.0, 1.0
+    )
     assert Outcome.from_dict(json.loads(json.dumps(outcome.to_dict()))) == outcome

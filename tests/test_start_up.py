@@ -18,17 +18,44 @@ from tasklm.tokens.tokenizer import Vocabulary
 from tests.conftest import labelled
 
 SLOW = {
-    *("torch", "numpy", "scipy", "sklearn", "joblib", "numba", "pyarrow", "tokenizers", "transformers", "pyspark"),
-    *("matplotlib", "onnx", "onnxruntime", "fastapi", "tensorboard", "torch._dynamo", "torch._inductor", "sympy"),
+    *(
+        "torch",
+        "numpy",
+        "scipy",
+        "sklearn",
+        "joblib",
+        "numba",
+        "pyarrow",
+        "tokenizers",
+        "transformers",
+        "pyspark",
+    ),
+    *(
+        "matplotlib",
+        "onnx",
+        "onnxruntime",
+        "fastapi",
+        "tensorboard",
+        "torch._dynamo",
+        "torch._inductor",
+        "sympy",
+    ),
 }
 NEEDED = {"torch", "numpy", "scipy", "tokenizers"}  # by a model with a wide part
 LENGTH = 16
-LIST_MODULES = "import atexit, json, sys; atexit.register(lambda: print(json.dumps(sorted(sys.modules))));"
+LIST_MODULES = (
+    "import atexit, json, sys; atexit.register(lambda: print(json.dumps(sorted(sys.modules))));"
+)
 
 
 def imported(code: str, *words: str) -> tuple[set[str], list[str]]:
     """The modules that a new Python has at its end, and the lines that it printed before."""
-    done = subprocess.run([sys.executable, "-c", LIST_MODULES + code, *words], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LIST_MODULES + code, *words],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     *lines, modules = done.stdout.splitlines()
     return set(json.loads(modules)), lines
 
@@ -46,7 +73,9 @@ def model(tmp_path_factory: pytest.TempPathFactory, vocabulary: Vocabulary) -> P
     shape = Shape(len(vocabulary), 1, 32, 2, 64, LENGTH)
     network = TaskModel(new_encoder("bert", shape), task.head(shape.width, 0.0), wide=True)
     folder = tmp_path_factory.mktemp("start") / "model"
-    save_models(folder, "bert", shape, [network], task, vocabulary, LENGTH, {"metric": "accuracy"}, wide)
+    save_models(
+        folder, "bert", shape, [network], task, vocabulary, LENGTH, {"metric": "accuracy"}, wide
+    )
     return folder
 
 
@@ -55,7 +84,9 @@ def test_importing_the_package_imports_nothing_slow() -> None:
     assert "tasklm" in modules and not modules & {*SLOW, "typer", "rich", "pydantic"}
 
 
-@pytest.mark.parametrize("words", [(), ("fit",), ("predict",), ("check",), ("serve",), ("export",), ("explain",)])
+@pytest.mark.parametrize(
+    "words", [(), ("fit",), ("predict",), ("check",), ("serve",), ("export",), ("explain",)]
+)
 def test_help_imports_nothing_slow(words: tuple[str, ...]) -> None:
     modules, lines = command(*words, "--help")
     assert lines[0].startswith("Usage: ") and not modules & SLOW

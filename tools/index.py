@@ -46,9 +46,16 @@ class File:
         """The core metadata that is in the file."""
         if self.is_wheel:
             with zipfile.ZipFile(RemoteFile(self.url)) as wheel:
-                (member,) = [name for name in wheel.namelist() if name.count("/") == 1 and name.endswith(".dist-info/METADATA")]
+                (member,) = [
+                    name
+                    for name in wheel.namelist()
+                    if name.count("/") == 1 and name.endswith(".dist-info/METADATA")
+                ]
                 return wheel.read(member).decode("utf-8")
-        with urllib.request.urlopen(self.url, timeout=SECONDS) as stream, tarfile.open(fileobj=stream, mode="r|*") as archive:
+        with (
+            urllib.request.urlopen(self.url, timeout=SECONDS) as stream,
+            tarfile.open(fileobj=stream, mode="r|*") as archive,
+        ):
             for part in archive:  # read no further than that
                 if part.name.count("/") == 1 and part.name.endswith("/PKG-INFO"):
                     content = archive.extractfile(part)
@@ -62,7 +69,9 @@ class RemoteFile(io.BufferedIOBase):
 
     def __init__(self, url: str) -> None:
         self.url, self.at = url, 0
-        with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=SECONDS) as answer:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, method="HEAD"), timeout=SECONDS
+        ) as answer:
             self.size = int(answer.headers["Content-Length"])
 
     def seekable(self) -> bool:
@@ -102,11 +111,17 @@ class Release:
     def files_for(self, machine: str, pythons: Iterable[tuple[int, int]]) -> list[File]:
         """The wheels for a machine and some Pythons, or the sources where there is no wheel."""
         tags = frozenset().union(*(supported_tags(machine, python) for python in pythons))
-        wheels = [file for file in self.files if file.is_wheel and not tags.isdisjoint(parse_wheel_filename(file.name)[3])]
+        wheels = [
+            file
+            for file in self.files
+            if file.is_wheel and not tags.isdisjoint(parse_wheel_filename(file.name)[3])
+        ]
         return wheels or [file for file in self.files if not file.is_wheel]
 
     def requirements(self, machine: str, pythons: Iterable[tuple[int, int]]) -> list[Requirement]:
-        """What the version requires, by one of the files that might be installed: all Pythons get the same."""
+        """What the version requires, by one of the files that might be installed: all Pythons get
+        the same.
+        """
         files = self.files_for(machine, pythons)
         if not files:
             raise SystemExit(f"{self.name} {self.version} has no file for {machine}")
@@ -122,11 +137,18 @@ def requires_dist(file: File) -> tuple[str, ...]:
 @functools.cache
 def supported_tags(machine: str, python: tuple[int, int]) -> frozenset[Tag]:
     """The tags of wheels that run on Linux with glibc."""
-    manylinux = [f"manylinux_2_{minor}_{machine}" for minor in range(NEWEST_GLIBC, OLDEST_GLIBC - 1, -1)]
+    manylinux = [
+        f"manylinux_2_{minor}_{machine}" for minor in range(NEWEST_GLIBC, OLDEST_GLIBC - 1, -1)
+    ]
     old = [f"{name}_{machine}" for name in ("manylinux2014", "manylinux2010", "manylinux1")]
     platforms = [*manylinux, *old, f"linux_{machine}"]
     interpreter = f"cp{python[0]}{python[1]}"
-    return frozenset([*cpython_tags(python, platforms=platforms), *compatible_tags(python, interpreter, platforms)])
+    return frozenset(
+        [
+            *cpython_tags(python, platforms=platforms),
+            *compatible_tags(python, interpreter, platforms),
+        ]
+    )
 
 
 class Index:
@@ -155,7 +177,9 @@ class Index:
                 with urllib.request.urlopen(page, timeout=SECONDS) as answer:
                     text = answer.read().decode("utf-8")
             except urllib.error.URLError as error:
-                raise SystemExit(f"the package index does not answer for {name} ({error})") from None
+                raise SystemExit(
+                    f"the package index does not answer for {name} ({error})"
+                ) from None
             self._releases[key] = files_of_page(text, page)
         return self._releases[key]
 
@@ -182,8 +206,15 @@ def files_of_page(text: str, page: str) -> dict[Version, list[File]]:
         if "data-yanked" in link or digest == fragment:
             continue
         try:
-            version = parse_wheel_filename(name)[1] if name.endswith(".whl") else parse_sdist_filename(name)[1]
-        except (InvalidWheelFilename, InvalidSdistFilename):  # eggs, installers and names from long ago
+            version = (
+                parse_wheel_filename(name)[1]
+                if name.endswith(".whl")
+                else parse_sdist_filename(name)[1]
+            )
+        except (
+            InvalidWheelFilename,
+            InvalidSdistFilename,
+        ):  # eggs, installers and names from long ago
             continue
         releases.setdefault(version, []).append(File(name, url, digest))
     return releases

@@ -1,9 +1,10 @@
-"""Writes the lock files: all that a release needs, with the hashes of its files for both kinds of CPU.
+"""Writes the lock files: all that a release needs, with the hashes of its files for both kinds of
+CPU.
 
 python tools/lock.py            # requirements.lock, requirements-torch.lock and requirements-dev.lock
 
-Versions are those of constraints.txt; what it does not pin (CUDA's libraries, which only torch asks for) is the newest that fits.
-Names, versions and hashes come from the package index that pip uses.
+Versions are those of constraints.txt; what it does not pin (CUDA's libraries, which only torch asks
+for) is the newest that fits. Names, versions and hashes come from the package index that pip uses.
 """
 
 from __future__ import annotations
@@ -30,15 +31,30 @@ NAME = "tasklm"
 MACHINES = ("x86_64", "aarch64")
 PYTHONS = ((3, 11), (3, 12), (3, 13))
 RUNNING, DEVELOPING = ("serve", "onnx", "stemming"), ("dev", "test-spark")
-OF_TORCH = ("torch", "triton", "nvidia-", "cuda-")  # beginnings of names: what differs between torch's builds
+OF_TORCH = (
+    "torch",
+    "triton",
+    "nvidia-",
+    "cuda-",
+)  # beginnings of names: what differs between torch's builds
 INSTALL = "pip install --require-hashes --no-deps"
 FILES = {
     "requirements.lock": [
-        f"# What `pip install '{NAME}[{','.join(RUNNING)}]'` needs but for torch: {INSTALL} -r requirements.lock",
-        "# torch comes in builds for CPUs and for several kinds of GPUs: install yours first, or add -r requirements-torch.lock.",
+        (
+            f"# What `pip install '{NAME}[{','.join(RUNNING)}]'` "
+            f"needs but for torch: {INSTALL} -r requirements.lock"
+        ),
+        (
+            "# torch comes in builds for CPUs and for several kinds of "
+            "GPUs: install yours first, or add -r requirements-torch.lock."
+        ),
     ],
-    "requirements-torch.lock": ["# torch as the package index has it, and CUDA's libraries, which that build needs."],
-    "requirements-dev.lock": ["# What tests, documentation and Spark's tests need beside the other two files."],
+    "requirements-torch.lock": [
+        "# torch as the package index has it, and CUDA's libraries, which that build needs."
+    ],
+    "requirements-dev.lock": [
+        "# What tests, documentation and Spark's tests need beside the other two files."
+    ],
 }
 MADE_BY = "# Made by tools/lock.py (make lock) from constraints.txt; do not edit."
 
@@ -55,8 +71,17 @@ class Target:
         """What markers of requirements are compared with."""
         version = ".".join(map(str, self.python))
         here = {str(name): str(value) for name, value in default_environment().items()}
-        system = {"os_name": "posix", "sys_platform": "linux", "platform_system": "Linux", "platform_machine": self.machine}
-        python = {"python_version": version, "python_full_version": f"{version}.0", "implementation_name": "cpython"}
+        system = {
+            "os_name": "posix",
+            "sys_platform": "linux",
+            "platform_system": "Linux",
+            "platform_machine": self.machine,
+        }
+        python = {
+            "python_version": version,
+            "python_full_version": f"{version}.0",
+            "implementation_name": "cpython",
+        }
         return here | system | python | {"platform_python_implementation": "CPython"}
 
 
@@ -101,9 +126,13 @@ class Conflict(Exception):
     """A version that was chosen does not fit a requirement that came later."""
 
 
-def closure(asked: Sequence[Requirement], pins: Mapping[str, str], index: Releases, target: Target) -> dict[str, str]:
+def closure(
+    asked: Sequence[Requirement], pins: Mapping[str, str], index: Releases, target: Target
+) -> dict[str, str]:
     """Name → version of all that some requirements need on a target."""
-    bounds: dict[str, SpecifierSet] = defaultdict(SpecifierSet)  # of packages that are not pinned, by all who need them
+    bounds: dict[str, SpecifierSet] = defaultdict(
+        SpecifierSet
+    )  # of packages that are not pinned, by all who need them
     while True:
         try:
             return _closure(asked, pins, bounds, index, target)
@@ -112,14 +141,20 @@ def closure(asked: Sequence[Requirement], pins: Mapping[str, str], index: Releas
 
 
 def _closure(
-    asked: Sequence[Requirement], pins: Mapping[str, str], bounds: dict[str, SpecifierSet], index: Releases, target: Target
+    asked: Sequence[Requirement],
+    pins: Mapping[str, str],
+    bounds: dict[str, SpecifierSet],
+    index: Releases,
+    target: Target,
 ) -> dict[str, str]:
     found: dict[str, str] = {}
     done: set[tuple[str, str]] = set()
     waiting = [(requirement, "") for requirement in asked]
     while waiting:
         requirement, extra = waiting.pop()
-        if requirement.marker and not requirement.marker.evaluate(target.environment | {"extra": extra}):
+        if requirement.marker and not requirement.marker.evaluate(
+            target.environment | {"extra": extra}
+        ):
             continue
         name = canonicalize_name(requirement.name)
         version = pins.get(name)
@@ -129,7 +164,9 @@ def _closure(
             if found.get(name, version) != version:
                 raise Conflict
         elif not requirement.specifier.contains(version, prereleases=True):
-            raise SystemExit(f"constraints.txt pins {name} {version}, but something needs {requirement}")
+            raise SystemExit(
+                f"constraints.txt pins {name} {version}, but something needs {requirement}"
+            )
         found[name] = version
         for wanted in ("", *sorted(requirement.extras)):
             if (name, wanted) not in done:
@@ -166,10 +203,14 @@ class Locked:
             hashes |= {file.sha256 for file in files}
         marker = "" if self.machines == MACHINES else f" ; platform_machine == '{self.machines[0]}'"
         head = f"{self.name}=={self.version}{marker}"
-        return " \\\n    ".join([head, *(f"--hash=sha256:{digest}" for digest in sorted(hashes))]).split("\n")
+        return " \\\n    ".join(
+            [head, *(f"--hash=sha256:{digest}" for digest in sorted(hashes))]
+        ).split("\n")
 
 
-def locked(asked: Iterable[Requirement], pins: Mapping[str, str], index: Releases) -> dict[str, Locked]:
+def locked(
+    asked: Iterable[Requirement], pins: Mapping[str, str], index: Releases
+) -> dict[str, Locked]:
     """All that some requirements need on any target."""
     requirements = list(asked)
     machines: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -179,7 +220,9 @@ def locked(asked: Iterable[Requirement], pins: Mapping[str, str], index: Release
     packages = {}
     for (name, version), needing in sorted(machines.items()):
         assert name not in packages, f"{name} has two versions"
-        packages[name] = Locked(name, version, tuple(machine for machine in MACHINES if machine in needing))
+        packages[name] = Locked(
+            name, version, tuple(machine for machine in MACHINES if machine in needing)
+        )
     return packages
 
 
@@ -195,11 +238,15 @@ def main() -> None:
     parts = {
         "requirements.lock": {name: one for name, one in running.items() if name not in of_torch},
         "requirements-torch.lock": of_torch,
-        "requirements-dev.lock": {name: one for name, one in developing.items() if name not in running},
+        "requirements-dev.lock": {
+            name: one for name, one in developing.items() if name not in running
+        },
     }
     for name, packages in parts.items():
         lines = [line for package in packages.values() for line in package.lines(index)]
-        (ROOT / name).write_text("\n".join([MADE_BY, *FILES[name], *lines]) + "\n", encoding="utf-8")
+        (ROOT / name).write_text(
+            "\n".join([MADE_BY, *FILES[name], *lines]) + "\n", encoding="utf-8"
+        )
         print(f"{name}: {len(packages)} packages", file=sys.stderr)
 
 

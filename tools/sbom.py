@@ -1,4 +1,5 @@
-"""Writes a software bill of materials: the installed packages that tasklm runs on, as CycloneDX 1.6 in JSON.
+"""Writes a software bill of materials: the installed packages that tasklm runs on, as CycloneDX 1.6
+in JSON.
 
 python tools/sbom.py --out build/tasklm.cdx.json
 
@@ -31,7 +32,11 @@ def required(package: Distribution, extras: Iterable[str]) -> list[Requirement]:
     """What an installed package requires on this machine, with some of its extras."""
     requirements = [Requirement(words) for words in package.requires or []]
     wanted = ["", *sorted(extras)]
-    return [one for one in requirements if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in wanted)]
+    return [
+        one
+        for one in requirements
+        if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in wanted)
+    ]
 
 
 def installed(name: str, extras: Iterable[str]) -> tuple[dict[str, Distribution], Graph]:
@@ -77,7 +82,13 @@ def licenses(package: Distribution) -> list[dict[str, Any]]:
 def component(name: str, package: Distribution) -> dict[str, Any]:
     """A package as a component."""
     address = f"pkg:pypi/{name}@{package.version.replace('+', '%2B')}"
-    about: dict[str, Any] = {"type": "library", "bom-ref": address, "name": name, "version": package.version, "purl": address}
+    about: dict[str, Any] = {
+        "type": "library",
+        "bom-ref": address,
+        "name": name,
+        "version": package.version,
+        "purl": address,
+    }
     if summary := package.metadata.get("Summary"):
         about["description"] = summary
     if named := licenses(package):
@@ -92,23 +103,37 @@ def bill(name: str, extras: Iterable[str], seconds: float) -> dict[str, Any]:
     own = {**components.pop(name), "type": "application"}
     all_of_them = {name: own, **components}
     depends = [
-        {"ref": one["bom-ref"], "dependsOn": sorted(all_of_them[other]["bom-ref"] for other in graph.get(key, ()))}
+        {
+            "ref": one["bom-ref"],
+            "dependsOn": sorted(all_of_them[other]["bom-ref"] for other in graph.get(key, ())),
+        }
         for key, one in all_of_them.items()
     ]
     content = {"components": list(components.values()), "dependencies": depends}
     metadata = {
         "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds)),
-        "tools": {"components": [{"type": "application", "name": "tools/sbom.py", "version": own["version"]}]},
+        "tools": {
+            "components": [
+                {"type": "application", "name": "tools/sbom.py", "version": own["version"]}
+            ]
+        },
         "component": own,
     }
     serial = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps([metadata, content], sort_keys=True))
-    head = {"$schema": SCHEMA, "bomFormat": "CycloneDX", "specVersion": SPECIFICATION, "serialNumber": f"urn:uuid:{serial}"}
+    head = {
+        "$schema": SCHEMA,
+        "bomFormat": "CycloneDX",
+        "specVersion": SPECIFICATION,
+        "serialNumber": f"urn:uuid:{serial}",
+    }
     return {**head, "version": 1, "metadata": metadata, **content}
 
 
 def main() -> None:
     """Writes the file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True, help="file to write")
     parser.add_argument("--extras", default=",".join(RUNNING), help="of tasklm, joined by commas")
     options = parser.parse_args()
@@ -116,7 +141,10 @@ def main() -> None:
     found = bill(NAME, [extra for extra in options.extras.split(",") if extra], made_at)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"{options.out}: {NAME} {found['metadata']['component']['version']} and {len(found['components'])} packages")
+    print(
+        f"{options.out}: {NAME} "
+        f"{found['metadata']['component']['version']} and {len(found['components'])} packages"
+    )
 
 
 if __name__ == "__main__":

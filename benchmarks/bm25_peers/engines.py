@@ -1,4 +1,7 @@
-"""The engines that run inside Python, each behind the same four calls. Only `build` and `search` are timed."""
+"""The engines that run inside Python, each behind the same four calls.
+
+Only `build` and `search` are timed.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +41,13 @@ class Engine(Protocol):
         """Makes the index ready for searching."""
 
     def search(self, queries: Queries, k: int) -> Any:
-        """Returns each query's k best passages in the engine's own form."""
+        """Each query's k best passages in the engine's own form."""
 
     def numbers(self, found: Any) -> list[NDArray[Any]]:
-        """Returns what `search` returned as passage numbers per query."""
+        """What `search` returned as passage numbers per query."""
 
     def version(self) -> str:
-        """Returns the engine's version."""
+        """The engine's version."""
 
 
 def build_ours(store: PassageStore, folder: Path) -> StoredIndex:
@@ -54,7 +57,9 @@ def build_ours(store: PassageStore, folder: Path) -> StoredIndex:
 
 def search_ours(index: StoredIndex, queries: Queries, k: int, folder: Path) -> Ranking:
     """Returns tasklm's k best passages of each query."""
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:  # a new one each time: finished work is not done again
+    with tempfile.TemporaryDirectory(
+        dir=folder
+    ) as scratch:  # a new one each time: finished work is not done again
         place = Workplace(Artefacts(folder), Path(scratch), SILENT)
         return search(index, queries, np.zeros(index.passages, np.bool_), Scoring(K1, B, k), place)
 
@@ -77,12 +82,12 @@ class Ours:
         self.folder, self.index = folder, build_ours(PassageStore.open(data.store), folder)
 
     def search(self, queries: Queries, k: int) -> Ranking:
-        """Returns the ranking of all queries."""
+        """The ranking of all queries."""
         assert self.index is not None
         return search_ours(self.index, queries, k, self.folder)
 
     def numbers(self, found: Ranking) -> list[NDArray[Any]]:
-        """Returns the ranking's rows."""
+        """The ranking's rows."""
         return np.split(np.asarray(found.passages), found.offsets[1:-1])
 
     def version(self) -> str:
@@ -102,7 +107,9 @@ class Bm25s:
         """Tokenises by white space, indexes and saves."""
         import bm25s
 
-        tokens = bm25s.tokenize(data.lines(), lower=False, token_pattern=r"\S+", stopwords=[], show_progress=False)
+        tokens = bm25s.tokenize(
+            data.lines(), lower=False, token_pattern=r"\S+", stopwords=[], show_progress=False
+        )
         model = bm25s.BM25(method="lucene", k1=K1, b=B, backend="numba")
         model.index(tokens, show_progress=False)
         model.save(str(folder), show_progress=False)
@@ -117,10 +124,12 @@ class Bm25s:
 
     def search(self, queries: Queries, k: int) -> Any:
         """Returns bm25s's results."""
-        return self.model.retrieve([list(query) for query in queries], k=k, n_threads=usable_cores(), show_progress=False)
+        return self.model.retrieve(
+            [list(query) for query in queries], k=k, n_threads=usable_cores(), show_progress=False
+        )
 
     def numbers(self, found: Any) -> list[NDArray[Any]]:
-        """Returns the documents' numbers."""
+        """The documents' numbers."""
         return list(found.documents)
 
     def version(self) -> str:
@@ -129,7 +138,9 @@ class Bm25s:
 
 
 class Tantivy:
-    """tantivy: block-max WAND over an OR of terms; passage lengths are kept in one byte, so its scores are rounded."""
+    """tantivy: block-max WAND over an OR of terms; passage lengths are kept in one byte, so its
+    scores are rounded.
+    """
 
     at_once: int | None = 1
 
@@ -150,7 +161,9 @@ class Tantivy:
         import tantivy
 
         index = tantivy.Index(self.schema, path=str(folder), reuse=True)
-        index.register_tokenizer("spaces", tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build())
+        index.register_tokenizer(
+            "spaces", tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build()
+        )
         return index
 
     def build(self, data: DataSet, folder: Path) -> None:
@@ -172,26 +185,37 @@ class Tantivy:
             raise RuntimeError(f"tantivy has {self.searcher.num_docs} documents of {data.passages}")
 
     def search(self, queries: Queries, k: int) -> Any:
-        """Returns the hits as tantivy's addresses; a word that is asked twice is a clause twice."""
+        """The hits as tantivy's addresses; a word that is asked twice is a clause twice."""
         from tantivy import Occur, Query
 
         found = []
         for query in queries:
-            clauses = [(Occur.Should, Query.term_query(self.schema, "words", word, "freq")) for word in query]
+            clauses = [
+                (Occur.Should, Query.term_query(self.schema, "words", word, "freq"))
+                for word in query
+            ]
             found.append(self.searcher.search(Query.boolean_query(clauses), k, count=False).hits)
         return found
 
     def numbers(self, found: Any) -> list[NDArray[Any]]:
-        """Returns the passage numbers of the addresses."""
-        return [np.array(self.searcher.fast_field_values("number", [address for _, address in hits]), np.int64) for hits in found]
+        """The passage numbers of the addresses."""
+        return [
+            np.array(
+                self.searcher.fast_field_values("number", [address for _, address in hits]),
+                np.int64,
+            )
+            for hits in found
+        ]
 
     def version(self) -> str:
-        """Returns the version of tantivy's Python package."""
+        """The version of tantivy's Python package."""
         return f"tantivy (PyPI) {version('tantivy')}"
 
 
 class Probe:
-    """A feasibility probe in one file, which is named on the command line and is no part of this repository."""
+    """A feasibility probe in one file, which is named on the command line and is no part of this
+    repository.
+    """
 
     at_once: int | None = None
 
@@ -205,25 +229,30 @@ class Probe:
 
     def build(self, data: DataSet, folder: Path) -> None:
         """Builds in memory and saves the arrays one after another."""
-        self.module.Index().build(str(data.text), threads=usable_cores()).save(str(folder / "arrays.bin"))
+        self.module.Index().build(str(data.text), threads=usable_cores()).save(
+            str(folder / "arrays.bin")
+        )
 
     def open(self, data: DataSet, folder: Path) -> None:
         """Reads the arrays back; the probe itself has no way to."""
         self.index = self.module.Index()
         self.index.nd = data.passages
         with (folder / "arrays.bin").open("rb") as file:
-            self.index.blocks = [tuple(np.load(file) for _ in range(4)) for _ in range(-(-data.passages // self.index.B))]
+            self.index.blocks = [
+                tuple(np.load(file) for _ in range(4))
+                for _ in range(-(-data.passages // self.index.B))
+            ]
 
     def search(self, queries: Queries, k: int) -> Any:
-        """Returns the passage numbers, -1 where there are fewer than k."""
+        """The passage numbers, -1 where there are fewer than k."""
         path = self.scratch / "probe-queries.txt"
         path.write_text("".join(" ".join(query) + "\n" for query in queries), encoding="utf-8")
         return self.module.search(self.index, str(path), k, threads=usable_cores())[0]
 
     def numbers(self, found: Any) -> list[NDArray[Any]]:
-        """Returns the rows."""
+        """The rows."""
         return list(found)
 
     def version(self) -> str:
-        """Returns what it is."""
+        """What it is."""
         return "probe: scores in 16 bits"

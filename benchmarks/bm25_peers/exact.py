@@ -1,4 +1,6 @@
-"""BM25 by brute force in float64, with pyarrow and scipy and nothing of tasklm: what the engines are checked against."""
+"""BM25 by brute force in float64, with pyarrow and scipy and nothing of tasklm: what the engines
+are checked against.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,12 @@ TIE = 1e-6  # relative difference of scores that counts as none
 _LINES_AT_ONCE = 50_000
 
 
-def exact_scores(passages: Path, count: int, queries: Sequence[Sequence[str]], out: Path) -> NDArray[np.float64]:
-    """Returns the score of every passage for every query, [queries, passages], mapped from the file `out`, made unless it is there."""
+def exact_scores(
+    passages: Path, count: int, queries: Sequence[Sequence[str]], out: Path
+) -> NDArray[np.float64]:
+    """The score of every passage for every query, [queries, passages], mapped from the file `out`,
+    made unless it is there.
+    """
     if not out.exists():
         scratch = out.with_suffix(".parts")
         shutil.rmtree(scratch, ignore_errors=True)
@@ -37,8 +43,12 @@ def exact_scores(passages: Path, count: int, queries: Sequence[Sequence[str]], o
     return scores
 
 
-def _count(passages: Path, vocabulary: list[str], scratch: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Writes how often each word of the vocabulary is in each passage; returns the words' frequencies and the passages' lengths."""
+def _count(
+    passages: Path, vocabulary: list[str], scratch: Path
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Writes how often each word of the vocabulary is in each passage; returns the words'
+    frequencies and the passages' lengths.
+    """
     frequency = np.zeros(len(vocabulary), np.int64)
     lengths: list[NDArray[np.int64]] = []
     known = pa.array(vocabulary, pa.string())
@@ -49,7 +59,9 @@ def _count(passages: Path, vocabulary: list[str], scratch: Path) -> tuple[NDArra
             column = pc.fill_null(pc.index_in(split.flatten(), value_set=known), -1).to_numpy()
             row = np.repeat(np.arange(len(lines)), sizes)[column >= 0]
             column = column[column >= 0]
-            counts = sp.coo_array((np.ones(len(row)), (row, column)), (len(lines), len(vocabulary))).tocsr()  # sums what is equal
+            counts = sp.coo_array(
+                (np.ones(len(row)), (row, column)), (len(lines), len(vocabulary))
+            ).tocsr()  # sums what is equal
             frequency += np.bincount(counts.indices, minlength=len(vocabulary))
             sp.save_npz(scratch / f"{len(lengths)}.npz", counts, compressed=False)
             lengths.append(sizes)
@@ -81,7 +93,8 @@ def _score(
 
 
 def overlap(scores: NDArray[np.float64], found: NDArray[Any], k: int) -> float:
-    """Returns the share of the k best passages that was found; passages as good as the k-th count as equals.
+    """The share of the k best passages that was found; passages as good as the k-th count as
+    equals.
 
     Where fewer than k passages share a word with the query, the share is of those.
     """

@@ -24,8 +24,10 @@ processes of its own held to {cores}, one after the other.
 """
 
 
-def markdown(results: list[dict[str, Any]], whole: dict[str, Any] | None, about: dict[str, Any]) -> str:
-    """Returns the whole page."""
+def markdown(
+    results: list[dict[str, Any]], whole: dict[str, Any] | None, about: dict[str, Any]
+) -> str:
+    """The whole page."""
     parts = [_ABOUT.format(**about)]
     parts += [_size(result) for result in results]
     if whole is not None:
@@ -35,19 +37,34 @@ def markdown(results: list[dict[str, Any]], whole: dict[str, Any] | None, about:
 
 def _size(result: dict[str, Any]) -> str:
     engines = result["engines"]
-    runs = [(run["words"], run["k"]) for run in next((one["search"]["runs"] for one in engines.values() if "search" in one), [])]
+    runs = [
+        (run["words"], run["k"])
+        for run in next((one["search"]["runs"] for one in engines.values() if "search" in one), [])
+    ]
     heads = [f"{words} words, K = {k}" for words, k in runs]
     lines = [f"## {result['passages']:,} passages", ""]
     lines += [f"{result['words']:,} words, {result['bytes'] / 1e6:,.0f} MB of text.", ""]
-    lines += _table(["engine", "build, passages/CPU-s", "index, MB", "memory, MB"], engines, lambda name: _build_cells(engines, name))
+    lines += _table(
+        ["engine", "build, passages/CPU-s", "index, MB", "memory, MB"],
+        engines,
+        lambda name: _build_cells(engines, name),
+    )
     lines += ["", "Queries per CPU-second:", ""]
-    lines += _table(["engine", *heads], engines, lambda name: [_rate_cell(engines, name, run) for run in runs])
+    lines += _table(
+        ["engine", *heads], engines, lambda name: [_rate_cell(engines, name, run) for run in runs]
+    )
     lines += ["", "Overlap with exact:", ""]
-    lines += _table(["engine", *heads], engines, lambda name: [_overlap_cell(engines, name, run) for run in runs])
+    lines += _table(
+        ["engine", *heads],
+        engines,
+        lambda name: [_overlap_cell(engines, name, run) for run in runs],
+    )
     return "\n".join([*lines, ""])
 
 
-def _table(heads: list[str], engines: dict[str, Any], cells: Callable[[str], list[str]]) -> list[str]:
+def _table(
+    heads: list[str], engines: dict[str, Any], cells: Callable[[str], list[str]]
+) -> list[str]:
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for name, engine in engines.items():
         label = engine.get("build", {}).get("version", name)
@@ -70,8 +87,15 @@ def _build_cells(engines: dict[str, Any], name: str) -> list[str]:
         return [f"failed: {engine['failed']}", "", ""]
     rate = _build_rate(engines, name)
     ratio = "" if name == "ours" else _ratio(_build_rate(engines, "ours"), rate)
-    memory = [f"{engine[phase]['peak_memory'] / 1e6:,.0f}" if phase in engine else "failed" for phase in ("build", "search")]
-    return [f"{rate:,.0f}{ratio}", f"{engine['build']['index_bytes'] / 1e6:,.0f}", " / ".join(memory)]
+    memory = [
+        f"{engine[phase]['peak_memory'] / 1e6:,.0f}" if phase in engine else "failed"
+        for phase in ("build", "search")
+    ]
+    return [
+        f"{rate:,.0f}{ratio}",
+        f"{engine['build']['index_bytes'] / 1e6:,.0f}",
+        " / ".join(memory),
+    ]
 
 
 def _run(engines: dict[str, Any], name: str, run: tuple[int, int]) -> dict[str, Any] | None:
@@ -101,7 +125,10 @@ def _whole(whole: dict[str, Any]) -> str:
     lines = [
         "## A whole corpus, all cores",
         "",
-        f"{store['passages']:,} passages, {store['bytes'] / 1e6:,.0f} MB of text, {whole['cores']} cores, ours only.",
+        (
+            f"{store['passages']:,} passages, "
+            f"{store['bytes'] / 1e6:,.0f} MB of text, {whole['cores']} cores, ours only."
+        ),
         "",
         "| step | seconds | CPU-seconds | memory, MB |",
         "|---|---|---|---|",
@@ -112,5 +139,8 @@ def _whole(whole: dict[str, Any]) -> str:
         f"{search['queries']:,} texts, K = {search['k']}": search,
     }
     for name, step in steps.items():
-        lines.append(f"| {name} | {step['seconds']:,.1f} | {step['cpu_seconds']:,.1f} | {step['peak_memory'] / 1e6:,.0f} |")
+        lines.append(
+            f"| {name} | {step['seconds']:,.1f} | "
+            f"{step['cpu_seconds']:,.1f} | {step['peak_memory'] / 1e6:,.0f} |"
+        )
     return "\n".join([*lines, ""])

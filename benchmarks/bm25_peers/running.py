@@ -1,4 +1,6 @@
-"""Starts one phase of one engine as a process of its own, held to some cores and to the memory that is free."""
+"""Starts one phase of one engine as a process of its own, held to some cores and to the memory that
+is free.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,13 @@ class Failed(Exception):
 
 
 def run_phase(spec: dict[str, Any], cores: int) -> dict[str, Any]:
-    """Returns the report of a phase that a Python worker does."""
+    """The report of a phase that a Python worker does."""
     scratch = Path(spec["scratch"])
     spec_file, report = scratch / "spec.json", scratch / "report.json"
     spec_file.write_text(json.dumps(spec), encoding="utf-8")
-    return _run([sys.executable, "-m", "bm25_peers.worker", str(spec_file), str(report)], report, cores)
+    return _run(
+        [sys.executable, "-m", "bm25_peers.worker", str(spec_file), str(report)], report, cores
+    )
 
 
 class Lucene:
@@ -39,29 +43,50 @@ class Lucene:
         self.classes = work / "lucene-classes"
         for program in ("java", "javac"):
             if shutil.which(program) is None:
-                raise RunError(f"Lucene needs {program}, which is not on the path. Install a JDK, or leave lucene out of --engines.")
+                raise RunError(
+                    f"Lucene needs {program}, which is not on the "
+                    f"path. Install a JDK, or leave lucene out of --engines."
+                )
         compiled = subprocess.run(
-            ["javac", "-cp", jars, "-d", str(self.classes), str(_HERE / "LuceneSearch.java")], capture_output=True, text=True, check=False
+            ["javac", "-cp", jars, "-d", str(self.classes), str(_HERE / "LuceneSearch.java")],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if compiled.returncode:
-            raise RunError(f"the Java program does not compile against the jars of --lucene: {compiled.stderr.strip()[:500]}")
+            raise RunError(
+                f"the Java program does not compile against the "
+                f"jars of --lucene: {compiled.stderr.strip()[:500]}"
+            )
         self.path = os.pathsep.join([jars, str(self.classes)])
 
     def build(self, spec: dict[str, Any], data: DataSet, cores: int) -> dict[str, Any]:
-        """Returns the report of building."""
+        """The report of building."""
         return self._java(spec, ["build", str(data.text), spec["index"]], [], cores)
 
     def search(self, spec: dict[str, Any], data: DataSet, cores: int) -> dict[str, Any]:
-        """Returns the report of searching."""
+        """The report of searching."""
         runs = [
             argument
             for length in spec["lengths"]
             for k in spec["ks"]
-            for argument in (str(data.query_file(length)), str(length), str(k), str(Path(spec["found"]) / f"lucene-{length}-{k}.bin"))
+            for argument in (
+                str(data.query_file(length)),
+                str(length),
+                str(k),
+                str(Path(spec["found"]) / f"lucene-{length}-{k}.bin"),
+            )
         ]
-        return self._java(spec, ["search", spec["index"]], [str(spec["cpu_limit"]), str(spec["sample"]), *runs], cores)
+        return self._java(
+            spec,
+            ["search", spec["index"]],
+            [str(spec["cpu_limit"]), str(spec["sample"]), *runs],
+            cores,
+        )
 
-    def _java(self, spec: dict[str, Any], before: list[str], after: list[str], cores: int) -> dict[str, Any]:
+    def _java(
+        self, spec: dict[str, Any], before: list[str], after: list[str], cores: int
+    ) -> dict[str, Any]:
         report = Path(spec["scratch"]) / "report.json"
         java = ["java", f"-Xmx{_JAVA_HEAP}", "-cp", self.path, "LuceneSearch"]
         return _run([*java, *before, str(report), *after], report, cores)
@@ -72,7 +97,9 @@ def _run(command: list[str], report: Path, cores: int) -> dict[str, Any]:
     paths = [str(_HERE.parent), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     hold = functools.partial(_hold, sorted(os.sched_getaffinity(0))[-cores:], _free_memory())
-    done = subprocess.run(command, env=environment, preexec_fn=hold, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, preexec_fn=hold, capture_output=True, text=True, check=False
+    )
     if done.returncode or not report.exists():
         said = [line for line in done.stderr.strip().splitlines() if line.strip()]
         raise Failed(said[-1][:200] if said else f"ended with status {done.returncode}")

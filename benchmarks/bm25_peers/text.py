@@ -1,4 +1,5 @@
-"""The text that every engine gets: windows of a corpus's documents, as words that are split and folded already.
+"""The text that every engine gets: windows of a corpus's documents, as words that are split and
+folded already.
 
 words-KEY.txt       the corpus: one document per line, its words joined by single spaces
 SIZE-KEY/           a data set: passages.txt (one per line), store/ (the same as a tasklm store), queries-N.txt
@@ -24,10 +25,14 @@ from tasklm.errors import DataError
 from tasklm.storage.files import digest, read_json, write_json
 
 SHORTEST, LONGEST = 57, 137  # words of a passage, 97 in the middle
-LONGEST_WORD = 60  # characters; longer ones are left out, so that no engine's limit for words plays a part
+LONGEST_WORD = (
+    60  # characters; longer ones are left out, so that no engine's limit for words plays a part
+)
 WARM_PASSAGES = 300
 _HELD_OUT = 0.05  # share of the documents that only queries are cut from
-_MOST_BYTES = 1 << 30  # of words read from a corpus; what comes after is left out, so that memory is bounded
+_MOST_BYTES = (
+    1 << 30
+)  # of words read from a corpus; what comes after is left out, so that memory is bounded
 _WRITTEN_AT_ONCE = 4096
 
 
@@ -42,21 +47,24 @@ class DataSet:
 
     @property
     def text(self) -> Path:
-        """Returns the file with one passage per line."""
+        """The file with one passage per line."""
         return self.folder / "passages.txt"
 
     @property
     def store(self) -> Path:
-        """Returns the folder of the tasklm store with the same passages."""
+        """The folder of the tasklm store with the same passages."""
         return self.folder / "store"
 
     def query_file(self, length: int) -> Path:
-        """Returns the file with one query of `length` words per line."""
+        """The file with one query of `length` words per line."""
         return self.folder / f"queries-{length}.txt"
 
     def queries(self, length: int) -> list[list[str]]:
-        """Returns the queries of `length` words as lists of words."""
-        return [line.split() for line in self.query_file(length).read_text(encoding="utf-8").splitlines()]
+        """The queries of `length` words as lists of words."""
+        return [
+            line.split()
+            for line in self.query_file(length).read_text(encoding="utf-8").splitlines()
+        ]
 
     def lines(self) -> Iterator[str]:
         """Yields the passages."""
@@ -66,21 +74,25 @@ class DataSet:
 
     @property
     def warm(self) -> DataSet:
-        """Returns the small data set on which engines compile."""
+        """The small data set on which engines compile."""
         return open_data(self.folder / "warm")
 
 
 def open_data(folder: Path) -> DataSet:
-    """Returns the data set in the folder."""
+    """The data set in the folder."""
     return DataSet(folder, **read_json(folder / "data.json"))
 
 
 class Words:
-    """All words of a corpus in one array of bytes, with the places where words and documents end."""
+    """All words of a corpus in one array of bytes, with the places where
+    words and documents end.
+    """
 
     def __init__(self, path: Path) -> None:
         self.buffer = np.fromfile(path, np.uint8)
-        self.ends: NDArray[Any] = np.flatnonzero(self.buffer <= 32).astype(np.uint32 if len(self.buffer) < 1 << 32 else np.uint64)
+        self.ends: NDArray[Any] = np.flatnonzero(self.buffer <= 32).astype(
+            np.uint32 if len(self.buffer) < 1 << 32 else np.uint64
+        )
         document_ends = np.flatnonzero(self.buffer[self.ends] == 10) + 1
         self.bounds = np.concatenate([np.zeros(1, np.int64), document_ends])  # in words
 
@@ -89,8 +101,12 @@ class Words:
         begin = int(self.ends[start - 1]) + 1 if start else 0
         return self.buffer[begin : int(self.ends[start + length - 1])].tobytes()
 
-    def draw(self, documents: NDArray[np.int64], lengths: tuple[int, int], count: int, seed: list[int]) -> NDArray[np.int64]:
-        """Returns `count` different windows [start, length] at random places of the documents, each inside one document."""
+    def draw(
+        self, documents: NDArray[np.int64], lengths: tuple[int, int], count: int, seed: list[int]
+    ) -> NDArray[np.int64]:
+        """Returns `count` different windows [start, length] at random places of the documents, each
+        inside one document.
+        """
         sizes = self.bounds[documents + 1] - self.bounds[documents]
         documents, sizes = documents[sizes >= lengths[0]], sizes[sizes >= lengths[0]]
         ends, generator = np.cumsum(sizes), np.random.default_rng(seed)
@@ -100,9 +116,15 @@ class Words:
                 break
             place = generator.integers(0, ends[-1], count + count // 8 + 100)
             document = np.searchsorted(ends, place, side="right")
-            length = np.minimum(generator.integers(lengths[0], lengths[1] + 1, len(place)), sizes[document])
-            inside = np.minimum(place - (ends[document] - sizes[document]), sizes[document] - length)
-            found = np.concatenate([found, np.stack([self.bounds[documents[document]] + inside, length], axis=1)])
+            length = np.minimum(
+                generator.integers(lengths[0], lengths[1] + 1, len(place)), sizes[document]
+            )
+            inside = np.minimum(
+                place - (ends[document] - sizes[document]), sizes[document] - length
+            )
+            found = np.concatenate(
+                [found, np.stack([self.bounds[documents[document]] + inside, length], axis=1)]
+            )
             _, first = np.unique(found[:, 0] * (lengths[1] + 1) + found[:, 1], return_index=True)
             found = found[np.sort(first)[:count]]
             if len(found) == count:
@@ -115,7 +137,7 @@ class Words:
 
 
 def corpus_words(corpus: Path, work: Path) -> Path:
-    """Returns the file with the corpus's documents as words, written unless it is there."""
+    """The file with the corpus's documents as words, written unless it is there."""
     files = find_files([str(corpus)])
     path = work / f"words-{digest(['words', fingerprint(files), LONGEST_WORD, _MOST_BYTES])}.txt"
     if path.exists():
@@ -146,9 +168,13 @@ def _document_lines(files: list[Path]) -> Iterator[bytes]:
             print(f"left out of the corpus: {path.name} has no column of text")
 
 
-def make_data(words_file: Path, work: Path, size: int, query_lengths: list[int], queries: int, seed: int) -> DataSet:
-    """Returns the data set of `size` passages and `queries` queries per length, made unless it is there."""
-    key = digest(["data", words_file.name, size, query_lengths, queries, seed, SHORTEST, LONGEST, FORMAT])
+def make_data(
+    words_file: Path, work: Path, size: int, query_lengths: list[int], queries: int, seed: int
+) -> DataSet:
+    """The data set of `size` passages and `queries` queries per length, made unless it is there."""
+    key = digest(
+        ["data", words_file.name, size, query_lengths, queries, seed, SHORTEST, LONGEST, FORMAT]
+    )
     folder = work / f"{size}-{key}"
     if (folder / "data.json").exists():
         return open_data(folder)
@@ -174,16 +200,25 @@ def _write_passages(folder: Path, corpus: Words, windows: NDArray[np.int64]) -> 
     offsets, ids = np.zeros(len(windows) + 1, np.int64), np.empty(len(windows), np.uint64)
     with (folder / "passages.txt").open("wb") as lines, (store / "text.bin").open("wb") as text:
         for first in range(0, len(windows), _WRITTEN_AT_ONCE):
-            held = [corpus.window(start, length) for start, length in windows[first : first + _WRITTEN_AT_ONCE].tolist()]
+            held = [
+                corpus.window(start, length)
+                for start, length in windows[first : first + _WRITTEN_AT_ONCE].tolist()
+            ]
             lines.write(b"\n".join(held) + b"\n")
             text.write(b"".join(held))
             part = slice(first, first + len(held))
-            offsets[first + 1 : first + len(held) + 1] = offsets[first] + np.cumsum([len(passage) for passage in held])
+            offsets[first + 1 : first + len(held) + 1] = offsets[first] + np.cumsum(
+                [len(passage) for passage in held]
+            )
             ids[part] = [text_key(passage.decode()) for passage in held]
     np.save(store / "offsets.npy", offsets)
     np.save(store / "ids.npy", ids)
     np.save(store / "sources.npy", np.zeros(len(windows), np.uint32))
     write_json(store / "sources.json", ["benchmark"])
-    counts = {"passages": len(windows), "words": int(windows[:, 1].sum()), "bytes": int(offsets[-1])}
+    counts = {
+        "passages": len(windows),
+        "words": int(windows[:, 1].sum()),
+        "bytes": int(offsets[-1]),
+    }
     write_json(store / "store.json", {"format": FORMAT, "counts": counts})
     write_json(folder / "data.json", counts)  # last: marks it finished

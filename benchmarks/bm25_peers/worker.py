@@ -1,7 +1,8 @@
-"""One phase of one engine in a process of its own: `python -m bm25_peers.worker SPEC.json REPORT.json`.
+"""One phase of one engine in a process of its own: `python -m bm25_peers.worker SPEC.json
+REPORT.json`.
 
-CPU seconds are user and system time of this process between two moments; peak memory is the high-water mark of its
-resident pages, mapped files included, from its start to its end.
+CPU seconds are user and system time of this process between two moments; peak memory is the
+high-water mark of its resident pages, mapped files included, from its start to its end.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ class Clock:
         self.started, self.cpu = time.monotonic(), _cpu_seconds()
 
     def read(self) -> dict[str, float]:
-        """Returns the seconds on the wall and on the CPU."""
-        return {"seconds": round(time.monotonic() - self.started, 4), "cpu_seconds": round(_cpu_seconds() - self.cpu, 4)}
+        """The seconds on the wall and on the CPU."""
+        return {
+            "seconds": round(time.monotonic() - self.started, 4),
+            "cpu_seconds": round(_cpu_seconds() - self.cpu, 4),
+        }
 
 
 def _cpu_seconds() -> float:
@@ -43,13 +47,15 @@ def _cpu_seconds() -> float:
 
 
 def peak_memory() -> int:
-    """Returns the most bytes that this process had resident; getrusage would also count the process that started it."""
+    """The most bytes that this process had resident; getrusage would also count the process that
+    started it.
+    """
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
 
 
 def make_engine(spec: dict[str, Any], scratch: Path) -> Engine:
-    """Returns the engine that the specification names."""
+    """The engine that the specification names."""
     if spec["engine"] == "probe":
         return Probe(Path(spec["probe"]), scratch)
     engines: dict[str, type[Engine]] = {"ours": Ours, "bm25s": Bm25s, "tantivy": Tantivy}
@@ -67,7 +73,7 @@ def warm_up(engine: Engine, data: DataSet, lengths: list[int], scratch: Path) ->
 
 
 def build(spec: dict[str, Any], scratch: Path) -> dict[str, Any]:
-    """Returns what building took."""
+    """What building took."""
     data, engine = open_data(Path(spec["data"])), make_engine(spec, scratch)
     warm_up(engine, data, spec["lengths"], scratch)
     clock = Clock()
@@ -76,7 +82,9 @@ def build(spec: dict[str, Any], scratch: Path) -> dict[str, Any]:
 
 
 def search(spec: dict[str, Any], scratch: Path) -> dict[str, Any]:
-    """Returns what searching took for each length of queries and each k, and writes what the first queries found."""
+    """What searching took for each length of queries and each k, and writes what the first queries
+    found.
+    """
     data, engine = open_data(Path(spec["data"])), make_engine(spec, scratch)
     warm_up(engine, data, spec["lengths"], scratch)
     engine.open(data, Path(spec["index"]))
@@ -87,14 +95,20 @@ def search(spec: dict[str, Any], scratch: Path) -> dict[str, Any]:
             done, clock = 0, Clock()
             found: list[Any] = []
             step = engine.at_once or len(queries)
-            while done < len(queries) and (done < spec["sample"] or clock.read()["cpu_seconds"] < spec["cpu_limit"]):
+            while done < len(queries) and (
+                done < spec["sample"] or clock.read()["cpu_seconds"] < spec["cpu_limit"]
+            ):
                 result = engine.search(queries[done : done + step], k)
                 done += min(step, len(queries) - done)
                 if len(found) * step < spec["sample"]:
                     found.append(result)
             runs.append({"words": length, "k": k, "queries": done, **clock.read()})
             rows = [row for result in found for row in engine.numbers(result)]
-            _write_found(Path(spec["found"]) / f"{spec['engine']}-{length}-{k}.bin", rows[: spec["sample"]], k)
+            _write_found(
+                Path(spec["found"]) / f"{spec['engine']}-{length}-{k}.bin",
+                rows[: spec["sample"]],
+                k,
+            )
     return {"runs": runs}
 
 
@@ -107,7 +121,7 @@ def _write_found(path: Path, rows: list[NDArray[Any]], k: int) -> None:
 
 
 def whole_store(spec: dict[str, Any], scratch: Path) -> dict[str, Any]:
-    """Returns what making the store of a whole corpus took, and its counts."""
+    """What making the store of a whole corpus took, and its counts."""
     folder, settings, clock = Path(spec["store"]), Data(), Clock()
     folder.mkdir(parents=True, exist_ok=True)
     build_store(folder, find_files([spec["corpus"]]), "", settings.passage_words, SILENT)
@@ -115,7 +129,7 @@ def whole_store(spec: dict[str, Any], scratch: Path) -> dict[str, Any]:
 
 
 def whole_index(spec: dict[str, Any], scratch: Path) -> dict[str, Any]:
-    """Returns what indexing the whole store took."""
+    """What indexing the whole store took."""
     warm_up(Ours(), open_data(Path(spec["data"])), spec["lengths"], scratch)
     store, clock = PassageStore.open(Path(spec["store"])), Clock()
     build_ours(store, Path(spec["index"]))
@@ -123,7 +137,7 @@ def whole_index(spec: dict[str, Any], scratch: Path) -> dict[str, Any]:
 
 
 def whole_search(spec: dict[str, Any], scratch: Path) -> dict[str, Any]:
-    """Returns what searching the whole store for a task's texts took."""
+    """What searching the whole store for a task's texts took."""
     warm_up(Ours(), open_data(Path(spec["data"])), spec["lengths"], scratch)
     texts = [document.text for document in read_documents(Path(spec["task"]))]
     index, clock = build_ours(PassageStore.open(Path(spec["store"])), Path(spec["index"])), Clock()
@@ -131,7 +145,13 @@ def whole_search(spec: dict[str, Any], scratch: Path) -> dict[str, Any]:
     return {**clock.read(), "queries": len(texts), "k": spec["k"], "found": len(ranking.passages)}
 
 
-_PHASES = {"build": build, "search": search, "whole_store": whole_store, "whole_index": whole_index, "whole_search": whole_search}
+_PHASES = {
+    "build": build,
+    "search": search,
+    "whole_store": whole_store,
+    "whole_index": whole_index,
+    "whole_search": whole_search,
+}
 
 
 def main() -> None:

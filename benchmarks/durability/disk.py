@@ -101,11 +101,17 @@ class Disk:
                 folders[path.stat().st_ino] = path
         self._image_of(self.place.stat().st_ino, target, folders, draw)
 
-    def _image_of(self, number: int, target: Path, folders: dict[int, Path], draw: random.Random) -> None:
+    def _image_of(
+        self, number: int, target: Path, folders: dict[int, Path], draw: random.Random
+    ) -> None:
         target.mkdir()
         known = self.memory / "folders" / str(number)
         before: dict[str, int] = json.loads(known.read_text()) if known.exists() else {}
-        now = {entry.name: entry.lstat().st_ino for entry in folders[number].iterdir()} if number in folders else {}
+        now = (
+            {entry.name: entry.lstat().st_ino for entry in folders[number].iterdir()}
+            if number in folders
+            else {}
+        )
         for name, entry in mixed(before, now, draw).items():
             if entry not in folders and not self._is_folder(entry):
                 self._file_of(entry, folders.get(number, Path("/none")) / name, target / name, draw)
@@ -123,9 +129,13 @@ class Disk:
             return
         half = draw.randrange(len(written) + 1)
         states: list[Callable[[], bytes]] = [
-            lambda: b"", lambda: bytes(len(written)), lambda: written[:half], lambda: written[:half] + bytes(len(written) - half),
-            lambda: written, lambda: synced.read_bytes() if synced.exists() else b"",
-        ]  # fmt: skip
+            lambda: b"",
+            lambda: bytes(len(written)),
+            lambda: written[:half],
+            lambda: written[:half] + bytes(len(written) - half),
+            lambda: written,
+            lambda: synced.read_bytes() if synced.exists() else b"",
+        ]
         target.write_bytes(draw.choice(states)())
 
 
@@ -150,7 +160,10 @@ def mixed(before: dict[str, int], now: dict[str, int], draw: random.Random) -> d
     pairs = [*before.items(), *now.items()]
     for name, number in pairs:
         group[root(("name", name))] = root(("file", number))
-    choices = {one: draw.choice((before, now)) for one in sorted({root(("name", name)) for name, _ in pairs}, key=str)}
+    choices = {
+        one: draw.choice((before, now))
+        for one in sorted({root(("name", name)) for name, _ in pairs}, key=str)
+    }
     names = {}
     for name, _ in pairs:
         chosen = choices[root(("name", name))]

@@ -9,7 +9,9 @@ from collections.abc import Callable
 def flipped(content: bytes, draw: random.Random) -> bytes:
     """One bit is another."""
     place = draw.randrange(len(content))
-    return content[:place] + bytes([content[place] ^ (1 << draw.randrange(8))]) + content[place + 1 :]
+    return (
+        content[:place] + bytes([content[place] ^ (1 << draw.randrange(8))]) + content[place + 1 :]
+    )
 
 
 def zeros(content: bytes, draw: random.Random) -> bytes:
@@ -29,7 +31,12 @@ def cut(content: bytes, draw: random.Random) -> bytes:
     return content[: draw.randrange(len(content))]
 
 
-HARMS: dict[str, Callable[[bytes, random.Random], bytes]] = {"flipped": flipped, "zeros": zeros, "empty": empty, "cut": cut}
+HARMS: dict[str, Callable[[bytes, random.Random], bytes]] = {
+    "flipped": flipped,
+    "zeros": zeros,
+    "empty": empty,
+    "cut": cut,
+}
 
 
 def harmed(content: bytes, kind: str, draw: random.Random) -> bytes:

@@ -15,7 +15,11 @@ TIMES = ("seconds", "crc32", "files", "time")
 
 def results_of(place: Path) -> dict[str, Any]:
     """The content of each file below a folder, times and logs left out, by its name."""
-    files = sorted(path for path in place.rglob("*") if path.is_file() and path.name not in LOGS and path.suffix != ".lock")
+    files = sorted(
+        path
+        for path in place.rglob("*")
+        if path.is_file() and path.name not in LOGS and path.suffix != ".lock"
+    )
     return {str(path.relative_to(place)): _content(path) for path in files}
 
 

@@ -18,7 +18,7 @@ _ABOUT = """\
 
 
 def markdown(tasks: dict[str, Any]) -> str:
-    """Returns the page."""
+    """The page."""
     columns = [
         "task",
         "kind",
@@ -34,8 +34,18 @@ def markdown(tasks: dict[str, Any]) -> str:
     ]
     done = {name: task for name, task in tasks.items() if "failed" not in task}
     lines = ["# Tasks of every kind, from scratch", "", "Written by `benchmarks/kinds.py`.", ""]
-    lines += [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *(_row(name, task) for name, task in done.items()), "", _ABOUT]
-    lines += [f"- {name}, ours on test: {told}." for name, task in done.items() if (told := _metrics(task))]
+    lines += [
+        f"| {' | '.join(columns)} |",
+        f"|{'---|' * len(columns)}",
+        *(_row(name, task) for name, task in done.items()),
+        "",
+        _ABOUT,
+    ]
+    lines += [
+        f"- {name}, ours on test: {told}."
+        for name, task in done.items()
+        if (told := _metrics(task))
+    ]
     shared = _shared([task["settings"] for task in done.values()])
     lines += [f"- All: {_listed(shared)}."] if shared else []
     for name, task in done.items():
@@ -44,8 +54,15 @@ def markdown(tasks: dict[str, Any]) -> str:
     machines: dict[str, list[str]] = {}
     for name, task in done.items():
         machines.setdefault(_machine(task["about"]), []).append(name)
-    lines += [f"- {machine}: {', '.join(names)}." if len(machines) > 1 else f"- {machine}." for machine, names in machines.items()]
-    lines += [f"- {name}: no result ({task['failed']})." for name, task in tasks.items() if "failed" in task]
+    lines += [
+        f"- {machine}: {', '.join(names)}." if len(machines) > 1 else f"- {machine}."
+        for machine, names in machines.items()
+    ]
+    lines += [
+        f"- {name}: no result ({task['failed']})."
+        for name, task in tasks.items()
+        if "failed" in task
+    ]
     return "\n".join([*lines, ""])
 
 
@@ -56,15 +73,30 @@ def _row(name: str, task: dict[str, Any]) -> str:
     ahead = ours["dev"]["mean"] > best["dev"]["mean"]
     minutes = sum(task["seconds"].values()) / 60
     sizes = " / ".join(f"{count:,}" if count else "–" for count in task["examples"].values())
-    cells = [name, task["kind"], sizes, metric_name(task["metric"]), best["name"], _text(best["dev"], not ahead), _text(best["test"])]
-    cells += [_text(ours["dev"], ahead), _text(ours["test"]), flops_text(ours["flops_exact"]), f"{minutes:.1f}"]
+    cells = [
+        name,
+        task["kind"],
+        sizes,
+        metric_name(task["metric"]),
+        best["name"],
+        _text(best["dev"], not ahead),
+        _text(best["test"]),
+    ]
+    cells += [
+        _text(ours["dev"], ahead),
+        _text(ours["test"]),
+        flops_text(ours["flops_exact"]),
+        f"{minutes:.1f}",
+    ]
     return f"| {' | '.join(cells)} |"
 
 
 def _metrics(task: dict[str, Any]) -> str:
-    """Returns all metrics of our model on test; nothing where there is but the one of the table."""
+    """All metrics of our model on test; nothing where there is but the one of the table."""
     (ours,) = (row for row in task["rows"] if row["kind"] == "ours")
-    told = [f"{metric_name(name)} {100 * value:.1f}" for name, value in (ours["metrics"] or {}).items()]
+    told = [
+        f"{metric_name(name)} {100 * value:.1f}" for name, value in (ours["metrics"] or {}).items()
+    ]
     return ", ".join(told) if ours["test"] is not None and len(told) > 1 else ""
 
 
@@ -76,16 +108,27 @@ def _text(score: dict[str, Any] | None, bold: bool = False) -> str:
 
 
 def _shared(settings: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns what more than one task has, and all have alike."""
+    """What more than one task has, and all have alike."""
     counts = Counter((key, str(value)) for one in settings for key, value in one.items())
-    return {key: value for key, value in (settings[0] if len(settings) > 1 else {}).items() if counts[key, str(value)] == len(settings)}
+    return {
+        key: value
+        for key, value in (settings[0] if len(settings) > 1 else {}).items()
+        if counts[key, str(value)] == len(settings)
+    }
 
 
 def _listed(settings: dict[str, Any]) -> str:
-    plain = {key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in settings.items()}
+    plain = {
+        key: f"{value:g}" if isinstance(value, float) else str(value)
+        for key, value in settings.items()
+    }
     return ", ".join(f"`{key}` = {value}" for key, value in plain.items())
 
 
 def _machine(about: dict[str, Any]) -> str:
-    at_once = "one run at a time" if about["workers"] == 1 else f"up to {about['workers']} runs at once, which makes each slower"
+    at_once = (
+        "one run at a time"
+        if about["workers"] == 1
+        else f"up to {about['workers']} runs at once, which makes each slower"
+    )
     return f"{about['date']}; {about['device']}; {about['software']}; {at_once}"

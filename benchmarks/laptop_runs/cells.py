@@ -202,7 +202,10 @@ def outcome_of(cell: Cell, run: Path, seconds: float) -> Outcome:
         f"{ours['parameters']:,} weights, {ours['selected_passages']:,} passages",
         scores["data"]["train"],
         scores["metric"],
-        {row["name"]: {split: row[split]["mean"] for split in ("dev", "test")} for row in baselines},
+        {
+            row["name"]: {split: row[split]["mean"] for split in ("dev", "test")}
+            for row in baselines
+        },
     )
 
 

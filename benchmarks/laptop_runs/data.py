@@ -59,7 +59,9 @@ def read_task(folder: Path) -> tuple[Data, Splits]:
     return data, read_splits(data)
 
 
-def prepare_task(source: Path, folder: Path, labels: int | None, scored: int, whole: int = 0) -> Path:
+def prepare_task(
+    source: Path, folder: Path, labels: int | None, scored: int, whole: int = 0
+) -> Path:
     """Writes the splits of a task as they are used, and names their folder.
 
     Where test has no labels, every other example of dev is cut off to be scored in its place.

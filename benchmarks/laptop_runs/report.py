@@ -20,7 +20,10 @@ _ABOUT = """\
 {peers}- Everything ran on two CPU cores. Commands began without a cache, as a first run does.
 """
 _PEERS = {  # what a column is, where a page has it
-    "hashed": "- **hashed words**: the mean of hashed word and word-pair embeddings, and softmax, as in fastText.\n",
+    "hashed": (
+        "- **hashed words**: the mean of hashed word and "
+        "word-pair embeddings, and softmax, as in fastText.\n"
+    ),
     "static": """\
 - **static vectors**: mutual information of the tokens that the run selected, cut to its largest
   directions, averaged over a text with rare tokens weighing more, and a linear model.
@@ -75,7 +78,12 @@ def markdown(outcomes: Sequence[Outcome], minutes: Sequence[float], settings: Se
         ["column", "tasks", "mean", "worst", "behind", "seconds, median", "of it training"],
         [_summary(column, tasks) for column in (*budgets, *peers)],
     )
-    lines += ["", _ABOUT.format(peers="".join(text for peer, text in _PEERS.items() if peer in peers)).rstrip()]
+    lines += [
+        "",
+        _ABOUT.format(
+            peers="".join(text for peer, text in _PEERS.items() if peer in peers)
+        ).rstrip(),
+    ]
     named = {name: value for name, value in settings.items() if value not in (None, "", 0)}
     lines += [f"- `--{name}`: {value}." for name, value in named.items()]
     lines += [f"- {_failure(outcome)}" for outcome in outcomes if outcome.failed not in ("", "-")]

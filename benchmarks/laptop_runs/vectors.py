@@ -21,7 +21,14 @@ WINDOW, WIDTH = 5, 256
 SMOOTHING = 0.75  # power of the counts of contexts, so that rare ones do not weigh most
 RARITY = 1e-3  # a token of share p weighs RARITY / (RARITY + p) in the mean of a text (SIF)
 MOST_TOKENS = 4_000_000
-STRENGTHS = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)  # C of logistic regression, 1 / alpha of ridge regression
+STRENGTHS = (
+    0.0001,
+    0.001,
+    0.01,
+    0.1,
+    1.0,
+    10.0,
+)  # C of logistic regression, 1 / alpha of ridge regression
 
 
 def linear_on(vectors: dict[str, np.ndarray], splits: Splits, goal: Goal) -> Chosen:

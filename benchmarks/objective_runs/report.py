@@ -32,18 +32,31 @@ weights, with the recipe's defaults but for what is named below; no setting was 
 
 
 def markdown(tasks: dict[str, Any]) -> str:
-    """Returns the whole page: a section for each task."""
+    """The whole page: a section for each task."""
     return "\n".join([_ABOUT, *(_section(name, task) for name, task in tasks.items())])
 
 
 def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """Returns the tasks of both; of a task in both, the objectives of both, which must have seen the same text and settings."""
+    """The tasks of both; of a task in both, the objectives of both, which must have seen the same
+    text and settings.
+    """
     found = dict(old)
     for name, task in new.items():
         if name in old:
             _same(name, old[name], task)
-            rows = {**old[name]["objectives"], **{key: row for key, row in task["objectives"].items() if not _worse(old[name], key, row)}}
-            task = {**task, "baselines": task["baselines"] or old[name]["baselines"], "objectives": rows}
+            rows = {
+                **old[name]["objectives"],
+                **{
+                    key: row
+                    for key, row in task["objectives"].items()
+                    if not _worse(old[name], key, row)
+                },
+            }
+            task = {
+                **task,
+                "baselines": task["baselines"] or old[name]["baselines"],
+                "objectives": rows,
+            }
         found[name] = task
     return found
 
@@ -56,21 +69,24 @@ def _same(name: str, old: dict[str, Any], new: dict[str, Any]) -> None:
     for what in ("metric", "settings", "text"):
         if old[what] != new[what]:
             raise RunError(
-                f"{name}: the earlier results differ in {what} ({old[what]}) from this command's ({new[what]}). "
+                f"{name}: the earlier results differ in {what} "
+                f"({old[what]}) from this command's ({new[what]}). "
                 "Leave them out of --merge, or ask for the same."
             )
 
 
 def read_results(files: list[Path]) -> dict[str, Any]:
-    """Returns what earlier commands wrote, joined."""
+    """What earlier commands wrote, joined."""
     found: dict[str, Any] = {}
     for file in files:
-        found = merged(found, read_json(require_file(file, "Name another file with --merge."))["tasks"])
+        found = merged(
+            found, read_json(require_file(file, "Name another file with --merge."))["tasks"]
+        )
     return found
 
 
 def scored(task: dict[str, Any]) -> list[str]:
-    """Returns the objectives of a task that have scores."""
+    """The objectives of a task that have scores."""
     return [name for name, row in task["objectives"].items() if "failed" not in row]
 
 
@@ -82,7 +98,8 @@ def _section(name: str, task: dict[str, Any]) -> str:
     lines = [
         f"## {name} ({metric_name(task['metric'])})",
         "",
-        f"{text['passages']:,} passages selected, {text['tokens']:,} tokens of {text['vocabulary']:,} types; the same for all rows "
+        f"{text['passages']:,} passages selected, "
+        f"{text['tokens']:,} tokens of {text['vocabulary']:,} types; the same for all rows "
         f"(content {text['content']}). Settings that are not the defaults: {settings}.",
         "",
         "| objective | dev | test | FLOPs | 6ND | steps | ρ1 | tokens | seconds |",
@@ -114,7 +131,10 @@ def _row(name: str, row: dict[str, Any], best: float | None) -> str:
 
 
 def _baseline(name: str, row: dict[str, Any]) -> str:
-    return f"| {name} | {_score(row['dev'])} | {_score(row['test'])} | {flops_text(0)} | | | | | {time_text(row['seconds'])} |"
+    return (
+        f"| {name} | {_score(row['dev'])} | {_score(row['test'])} "
+        f"| {flops_text(0)} | | | | | {time_text(row['seconds'])} |"
+    )
 
 
 def _flops(flops: float) -> str:
@@ -129,7 +149,9 @@ def _score(values: dict[str, Any] | None) -> str:
 
 
 def _notes(task: dict[str, Any]) -> list[str]:
-    """Returns what a reader must know about these rows: where they ran, how many at once, and FLOPs that were missed."""
+    """What a reader must know about these rows: where they ran, how many at once, and FLOPs that
+    were missed.
+    """
     machines: dict[str, list[str]] = {}
     lines = []
     for name in scored(task):
@@ -137,17 +159,33 @@ def _notes(task: dict[str, Any]) -> list[str]:
         at_once = (
             "one run at a time"
             if about["workers"] == 1
-            else f"up to {about['workers']} runs at once on one device, so that the seconds are no fair comparison of objectives"
+            else (
+                f"up to {about['workers']} runs at once on one device, "
+                f"so that the seconds are no fair comparison of objectives"
+            )
         )
         threads = f"{about['threads']} CPU thread{'s' * (about['threads'] != 1)} each"
-        machines.setdefault(f"{about['date']}; {about['device']}; {about['software']}; {at_once}; {threads}", []).append(name)
+        machines.setdefault(
+            f"{about['date']}; {about['device']}; {about['software']}; {at_once}; {threads}", []
+        ).append(name)
         if abs(stage1["of_asked"] - 1) > TOLERANCE:
             lines.append(f"- {name} spent {100 * stage1['of_asked']:.1f} % of the FLOPs asked for.")
         if stage1["skipped_steps"]:
-            lines.append(f"- {name} skipped {stage1['skipped_steps']} steps whose loss was not finite.")
-    shown = [f"- {', '.join(names)}: {machine}." if len(machines) > 1 else f"- {machine}." for machine, names in machines.items()]
+            lines.append(
+                f"- {name} skipped {stage1['skipped_steps']} steps whose loss was not finite."
+            )
+    shown = [
+        f"- {', '.join(names)}: {machine}." if len(machines) > 1 else f"- {machine}."
+        for machine, names in machines.items()
+    ]
     return [*shown, *lines]
 
 
 def _plain(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else ", ".join(value) if isinstance(value, (list, tuple)) else str(value)
+    return (
+        f"{value:g}"
+        if isinstance(value, float)
+        else ", ".join(value)
+        if isinstance(value, (list, tuple))
+        else str(value)
+    )

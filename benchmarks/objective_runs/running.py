@@ -33,7 +33,7 @@ class Deadline:
         self._end = None if seconds is None else time.monotonic() + seconds
 
     def left(self) -> float | None:
-        """Returns the seconds left, or None where there is no limit."""
+        """The seconds left, or None where there is no limit."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
 
@@ -48,17 +48,33 @@ def circumstances(workers: int) -> dict[str, Any]:
 
 
 def run_verb(verb: str, folder: Path, threads: int | None, deadline: Deadline) -> None:
-    """Runs `tasklm VERB FOLDER` to its end, with what it says in output.txt of the folder; raises Failed otherwise."""
+    """Runs `tasklm VERB FOLDER` to its end, with what it says in output.txt of the folder; raises
+    Failed otherwise.
+    """
     if deadline.left() == 0.0:
         raise Failed("not started: the time was up")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(_SOURCE), os.environ.get("PYTHONPATH", "")]))}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(
+            filter(None, [str(_SOURCE), os.environ.get("PYTHONPATH", "")])
+        ),
+    }
     if threads is not None:
-        environment |= {name: str(threads) for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")}
+        environment |= {
+            name: str(threads)
+            for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
+        }
     folder.mkdir(parents=True, exist_ok=True)
     said = folder / "output.txt"
     with said.open("w", encoding="utf-8") as output:
         command = [sys.executable, "-m", "tasklm", verb, str(folder)]
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
         try:
             status = process.wait(timeout=deadline.left())
         except subprocess.TimeoutExpired:
@@ -81,12 +97,18 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _last_words(said: Path) -> str:
-    lines = [line.strip() for line in said.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    lines = [
+        line.strip()
+        for line in said.read_text(encoding="utf-8", errors="replace").splitlines()
+        if line.strip()
+    ]
     errors = [place for place, line in enumerate(lines) if line.startswith("error:")]
     return (" ".join(lines[errors[-1] :]) if errors else lines[-1] if lines else "")[:300]
 
 
-def each_at_once(jobs: Sequence[tuple[str, Callable[[], None]]], workers: int) -> Iterator[tuple[str, str | None]]:
+def each_at_once(
+    jobs: Sequence[tuple[str, Callable[[], None]]], workers: int
+) -> Iterator[tuple[str, str | None]]:
     """Yields the name of each job as it ends, with what went wrong or None; so many run at once."""
     with ThreadPoolExecutor(workers) as pool:
         names = {pool.submit(job): name for name, job in jobs}

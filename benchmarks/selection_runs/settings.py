@@ -1,4 +1,6 @@
-"""What is varied: the settings of each ablation, from words on the command line to keys of the recipe."""
+"""What is varied: the settings of each ablation, from words on the command line to keys of the
+recipe.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +32,26 @@ class Setting:
 
 
 def settings_for(vary: str, values: list[str], layers: int) -> list[Setting]:
-    """Returns the rows of an ablation, in the order asked for; `layers` is how many the scoring model has."""
+    """The rows of an ablation, in the order asked for; `layers` is how many
+    the scoring model has.
+    """
     if vary == "method":
         if unknown := [value for value in values if value not in NAMES]:
             raise RunError(f"--values: {unknown[0]!r} is not known; choose from {', '.join(NAMES)}")
         return [Setting(NAMES[value], value) for value in dict.fromkeys(values)]
     readers: dict[str, Callable[[str], tuple[str, dict[str, Any]]]] = {
-        "share": _share, "layers": lambda text: _layers(text, layers), "batch": _batch, "steps": _steps,
-    }  # fmt: skip
+        "share": _share,
+        "layers": lambda text: _layers(text, layers),
+        "batch": _batch,
+        "steps": _steps,
+    }
     try:
         found = dict(readers[vary](value) for value in values)
     except ValueError:
-        raise RunError(f"--values {','.join(values)}: for --vary {vary} they are such as {','.join(USUAL[vary])}") from None
+        raise RunError(
+            f"--values {','.join(values)}: "
+            f"for --vary {vary} they are such as {','.join(USUAL[vary])}"
+        ) from None
     return [Setting(name, INFLUENCE, keys) for name, keys in found.items()]
 
 
@@ -51,10 +61,14 @@ def _share(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _layers(text: str, layers: int) -> tuple[str, dict[str, Any]]:
-    """Returns the layers of a word; several numbers are joined by +, as commas part the words."""
+    """The layers of a word; several numbers are joined by +, as commas part the words."""
     if text == "middle":
-        return f"middle ({(layers + 1) // 2} of {layers})", {"influence_layers": str((layers + 1) // 2)}
-    numbers = text if text in ("last", "all") else ",".join(str(int(part)) for part in text.split("+"))
+        return f"middle ({(layers + 1) // 2} of {layers})", {
+            "influence_layers": str((layers + 1) // 2)
+        }
+    numbers = (
+        text if text in ("last", "all") else ",".join(str(int(part)) for part in text.split("+"))
+    )
     return text, {"influence_layers": numbers}
 
 

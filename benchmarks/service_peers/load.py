@@ -42,29 +42,53 @@ class Load:
 
     @property
     def per_second(self) -> float:
-        """Returns the requests of a second."""
+        """The requests of a second."""
         return self.requests / self.seconds
 
 
-def put_load(address: tuple[str, int], texts: list[str], connections: int, seconds: float, work: Path) -> Load:
-    """Returns what came of requests with one text each, sent one after the other by so many connections."""
+def put_load(
+    address: tuple[str, int], texts: list[str], connections: int, seconds: float, work: Path
+) -> Load:
+    """What came of requests with one text each, sent one after the other by so many connections."""
     bodies = [json.dumps({"inputs": [text]}) for text in texts]
     if shutil.which("wrk"):
         return _by_wrk(address, bodies, connections, seconds, work)
-    return asyncio.run(_by_ourselves(address, [body.encode() for body in bodies], connections, seconds))
+    return asyncio.run(
+        _by_ourselves(address, [body.encode() for body in bodies], connections, seconds)
+    )
 
 
-def _by_wrk(address: tuple[str, int], bodies: list[str], connections: int, seconds: float, work: Path) -> Load:
+def _by_wrk(
+    address: tuple[str, int], bodies: list[str], connections: int, seconds: float, work: Path
+) -> Load:
     (work / "bodies.jsonl").write_text("\n".join(bodies) + "\n", encoding="utf-8")
     script = work / "load.lua"
     script.write_text(SCRIPT.replace("BODIES", str(work / "bodies.jsonl")), encoding="utf-8")
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "--timeout", f"{TIMEOUT}s", "-s", str(script)]
-    printed = subprocess.run([*command, f"http://{address[0]}:{address[1]}"], check=True, capture_output=True, text=True).stdout
-    found = [float(word) for word in next(line for line in printed.splitlines() if line.startswith("RESULT")).split()[1:]]
+    command = [
+        "wrk",
+        "-t1",
+        f"-c{connections}",
+        f"-d{max(1, round(seconds))}s",
+        "--timeout",
+        f"{TIMEOUT}s",
+        "-s",
+        str(script),
+    ]
+    printed = subprocess.run(
+        [*command, f"http://{address[0]}:{address[1]}"], check=True, capture_output=True, text=True
+    ).stdout
+    found = [
+        float(word)
+        for word in next(
+            line for line in printed.splitlines() if line.startswith("RESULT")
+        ).split()[1:]
+    ]
     return Load(int(found[0]), found[1], int(found[2]), found[3], found[4], "wrk")
 
 
-async def _by_ourselves(address: tuple[str, int], bodies: list[bytes], connections: int, seconds: float) -> Load:
+async def _by_ourselves(
+    address: tuple[str, int], bodies: list[bytes], connections: int, seconds: float
+) -> Load:
     begin = time.perf_counter()
     times: list[float] = []
     failed = 0
@@ -75,7 +99,11 @@ async def _by_ourselves(address: tuple[str, int], bodies: list[bytes], connectio
         while time.perf_counter() < begin + seconds:
             body = bodies[number % len(bodies)]
             number += connections
-            head = f"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = (
+                f"POST /predict HTTP/1.1\r\nHost: "
+                f"localhost\r\nContent-Type: "
+                f"application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            )
             sent = time.perf_counter()
             writer.write(head.encode() + body)
             try:
@@ -95,7 +123,7 @@ async def _by_ourselves(address: tuple[str, int], bodies: list[bytes], connectio
 
 
 async def _response(reader: asyncio.StreamReader) -> int:
-    """Returns the status of a response that was read to its end."""
+    """The status of a response that was read to its end."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
     await reader.readexactly(int(head.partition("content-length:")[2].partition("\r\n")[0]))
     return int(head.split()[1])

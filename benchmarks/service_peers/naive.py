@@ -22,8 +22,10 @@ class Body(BaseModel):
 
 
 def create_app(folder: str) -> FastAPI:
-    """Returns the application."""
-    classify: Any = pipeline("text-classification", model=folder, tokenizer=folder, device=-1, top_k=None)
+    """The application."""
+    classify: Any = pipeline(
+        "text-classification", model=folder, tokenizer=folder, device=-1, top_k=None
+    )
     app = FastAPI()
 
     @app.post("/predict")
@@ -31,7 +33,12 @@ def create_app(folder: str) -> FastAPI:
         found = []
         for scores in classify(body.inputs, truncation=True):
             probabilities = {one["label"]: one["score"] for one in scores}
-            found.append({"label": max(probabilities, key=lambda label: probabilities[label]), "probabilities": probabilities})
+            found.append(
+                {
+                    "label": max(probabilities, key=lambda label: probabilities[label]),
+                    "probabilities": probabilities,
+                }
+            )
         return {"answers": found}
 
     return app
@@ -39,6 +46,8 @@ def create_app(folder: str) -> FastAPI:
 
 if __name__ == "__main__":
     listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
-    server = uvicorn.Server(uvicorn.Config(create_app(sys.argv[1]), log_level="warning", access_log=False))
+    server = uvicorn.Server(
+        uvicorn.Config(create_app(sys.argv[1]), log_level="warning", access_log=False)
+    )
     print(f"listening on http://127.0.0.1:{listener.getsockname()[1]}", file=sys.stderr, flush=True)
     server.run(sockets=[listener])

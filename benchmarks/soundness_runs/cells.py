@@ -26,8 +26,13 @@ from tasklm.train.stages import Ingredients, finetune_stage, joint_stage
 ENCODERS, LENGTHS = ("bert", "modern", "albert"), (64, 128, 192, 256, 384, 512)
 STAGE_2 = "stage 2"  # beside the objectives of stage 1
 STEPS, BATCH, RHO1, RATE = 30, 16, 1, 2e-3
-TOLERANCE = {"fp32": 0.01, "bf16": 0.05}  # of the first losses, relative where above 1; fp32 products are in TF32 on a GPU
-SIGNED = ("electra-adversarial",)  # objectives whose loss weighs drawn tokens by signed rewards: a few other draws move it
+TOLERANCE = {
+    "fp32": 0.01,
+    "bf16": 0.05,
+}  # of the first losses, relative where above 1; fp32 products are in TF32 on a GPU
+SIGNED = (
+    "electra-adversarial",
+)  # objectives whose loss weighs drawn tokens by signed rewards: a few other draws move it
 TRIED = 60  # random cells, of which that with the most new combinations is taken
 
 
@@ -44,12 +49,16 @@ class Cell:
 
     @property
     def layers(self) -> int:
-        """As many as differ from one another; those of bert and albert are compiled alike, which takes most of the time."""
+        """As many as differ from one another; those of bert and albert are compiled alike, which
+        takes most of the time.
+        """
         return 1 if self.compiled and self.encoder != "modern" else 2
 
     def __str__(self) -> str:
         how = "compiled" if self.compiled else "not compiled"
-        return f"{self.encoder}, {self.objective}, {self.kind}, {self.length}, {self.precision}, {how}"
+        return (
+            f"{self.encoder}, {self.objective}, {self.kind}, {self.length}, {self.precision}, {how}"
+        )
 
 
 @dataclass(frozen=True)
@@ -70,22 +79,35 @@ class Outcome:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Outcome:
         """The outcome that `to_dict` wrote."""
-        return cls(**{**values, "cell": Cell(**values["cell"]), "problems": tuple(values["problems"])})
+        return cls(
+            **{**values, "cell": Cell(**values["cell"]), "problems": tuple(values["problems"])}
+        )
 
 
 def covering(precisions: Sequence[str], compiled: bool, strength: int, seed: int = 0) -> list[Cell]:
     """Cells that together hold every combination of values of any `strength` of the factors."""
-    factors: tuple[Sequence[Any], ...] = (ENCODERS, (*OBJECTIVES.names(), STAGE_2), tuple(ROWS), LENGTHS, tuple(precisions))
+    factors: tuple[Sequence[Any], ...] = (
+        ENCODERS,
+        (*OBJECTIVES.names(), STAGE_2),
+        tuple(ROWS),
+        LENGTHS,
+        tuple(precisions),
+    )
     draw = random.Random(seed)
     missing = {
         combination
         for places in itertools.combinations(range(len(factors)), strength)
-        for combination in itertools.product(*([(place, value) for value in factors[place]] for place in places))
+        for combination in itertools.product(
+            *([(place, value) for value in factors[place]] for place in places)
+        )
     }
     cells = []
     while missing:
         wanted = dict(min(missing, key=str))
-        tried = [tuple(wanted.get(place, draw.choice(values)) for place, values in enumerate(factors)) for _ in range(TRIED)]
+        tried = [
+            tuple(wanted.get(place, draw.choice(values)) for place, values in enumerate(factors))
+            for _ in range(TRIED)
+        ]
         best = max(tried, key=lambda values: len(missing & set(_combinations(values, strength))))
         missing -= set(_combinations(best, strength))
         cells.append(Cell(*best, compiled))
@@ -104,7 +126,8 @@ def run_cell(cell: Cell, folder: Path, device: str) -> Outcome:
     except RecipeError as error:
         problems, figures = [f"refused: {error}"], {}
     except Exception as error:  # whatever it is, it is what this program looks for
-        problems, figures = [f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"], {}
+        problems = [f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"]
+        figures = {}
     torch.compiler.reset()
     return Outcome(cell, tuple(problems), round(time.monotonic() - started, 1), **figures)
 
@@ -118,11 +141,15 @@ def _train(cell: Cell, folder: Path, device: str) -> tuple[list[str], dict[str, 
     stage, records, skipped = _records(cell, parts, STEPS, machine)
     problems = [f"{skipped} steps skipped"] if skipped else []
     streams = getattr(stage, "internal", None) or stage.stream
-    allowed = (max(1, len(streams.lengths)) + (cell.objective != STAGE_2)) * (1 + getattr(stage, "halves", False))
+    allowed = (max(1, len(streams.lengths)) + (cell.objective != STAGE_2)) * (
+        1 + getattr(stage, "halves", False)
+    )
     if cell.compiled and _graphs() - before > allowed:
         problems.append(f"{_graphs() - before} graphs compiled, {allowed} expected")
     first, last = _level(records[:8]), _level(records[-8:])
-    if not last < first and cell.objective != "electra-adversarial":  # whose generator raises what the discriminator lowers
+    if (
+        not last < first and cell.objective != "electra-adversarial"
+    ):  # whose generator raises what the discriminator lowers
         problems.append(f"the loss does not fall: {first:.3f}, then {last:.3f}")
     apart = _apart(records, _reference(cell, parts))
     if not apart <= TOLERANCE[cell.precision] * (4 if cell.objective in SIGNED else 1):
@@ -130,18 +157,31 @@ def _train(cell: Cell, folder: Path, device: str) -> tuple[list[str], dict[str, 
     return problems, {"apart": apart, "first": first, "last": last}
 
 
-def _records(cell: Cell, parts: Ingredients, steps: int, machine: Machine, schedule: int = STEPS) -> tuple[Any, list[Record], int]:
+def _records(
+    cell: Cell, parts: Ingredients, steps: int, machine: Machine, schedule: int = STEPS
+) -> tuple[Any, list[Record], int]:
     """Trains the first `steps` steps on a machine, with the batches of the machine of `parts`."""
     stage: Any
     batch = BATCH * parts.task.together  # rows
     if cell.objective == STAGE_2:
-        stage = finetune_stage(parts, Finetune(dropout=0.0, batch=batch), 1, parts.task.metrics[0], None)
+        stage = finetune_stage(
+            parts, Finetune(dropout=0.0, batch=batch), 1, parts.task.metrics[0], None
+        )
     else:
-        stage = joint_stage(parts, Train(objective=cell.objective, dropout=0.0, rho2=5.0), RHO1, batch)
+        stage = joint_stage(
+            parts, Train(objective=cell.objective, dropout=0.0, rho2=5.0), RHO1, batch
+        )
     stage.machine = machine
     stage.module.to(machine.device)
     settings = Settings(clip=1.0, seed=1, checkpoint_seconds=1e9, accumulate=stage.accumulate)
-    loop = Loop(stage, make_optimiser(stage.module, Rule("adamw", RATE, 0.01)), Schedule("linear", schedule, 0.1), settings, None, machine)
+    loop = Loop(
+        stage,
+        make_optimiser(stage.module, Rule("adamw", RATE, 0.01)),
+        Schedule("linear", schedule, 0.1),
+        settings,
+        None,
+        machine,
+    )
     records = list(itertools.islice(loop.run(), steps))
     return stage, records, loop.skipped.total()
 
@@ -149,7 +189,9 @@ def _records(cell: Cell, parts: Ingredients, steps: int, machine: Machine, sched
 def _reference(cell: Cell, parts: Ingredients) -> list[Record]:
     """The first steps in fp32 on a CPU, not compiled, on the same batches."""
     cpu = Machine(torch.device("cpu"), bf16=False, threads=1)
-    own = dataclasses.replace(parts, machine=dataclasses.replace(cpu, compiles=parts.machine.compiles))
+    own = dataclasses.replace(
+        parts, machine=dataclasses.replace(cpu, compiles=parts.machine.compiles)
+    )
     return _records(cell, own, 1 + (cell.objective != STAGE_2), cpu)[1]
 
 
@@ -161,7 +203,9 @@ def _apart(records: Sequence[Record], reference: Sequence[Record]) -> float:
     differences = [0.0]
     for ours, exact in zip(records, reference, strict=False):
         for name, loss in exact.losses.items():
-            differences.append(abs(float(ours.losses[name]) - float(loss)) / max(1.0, abs(float(loss))))
+            differences.append(
+                abs(float(ours.losses[name]) - float(loss)) / max(1.0, abs(float(loss)))
+            )
     return max(differences)
 
 

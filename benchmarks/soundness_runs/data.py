@@ -1,4 +1,6 @@
-"""Made-up data of every kind of task, with texts from a few words to more than a row holds, and a pattern to learn."""
+"""Made-up data of every kind of task, with texts from a few words to more than a row holds, and a
+pattern to learn.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,19 @@ Row = dict[str, Any]
 
 
 def _words(draw: random.Random, length: int) -> list[str]:
-    """A text of few or many words: some fill just over half a row, which packs best in rows of twice the length; some are cut."""
-    count = draw.choice((4, length // 8, int(0.52 * length), int(0.58 * length), int(0.64 * length), int(1.5 * length)))
+    """A text of few or many words: some fill just over half a row, which packs best in rows of
+    twice the length; some are cut.
+    """
+    count = draw.choice(
+        (
+            4,
+            length // 8,
+            int(0.52 * length),
+            int(0.58 * length),
+            int(0.64 * length),
+            int(1.5 * length),
+        )
+    )
     return [f"w{min(WORDS, int(draw.paretovariate(0.7)))}" for _ in range(max(4, count))]
 
 
@@ -41,7 +54,11 @@ def _multilabel(draw: random.Random, length: int) -> Row:
 def _regress(draw: random.Random, length: int) -> Row:
     number = draw.randrange(3)
     one, other = _words(draw, length // 2), _words(draw, length // 2)
-    return {"text_a": " ".join([COLOURS[number], *one]), "text_b": " ".join(other), "score": number + 0.5}
+    return {
+        "text_a": " ".join([COLOURS[number], *one]),
+        "text_b": " ".join(other),
+        "score": number + 0.5,
+    }
 
 
 def _choice(draw: random.Random, length: int) -> Row:
@@ -73,25 +90,39 @@ def _span(draw: random.Random, length: int) -> Row:
 
 def _parse(draw: random.Random, length: int) -> Row:
     words = _words(draw, min(length, 192))[: length // 2]
-    return {"tokens": words, "heads": [*range(2, len(words) + 1), 0], "deprels": ["dep"] * (len(words) - 1) + ["root"]}
+    return {
+        "tokens": words,
+        "heads": [*range(2, len(words) + 1), 0],
+        "deprels": ["dep"] * (len(words) - 1) + ["root"],
+    }
 
 
 ROWS: dict[str, Callable[[random.Random, int], Row]] = {
-    "classify": _classify, "multilabel": _multilabel, "regress": _regress, "choice": _choice, "tag": _tag, "span": _span, "parse": _parse,
-}  # fmt: skip
+    "classify": _classify,
+    "multilabel": _multilabel,
+    "regress": _regress,
+    "choice": _choice,
+    "tag": _tag,
+    "span": _span,
+    "parse": _parse,
+}
 
 
 def _written(folder: Path, kind: str, rows: Sequence[Row]) -> Path:
     if kind == "span":
         path = folder / "train.json"
-        path.write_text(json.dumps({"data": [{"title": "a", "paragraphs": list(rows)}]}), encoding="utf-8")
+        path.write_text(
+            json.dumps({"data": [{"title": "a", "paragraphs": list(rows)}]}), encoding="utf-8"
+        )
     else:
         path = folder / "train.jsonl"
         path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
     return path
 
 
-def ingredients(folder: Path, kind: str, encoder: str, length: int, machine: Machine, layers: int) -> Ingredients:
+def ingredients(
+    folder: Path, kind: str, encoder: str, length: int, machine: Machine, layers: int
+) -> Ingredients:
     """Everything that both stages are made from, at a small width."""
     draw = random.Random(f"{kind} {length}")
     path = _written(folder, kind, [ROWS[kind](draw, length) for _ in range(EXAMPLES + DEV)])
@@ -102,8 +133,18 @@ def ingredients(folder: Path, kind: str, encoder: str, length: int, machine: Mac
     vocabulary = _vocabulary([*passages, *(example.text for example in train)])
     write_shards(folder, [passages], vocabulary)
     encoded = [EncodedExamples.of(task, part, vocabulary, length) for part in (train, dev)]
-    shape = Shape(len(vocabulary), layers=layers, width=128, heads=2, feedforward=256, positions=length, dropout=0.0)
-    return Ingredients(encoder, shape, task, vocabulary, *encoded, Shards.open(folder), length, machine)
+    shape = Shape(
+        len(vocabulary),
+        layers=layers,
+        width=128,
+        heads=2,
+        feedforward=256,
+        positions=length,
+        dropout=0.0,
+    )
+    return Ingredients(
+        encoder, shape, task, vocabulary, *encoded, Shards.open(folder), length, machine
+    )
 
 
 def _vocabulary(texts: Sequence[str]) -> Vocabulary:

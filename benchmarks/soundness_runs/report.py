@@ -16,8 +16,14 @@ def markdown(outcomes: Sequence[Outcome], cells: Sequence[Cell], device: str) ->
     lines = [
         "# Soundness of every way to train",
         "",
-        f"Made by `benchmarks/soundness.py` on {device}: {len(outcomes)} of {len(cells)} cells were trained for {STEPS} steps each;",
-        f"{len(outcomes) - len(wrong)} are sound: no step skipped, nothing compiled anew, a falling loss, and first losses as in",
+        (
+            f"Made by `benchmarks/soundness.py` on {device}: "
+            f"{len(outcomes)} of {len(cells)} cells were trained for {STEPS} steps each;"
+        ),
+        (
+            f"{len(outcomes) - len(wrong)} are sound: no step skipped, "
+            f"nothing compiled anew, a falling loss, and first losses as in"
+        ),
         f"fp32 on a CPU ({limits}).",
         "",
         "| factor | value | cells | sound | first losses off, at most |",

@@ -20,23 +20,34 @@ class Work:
 
 
 def device_work(events: Iterable[Any]) -> list[Work]:
-    """Returns what ran on the device, of the events of torch.profiler; ranges that only bear a name are left out."""
-    found = [event for event in events if event.device_type.name == "CUDA" and not getattr(event, "is_user_annotation", False)]
-    return sorted((Work(one.name, one.time_range.start, one.time_range.end) for one in found), key=lambda work: work.start)
+    """What ran on the device, of the events of torch.profiler; ranges that only bear a name are
+    left out.
+    """
+    found = [
+        event
+        for event in events
+        if event.device_type.name == "CUDA" and not getattr(event, "is_user_annotation", False)
+    ]
+    return sorted(
+        (Work(one.name, one.time_range.start, one.time_range.end) for one in found),
+        key=lambda work: work.start,
+    )
 
 
 def waits(work: list[Work]) -> list[tuple[float, str, str]]:
-    """Returns the spans in which nothing ran: how long, after which kernel, and before which."""
+    """The spans in which nothing ran: how long, after which kernel, and before which."""
     found, last = [], work[0]
     for one in work[1:]:
         if one.start > last.end:
             found.append((one.start - last.end, last.name, one.name))
-        last = max(last, one, key=lambda either: either.end)  # several streams: a long kernel may outlast later ones
+        last = max(
+            last, one, key=lambda either: either.end
+        )  # several streams: a long kernel may outlast later ones
     return found
 
 
 def markdown(work: list[Work], steps: int, rows: int = 40) -> str:
-    """Returns where the time of a step went, as tables; times are microseconds a step."""
+    """Where the time of a step went, as tables; times are microseconds a step."""
     calls = Counter(one.name for one in work)
     spent: dict[str, float] = defaultdict(float)
     for one in work:
@@ -46,7 +57,10 @@ def markdown(work: list[Work], steps: int, rows: int = 40) -> str:
         idle[before, after].append(span)
     whole, waiting = (work[-1].end - work[0].start) / steps, sum(map(sum, idle.values())) / steps
     lines = [
-        f"{len(work) / steps:,.0f} kernels and copies a step; {whole:,.0f} µs a step, of which the device waits {waiting:,.0f}.",
+        (
+            f"{len(work) / steps:,.0f} kernels and copies a step; "
+            f"{whole:,.0f} µs a step, of which the device waits {waiting:,.0f}."
+        ),
         "",
         "| µs a step | calls a step | kernel |",
         "|---|---|---|",

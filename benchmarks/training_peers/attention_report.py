@@ -24,7 +24,7 @@ the range. Ways take turns, round after round. "Filled" is the share of the plac
 
 
 def markdown(devices: dict[str, Any]) -> str:
-    """Returns the whole page: a section for each device, a table for each set of lengths and encoder."""
+    """The whole page: a section for each device, a table for each set of lengths and encoder."""
     return page(_ABOUT, devices, _case)
 
 
@@ -34,13 +34,16 @@ def _case(name: str, case: dict[str, Any]) -> str:
     lines = [
         f"### {name}",
         "",
-        f"{about['date']}; {about['software']}; {about['examples']:,} examples, {about['batch']} a batch, cut after {about['cut']} tokens; "
+        f"{about['date']}; {about['software']}; {about['examples']:,} "
+        f"examples, {about['batch']} a batch, cut after {about['cut']} tokens; "
         f"quartiles of their lengths {quartiles}, longest {about['longest']}.",
         "",
         f"| way | real tokens/s | of {_COMPARED} | filled | memory, GB |",
         "|---|---|---|---|---|",
     ]
-    lines += [_row(way, numbers, ways[_COMPARED]["tokens_per_second"]) for way, numbers in ways.items()]
+    lines += [
+        _row(way, numbers, ways[_COMPARED]["tokens_per_second"]) for way, numbers in ways.items()
+    ]
     return "\n".join([*lines, ""])
 
 

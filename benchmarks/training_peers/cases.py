@@ -24,21 +24,36 @@ class Case:
     length: int
 
     def useful_flops(self, tokens: float) -> float:
-        """Returns the FLOPs that training on so many tokens needs when only masked tokens are predicted; alike for every engine."""
+        """The FLOPs that training on so many tokens needs when only masked tokens are predicted;
+        alike for every engine.
+        """
         shape = self.shape
-        cost = EncoderCost(shape.layers, shape.width, shape.feedforward, shape.vocabulary, shape.positions)
+        cost = EncoderCost(
+            shape.layers, shape.width, shape.feedforward, shape.vocabulary, shape.positions
+        )
         masked = round(MASK_RATE * tokens)
         return cost.training(round(tokens), masked, self.length, wanted=masked)
 
 
 def parse_case(text: str, vocabulary: int) -> Case:
-    """Returns the case of SIZE:ROWSxLENGTH, where SIZE is a name such as base, or LAYERSxWIDTH."""
+    """The case of SIZE:ROWSxLENGTH, where SIZE is a name such as base, or LAYERSxWIDTH."""
     try:
         size, batch = text.split(":")
         layers, width = SIZES[size] if size in SIZES else map(int, size.split("x"))
         rows, length = map(int, batch.split("x"))
     except ValueError:
-        raise RunError(f"{text!r} is no shape. Write SIZE:ROWSxLENGTH, such as base:256x128 or 12x256:1024x128.") from None
+        raise RunError(
+            f"{text!r} is no shape. Write "
+            f"SIZE:ROWSxLENGTH, such as base:256x128 or 12x256:1024x128."
+        ) from None
     if width % HEAD_WIDTH or not 1 <= length <= POSITIONS or min(layers, width, rows) < 1:
-        raise RunError(f"{text!r}: the width is a multiple of {HEAD_WIDTH}, and rows have 1 to {POSITIONS} tokens.")
-    return Case(text, Shape(vocabulary, layers, width, width // HEAD_WIDTH, 4 * width, POSITIONS), rows, length)
+        raise RunError(
+            f"{text!r}: the width is a multiple of "
+            f"{HEAD_WIDTH}, and rows have 1 to {POSITIONS} tokens."
+        )
+    return Case(
+        text,
+        Shape(vocabulary, layers, width, width // HEAD_WIDTH, 4 * width, POSITIONS),
+        rows,
+        length,
+    )

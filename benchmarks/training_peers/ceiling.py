@@ -14,7 +14,7 @@ _BLOCKS = 7
 
 
 def measure(device: torch.device, size: int, seconds: float) -> dict[str, Any]:
-    """Returns the TFLOP/s of the best of several blocks of products that together take about `seconds`."""
+    """The TFLOP/s of the best of several blocks of products that together take about `seconds`."""
     machine = set_up(Hardware(device=str(device), threads=torch.get_num_threads()))
     best = matmul_ceiling(machine, size, seconds / _BLOCKS, _BLOCKS)
     kind = "bfloat16" if machine.bf16 else "float32"

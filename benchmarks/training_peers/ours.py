@@ -47,12 +47,12 @@ class Numbers:
         return [self.cls, *tokens, self.sep]
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """Returns a few tokens per text."""
+        """A few tokens per text."""
         return [[5, 6, 7] for _ in texts]
 
 
 def _external_only(stage: JointStage) -> JointStage:
-    """Returns the stage without its first step, the one of task data: the peers have no task."""
+    """The stage without its first step, the one of task data: the peers have no task."""
     prepare = stage.prepare
 
     def later(step: int) -> Step:
@@ -62,27 +62,56 @@ def _external_only(stage: JointStage) -> JointStage:
     return stage
 
 
-def make_loop(shape: Shape, rows: int, length: int, tokens: Path, vocabulary: int, steps: int, device: torch.device) -> tuple[Loop, str]:
-    """Returns the loop over so many steps on the token shards of the folder `tokens`, and its settings in words."""
+def make_loop(
+    shape: Shape,
+    rows: int,
+    length: int,
+    tokens: Path,
+    vocabulary: int,
+    steps: int,
+    device: torch.device,
+) -> tuple[Loop, str]:
+    """The loop over so many steps on the token shards of the folder `tokens`, and its settings in
+    words.
+    """
     machine = set_up(Hardware(device=str(device), threads=torch.get_num_threads()))
     numbers: Any = Numbers(vocabulary)
     task = Classify(["a", "b"])
-    examples = EncodedExamples.of(task, [Example(("a",), "a"), Example(("b",), "b")], numbers, length)
-    shape = replace(shape, vocabulary=padded_vocabulary(vocabulary), positions=max(shape.positions, length), dropout=0.0)
-    parts = Ingredients("bert", shape, task, numbers, examples, examples, Shards.open(tokens), length, machine)
+    examples = EncodedExamples.of(
+        task, [Example(("a",), "a"), Example(("b",), "b")], numbers, length
+    )
+    shape = replace(
+        shape,
+        vocabulary=padded_vocabulary(vocabulary),
+        positions=max(shape.positions, length),
+        dropout=0.0,
+    )
+    parts = Ingredients(
+        "bert", shape, task, numbers, examples, examples, Shards.open(tokens), length, machine
+    )
     stage = _external_only(joint_stage(parts, Train(), rho1=1_000_000, batch=rows))
     how = Settings(1.0, 1, 1e9, stage.accumulate)
     optimiser = make_optimiser(stage.module, Rule("adamw", RATE, 0.01))
     compiled = "compiled" if machine.compiles else "not compiled"
     graphs = ", launches replayed" if machine.compiles and stage.graphs else ""
-    words = f"{'bf16' if machine.bf16 else 'fp32'}, {compiled}{graphs}, fused AdamW, {how.accumulate} micro-batch(es)"
+    words = (
+        f"{'bf16' if machine.bf16 else 'fp32'}, "
+        f"{compiled}{graphs}, fused AdamW, {how.accumulate} micro-batch(es)"
+    )
     return Loop(stage, optimiser, Schedule("linear", steps, 0.1), how, None, machine), words
 
 
 def measure(
-    shape: Shape, rows: int, length: int, tokens: Path | None, vocabulary: int, steps: int, warmup: int, device: torch.device
+    shape: Shape,
+    rows: int,
+    length: int,
+    tokens: Path | None,
+    vocabulary: int,
+    steps: int,
+    warmup: int,
+    device: torch.device,
 ) -> dict[str, Any]:
-    """Returns the time of `steps` steps after `warmup` steps.
+    """The time of `steps` steps after `warmup` steps.
 
     The keys are those of the peers: seconds, tokens, first_loss, last_loss, version, settings.
     """

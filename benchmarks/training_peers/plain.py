@@ -1,4 +1,6 @@
-"""transformers in a plain loop, as the public code of TLM (arXiv 2111.04130) trains: DataLoader, collator, AdamW, linear schedule."""
+"""transformers in a plain loop, as the public code of TLM (arXiv 2111.04130) trains: DataLoader,
+collator, AdamW, linear schedule.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models
 from torch.utils.data import DataLoader
-from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling, PreTrainedTokenizerFast, get_scheduler
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    DataCollatorForLanguageModeling,
+    PreTrainedTokenizerFast,
+    get_scheduler,
+)
 
 from tasklm.encoders.base import Shape
 from tasklm.tokens.tokenizer import CLS, MASK, PAD, SEP, SPECIALS, UNK
@@ -39,11 +47,23 @@ def new_model(shape: Shape, attention: str, dropout: float = 0.0) -> BertForMask
 
 
 def collator(vocabulary: int) -> DataCollatorForLanguageModeling:
-    """Returns the library's masking, with a tokenizer that only knows how many tokens there are and which are special."""
+    """The library's masking, with a tokenizer that only knows how many tokens there are and which
+    are special.
+    """
     tokens = [*SPECIALS, *(f"token{number}" for number in range(len(SPECIALS), vocabulary))]
-    words = Tokenizer(models.WordPiece({token: number for number, token in enumerate(tokens)}, unk_token=UNK))
-    marks = {"pad_token": PAD, "unk_token": UNK, "cls_token": CLS, "sep_token": SEP, "mask_token": MASK}
-    return DataCollatorForLanguageModeling(PreTrainedTokenizerFast(tokenizer_object=words, **marks), mlm_probability=MASK_RATE)
+    words = Tokenizer(
+        models.WordPiece({token: number for number, token in enumerate(tokens)}, unk_token=UNK)
+    )
+    marks = {
+        "pad_token": PAD,
+        "unk_token": UNK,
+        "cls_token": CLS,
+        "sep_token": SEP,
+        "mask_token": MASK,
+    }
+    return DataCollatorForLanguageModeling(
+        PreTrainedTokenizerFast(tokenizer_object=words, **marks), mlm_probability=MASK_RATE
+    )
 
 
 def measure(
@@ -59,12 +79,14 @@ def measure(
     workers: int,
     dropout: float = 0.0,
 ) -> dict[str, Any]:
-    """Returns the time of `steps` steps after `warmup` steps."""
+    """The time of `steps` steps after `warmup` steps."""
     torch.manual_seed(1)
     bf16 = bf16 and computes_in_bf16(device)
     model = new_model(shape, attention, dropout).to(device).train()
     optimiser = torch.optim.AdamW(_groups(model), lr=RATE)
-    schedule = get_scheduler("linear", optimiser, num_warmup_steps=0, num_training_steps=warmup + steps)
+    schedule = get_scheduler(
+        "linear", optimiser, num_warmup_steps=0, num_training_steps=warmup + steps
+    )
     data = PackedRows(file, (warmup + steps) * rows)
     loader = DataLoader(
         data,
@@ -92,12 +114,15 @@ def measure(
         "first_loss": float(losses[0]),
         "last_loss": float(losses[-1]),
         "version": f"transformers {transformers.__version__}",
-        "settings": f"{attention} attention, {'bf16 autocast' if bf16 else 'fp32'}, AdamW (foreach), {workers} DataLoader workers",
+        "settings": (
+            f"{attention} attention, "
+            f"{'bf16 autocast' if bf16 else 'fp32'}, AdamW (foreach), {workers} DataLoader workers"
+        ),
     }
 
 
 def _groups(model: torch.nn.Module) -> list[dict[str, Any]]:
-    """Returns the weights as the library's example scripts group them: biases and norms are not decayed."""
+    """The weights as the library's example scripts group them: biases and norms are not decayed."""
     named = list(model.named_parameters())
     spared = [weight for name, weight in named if name.endswith(_NOT_DECAYED)]
     decayed = [weight for name, weight in named if not name.endswith(_NOT_DECAYED)]

@@ -44,12 +44,12 @@ drawn afresh for every step.
 
 
 def markdown(devices: dict[str, Any]) -> str:
-    """Returns the whole page: a section for each device, a table for each shape."""
+    """The whole page: a section for each device, a table for each shape."""
     return page(_ABOUT, devices, _case)
 
 
 def page(about: str, devices: dict[str, Any], section: Callable[[str, dict[str, Any]], str]) -> str:
-    """Returns a page of Markdown: what is measured, then for each device a section of every case."""
+    """A page of Markdown: what is measured, then for each device a section of every case."""
     parts = [about]
     for device, cases in devices.items():
         parts.append(f"## {device}\n")
@@ -58,25 +58,37 @@ def page(about: str, devices: dict[str, Any], section: Callable[[str, dict[str, 
 
 
 def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """Returns the results by device and shape; a shape that was measured again replaces the old one."""
+    """The results by device and shape; a shape that was measured again replaces the old one."""
     return {device: {**old.get(device, {}), **new.get(device, {})} for device in {**old, **new}}
 
 
 def read_results(files: list[Path]) -> dict[str, Any]:
-    """Returns what earlier runs wrote, joined; of a shape in several files the last one."""
+    """What earlier runs wrote, joined; of a shape in several files the last one."""
     found: dict[str, Any] = {}
     for file in files:
-        found = merged(found, read_json(require_file(file, "Name another file with --merge."))["devices"])
+        found = merged(
+            found, read_json(require_file(file, "Name another file with --merge."))["devices"]
+        )
     return found
 
 
 def summary(name: str, case: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the numbers of every engine of a case: speeds, ratio to the reference, useful TFLOP/s, share of the ceiling."""
+    """The numbers of every engine of a case: speeds, ratio to the reference, useful TFLOP/s, share
+    of the ceiling.
+    """
     engines = case["engines"]
-    speeds = {engine: [run["tokens"] / run["seconds"] for run in one["runs"]] for engine, one in engines.items() if engine != "ceiling"}
+    speeds = {
+        engine: [run["tokens"] / run["seconds"] for run in one["runs"]]
+        for engine, one in engines.items()
+        if engine != "ceiling"
+    }
     middle = {engine: median(found) for engine, found in speeds.items() if found}
-    reference = max((engine for engine in PLAIN if engine in middle), key=middle.__getitem__, default=None)
-    ceiling = max((run["tflops"] for run in engines.get("ceiling", {}).get("runs", [])), default=None)
+    reference = max(
+        (engine for engine in PLAIN if engine in middle), key=middle.__getitem__, default=None
+    )
+    ceiling = max(
+        (run["tflops"] for run in engines.get("ceiling", {}).get("runs", [])), default=None
+    )
     parsed = parse_case(name, case["about"]["vocabulary"])
     numbers: dict[str, dict[str, Any]] = {}
     for engine, speed in middle.items():
@@ -99,15 +111,26 @@ def _case(name: str, case: dict[str, Any]) -> str:
     parsed, numbers = parse_case(name, about["vocabulary"]), summary(name, case)
     shape = parsed.shape
     lines = [
-        f"### {_count(shape.layers, 'layer')} of width {shape.width}, {parsed.rows} rows of {parsed.length} tokens",
+        (
+            f"### {_count(shape.layers, 'layer')} of width "
+            f"{shape.width}, {parsed.rows} rows of {parsed.length} tokens"
+        ),
         "",
-        f"{about['date']}; {about['software']}; {_count(about['threads'], 'CPU thread')}; vocabulary {about['vocabulary']:,}; "
+        f"{about['date']}; {about['software']}; "
+        f"{_count(about['threads'], 'CPU thread')}; vocabulary {about['vocabulary']:,}; "
         f"{about['text']}; {100 * about['padding']:.1f} % of the packed rows is padding.",
         "",
-        "| engine | tokens/s | of the reference | useful TFLOP/s | of the ceiling | memory, GB | loss |",
+        (
+            "| engine | tokens/s | of the reference | "
+            "useful TFLOP/s | of the ceiling | memory, GB | loss |"
+        ),
         "|---|---|---|---|---|---|---|",
     ]
-    lines += [_row(engine, one, numbers.get(engine)) for engine, one in engines.items() if engine != "ceiling"]
+    lines += [
+        _row(engine, one, numbers.get(engine))
+        for engine, one in engines.items()
+        if engine != "ceiling"
+    ]
     lines.append("")
     lines += [_settings(engine, one) for engine, one in engines.items() if one["runs"]]
     return "\n".join([*lines, ""])
@@ -117,10 +140,17 @@ def _row(engine: str, one: dict[str, Any], numbers: dict[str, Any] | None) -> st
     if numbers is None:
         return f"| {engine} | not available ({one.get('failed', 'not run')}) | | | | | |"
     last = one["runs"][-1]
-    ratio = "" if numbers["ratio"] is None else f"{numbers['ratio']:.2f}×" + (" (reference)" if numbers["reference"] else "")
+    ratio = (
+        ""
+        if numbers["ratio"] is None
+        else f"{numbers['ratio']:.2f}×" + (" (reference)" if numbers["reference"] else "")
+    )
     cells = [
         engine,
-        f"{numbers['tokens_per_second']:,.0f} ({numbers['slowest']:,.0f} to {numbers['fastest']:,.0f})",
+        (
+            f"{numbers['tokens_per_second']:,.0f} "
+            f"({numbers['slowest']:,.0f} to {numbers['fastest']:,.0f})"
+        ),
         ratio,
         f"{numbers['tflops']:.3g}",
         "" if numbers["of_ceiling"] is None else f"{100 * numbers['of_ceiling']:.1f} %",
@@ -133,7 +163,11 @@ def _row(engine: str, one: dict[str, Any], numbers: dict[str, Any] | None) -> st
 def _settings(engine: str, one: dict[str, Any]) -> str:
     run = one["runs"][-1]
     rounds = _count(len(one["runs"]), "round")
-    amount = f"best {max(run['tflops'] for run in one['runs']):.3g} TFLOP/s" if engine == "ceiling" else f"{run['steps']} steps a round"
+    amount = (
+        f"best {max(run['tflops'] for run in one['runs']):.3g} TFLOP/s"
+        if engine == "ceiling"
+        else f"{run['steps']} steps a round"
+    )
     failed = f"; then failed: {one['failed']}" if "failed" in one else ""
     return f"- {engine}: {run['version']}; {run['settings']}; {rounds}, {amount}{failed}"
 

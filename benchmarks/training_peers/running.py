@@ -17,7 +17,7 @@ class Failed(Exception):
 
 
 def run_engine(spec: dict[str, Any], scratch: Path, limit: float) -> dict[str, Any]:
-    """Returns the report of a run that may take `limit` seconds."""
+    """The report of a run that may take `limit` seconds."""
     spec_file, report = scratch / "spec.json", scratch / "report.json"
     spec_file.write_text(json.dumps(spec), encoding="utf-8")
     report.unlink(missing_ok=True)
@@ -32,7 +32,9 @@ def run_engine(spec: dict[str, Any], scratch: Path, limit: float) -> dict[str, A
     }
     command = [sys.executable, "-m", "training_peers.worker", str(spec_file), str(report)]
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=limit)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=limit
+        )
     except subprocess.TimeoutExpired:
         raise Failed(f"took more than {limit:g} s") from None
     if done.returncode or not report.exists():

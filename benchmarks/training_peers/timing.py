@@ -12,7 +12,9 @@ from tasklm.device.machine import cpu_computes_in_bf16
 
 
 class StepTimer:
-    """Counts steps; its clock runs from the end of the last warm-up step to the end of the last step."""
+    """Counts steps; its clock runs from the end of the last warm-up step to the end of the last
+    step.
+    """
 
     def __init__(self, warmup: int, steps: int, device: torch.device) -> None:
         self.warmup, self.steps, self.device, self.done = warmup, steps, device, 0
@@ -33,19 +35,22 @@ class StepTimer:
 
 
 def computes_in_bf16(device: torch.device) -> bool:
-    """Returns whether bf16 matrix products are the fast ones here."""
+    """Whether bf16 matrix products are the fast ones here."""
     return torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_computes_in_bf16()
 
 
 def wait_for(device: torch.device) -> None:
-    """Returns when the device has done all that was asked of it."""
+    """When the device has done all that was asked of it."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def device_name(device: torch.device) -> str:
-    """Returns the name of the GPU, or of the CPU as the kernel has it."""
+    """The name of the GPU, or of the CPU as the kernel has it."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )

@@ -40,9 +40,18 @@ class _LossKeeper(Trainer):
 
 
 def measure(
-    shape: Shape, rows: int, file: Path, steps: int, warmup: int, device: torch.device, *, compiled: bool, workers: int, scratch: Path
+    shape: Shape,
+    rows: int,
+    file: Path,
+    steps: int,
+    warmup: int,
+    device: torch.device,
+    *,
+    compiled: bool,
+    workers: int,
+    scratch: Path,
 ) -> dict[str, Any]:
-    """Returns the time of `steps` steps after `warmup` steps, compilation among these."""
+    """The time of `steps` steps after `warmup` steps, compilation among these."""
     flags: dict[str, Any] = {
         "bf16": computes_in_bf16(device),
         "torch_compile": compiled and (device.type == "cuda" or shutil.which("g++") is not None),
@@ -73,7 +82,11 @@ def measure(
     timer = StepTimer(warmup, steps, device)
     data = PackedRows(file, (warmup + steps) * rows)
     trainer = _LossKeeper(
-        new_model(shape, "sdpa"), arguments, data_collator=collator(shape.vocabulary), train_dataset=data, callbacks=[_Timing(timer)]
+        new_model(shape, "sdpa"),
+        arguments,
+        data_collator=collator(shape.vocabulary),
+        train_dataset=data,
+        callbacks=[_Timing(timer)],
     )
     trainer.train()
     return {
@@ -82,5 +95,6 @@ def measure(
         "first_loss": float(trainer.losses[0]),
         "last_loss": float(trainer.losses[-1]),
         "version": f"transformers {transformers.__version__} Trainer",
-        "settings": "sdpa attention, " + ", ".join(f"{name}={value}" for name, value in flags.items()),
+        "settings": "sdpa attention, "
+        + ", ".join(f"{name}={value}" for name, value in flags.items()),
     }

@@ -1,4 +1,6 @@
-"""One run of one engine in a process of its own: `python -m training_peers.worker SPEC.json REPORT.json`."""
+"""One run of one engine in a process of its own: `python -m training_peers.worker SPEC.json
+REPORT.json`.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,12 @@ from training_peers.cases import Case, parse_case
 _TRIAL_STEPS = 4  # from which the number of steps that fill --seconds is told
 
 
-def measure(spec: dict[str, Any], case: Case, steps: int, device: torch.device, scratch: Path) -> dict[str, Any]:
-    """Returns what the engine of the specification reports; engines are imported here, so that each process has only its own."""
+def measure(
+    spec: dict[str, Any], case: Case, steps: int, device: torch.device, scratch: Path
+) -> dict[str, Any]:
+    """What the engine of the specification reports; engines are imported here, so that each process
+    has only its own.
+    """
     shape, warmup, workers = case.shape, spec["warmup"], spec["workers"]
     engine = spec["engine"]
     if engine == "ceiling":
@@ -28,17 +34,41 @@ def measure(spec: dict[str, Any], case: Case, steps: int, device: torch.device, 
     if engine == "ours":
         from training_peers import ours
 
-        return ours.measure(shape, case.rows, case.length, Path(spec["tokens"]), shape.vocabulary, steps, warmup, device)
+        return ours.measure(
+            shape,
+            case.rows,
+            case.length,
+            Path(spec["tokens"]),
+            shape.vocabulary,
+            steps,
+            warmup,
+            device,
+        )
     if engine == "trainer":
         from training_peers import trainer
 
         rows = Path(spec["rows"])
-        return trainer.measure(shape, case.rows, rows, steps, warmup, device, compiled=spec["compiled"], workers=workers, scratch=scratch)
+        return trainer.measure(
+            shape,
+            case.rows,
+            rows,
+            steps,
+            warmup,
+            device,
+            compiled=spec["compiled"],
+            workers=workers,
+            scratch=scratch,
+        )
     from training_peers import plain
 
     attention = "eager" if engine == "transformers-eager" else "sdpa"
     bf16 = engine != "transformers-fp32"
-    how = {"attention": attention, "bf16": bf16, "workers": workers, "dropout": 0.1 if engine == "transformers-dropout" else 0.0}
+    how = {
+        "attention": attention,
+        "bf16": bf16,
+        "workers": workers,
+        "dropout": 0.1 if engine == "transformers-dropout" else 0.0,
+    }
     return plain.measure(shape, case.rows, Path(spec["rows"]), steps, warmup, device, **how)
 
 
@@ -58,7 +88,9 @@ def main() -> None:
             if device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats(device)
         report = measure(spec, case, steps, device, Path(scratch))
-    report["peak_memory"] = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _peak_resident()
+    report["peak_memory"] = (
+        torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _peak_resident()
+    )
     report["steps"] = steps
     report_file.write_text(json.dumps(report, indent=1), encoding="utf-8")
 

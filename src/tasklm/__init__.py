@@ -1,4 +1,6 @@
-"""tasklm: a strong, small, task-specific language model from scratch, out of a labelled data set and a pile of text."""
+"""tasklm: a strong, small, task-specific language model from scratch, out of a labelled data set
+and a pile of text.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ if TYPE_CHECKING:
     from tasklm.api import TaskLM
     from tasklm.pipeline.file_check import check_files
 
-__all__ = ["DamagedError", "DataError", "RecipeError", "RunError", "TaskLM", "TaskLMError", "TrainingError", "check_files"]
+__all__ = [
+    "DamagedError",
+    "DataError",
+    "RecipeError",
+    "RunError",
+    "TaskLM",
+    "TaskLMError",
+    "TrainingError",
+    "check_files",
+]
 __version__ = "0.1.0"
 
 

@@ -1,4 +1,6 @@
-"""TaskLM: fit, predict, score, save and load, for every kind of task, with scikit-learn's habits."""
+"""TaskLM: fit, predict, score, save and load, for every kind of task, with
+scikit-learn's habits.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,15 @@ from tasklm.tracking import Tracker
 Texts = str | Path | Sequence[str | Path]  # files, folders or globs of raw text
 Labels = Sequence[Any] | NDArray[Any]
 
-if TYPE_CHECKING:  # scikit-learn is not typed: without this, mypy would believe any method of a TaskLM
+if (
+    TYPE_CHECKING
+):  # scikit-learn is not typed: without this, mypy would believe any method of a TaskLM
 
     class Estimator:
         """What scikit-learn adds to a model."""
 
         def get_params(self, deep: bool = True) -> dict[str, Any]:
-            """Returns the settings given to the constructor."""
+            """The settings given to the constructor."""
             ...
 
         def set_params(self, **settings: Any) -> Self:
@@ -56,32 +60,43 @@ else:
 
 
 def _row(text: Any, label: Any) -> dict[str, Any]:
-    """Returns a row of training data: one text or a pair, and one label or several."""
+    """A row of training data: one text or a pair, and one label or several."""
     if isinstance(text, Mapping):
         raise DataError(
-            "fit takes rows with columns from a file", remedy="Write them to a file, such as train.jsonl, and call fit with it."
+            "fit takes rows with columns from a file",
+            remedy="Write them to a file, such as train.jsonl, and call fit with it.",
         )
     pair = isinstance(text, tuple | list | np.ndarray)
     if pair and len(text) != 2:
-        raise DataError(f"a pair has two texts, not {len(text)}", remedy="Give pairs such as (one, other), or single texts.")
+        raise DataError(
+            f"a pair has two texts, not {len(text)}",
+            remedy="Give pairs such as (one, other), or single texts.",
+        )
     several = isinstance(label, tuple | list | set | np.ndarray)
     texts = {"text_a": str(text[0]), "text_b": str(text[1])} if pair else {"text": str(text)}
     row = {**texts, "label": sorted(map(str, label)) if several else str(label)}
-    return {name: [whole_text(part) for part in value] if isinstance(value, list) else whole_text(value) for name, value in row.items()}
+    return {
+        name: [whole_text(part) for part in value] if isinstance(value, list) else whole_text(value)
+        for name, value in row.items()
+    }
 
 
 def _run_of(model: Path) -> Path | None:
-    """Returns the run folder that a model stands in; None for a model by itself, whatever lies beside it."""
+    """The run folder that a model stands in; None for a model by itself,
+    whatever lies beside it.
+    """
     folder = model if model.name else model.resolve()  # "." has neither name nor parent
     in_run = all((folder.parent / name).is_file() for name in ("recipe.toml", "manifest.json"))
     return folder.parent if in_run and folder.name in ("model", "ensemble") else None
 
 
 class TaskLM(Estimator):
-    """A model of a task on texts, trained from scratch on a labelled set and the part of a corpus that matters for it.
+    """A model of a task on texts, trained from scratch on a labelled set and the part of a corpus
+    that matters for it.
 
-    The task may be of any kind; for classes it is a classifier as scikit-learn knows them. Inputs to predict are texts, pairs of texts
-    (tuples), or rows: mappings with the columns of the training data.
+    The task may be of any kind; for classes it is a classifier as scikit-learn knows them. Inputs
+    to predict are texts, pairs of texts (tuples), or rows: mappings with the columns of the
+    training data.
 
     corpus: files, folders or globs of raw text; may also be given to `fit`.
     minutes: wall time for a whole `fit`.
@@ -90,8 +105,9 @@ class TaskLM(Estimator):
     out: run folder; by default a temporary one that goes with the model.
     verbose: show messages and progress on standard error; 2 shows all of the run's log.txt too.
 
-    After `fit` or `load` there are `classes_` (the labels), `scores_` (the score table and its verdict; None where a saved model has
-    left its run), `model_folder_` and, after `fit`, `folder_` (the run).
+    After `fit` or `load` there are `classes_` (the labels), `scores_` (the score table and its
+    verdict; None where a saved model has left its run), `model_folder_` and, after `fit`, `folder_`
+    (the run).
     """
 
     classes_: NDArray[Any]
@@ -121,9 +137,11 @@ class TaskLM(Estimator):
         dev: str | Path | None = None,
         test: str | Path | None = None,
     ) -> Self:
-        """Trains on a labelled file of any kind, or on texts (or pairs of texts) and their labels; returns itself.
+        """Trains on a labelled file of any kind, or on texts (or pairs of texts) and their labels;
+        returns itself.
 
-        Where settings do not name data.kind, lists are of several labels, numbers that are not whole are scores, all else are classes.
+        Where settings do not name data.kind, lists are of several labels, numbers that are not
+        whole are scores, all else are classes.
         """
         folder = Path(self.out) if self.out else self._temporary()
         overrides: dict[str, Any] = dict(self.settings or {})
@@ -132,8 +150,12 @@ class TaskLM(Estimator):
             overrides["data.train"] = self._train_file(train, labels, folder)
         given = corpus if corpus is not None else self.corpus
         if given is not None:
-            overrides["data.corpus"] = [str(given)] if isinstance(given, str | Path) else [str(one) for one in given]
-        overrides |= {key: str(value) for key, value in (("data.dev", dev), ("data.test", test)) if value}
+            overrides["data.corpus"] = (
+                [str(given)] if isinstance(given, str | Path) else [str(one) for one in given]
+            )
+        overrides |= {
+            key: str(value) for key, value in (("data.dev", dev), ("data.test", test)) if value
+        }
         if self.minutes is not None:
             overrides["budget.minutes"] = self.minutes
         recipe = load_recipe(Path(self.recipe) if self.recipe else None, overrides)
@@ -146,10 +168,11 @@ class TaskLM(Estimator):
         return self
 
     def predict(self, inputs: Iterable[Input]) -> NDArray[Any] | list[Any]:
-        """Returns the label of each input: an array of classes; for other kinds a list.
+        """The label of each input: an array of classes; for other kinds a list.
 
-        It has a float for each score, the names of several labels, the number of an option (from 0 on), the tags of the words, the text
-        of an answer ("": none), or (head, relation) of each word.
+        It has a float for each score, the names of several labels, the number of an option (from 0
+        on), the tags of the words, the text of an answer ("": none), or (head, relation) of each
+        word.
         """
         predictor = self._trained()
         if predictor.task.classifies:
@@ -158,43 +181,66 @@ class TaskLM(Estimator):
         return [list(label) if isinstance(label, tuple) else label for label in labels]
 
     def answers(self, inputs: Iterable[Input]) -> list[Answer]:
-        """Returns all that the model says about each input, as `tasklm predict` prints it."""
+        """All that the model says about each input, as `tasklm predict` prints it."""
         predictor = self._trained()
         examples = (example_from(one, predictor.task, predictor.data) for one in inputs)
         return [{"text": example.text, **answer} for example, answer in predictor.stream(examples)]
 
     def predict_proba(self, inputs: Iterable[Input]) -> NDArray[np.float64]:
-        """Returns the probability of each class (columns in the order of `classes_`) for each input."""
+        """The probability of each class (columns in the order of `classes_`) for each input."""
         predictor = self._trained()
         if not predictor.task.classifies:
-            problem = f"predict_proba is for classes, and this model is of kind {predictor.task.kind}"
-            raise RunError(f"{problem}. Call predict for labels, or answers for all that it says about an input.")
+            problem = (
+                f"predict_proba is for classes, and this model is of kind {predictor.task.kind}"
+            )
+            raise RunError(
+                f"{problem}. Call predict for labels, "
+                f"or answers for all that it says about an input."
+            )
         answers = predictor.answers(list(inputs))
-        rows = [[answer["probabilities"][label] for label in predictor.labels] for answer in answers]
+        rows = [
+            [answer["probabilities"][label] for label in predictor.labels] for answer in answers
+        ]
         return np.array(rows, np.float64).reshape(len(rows), len(predictor.labels))
 
     def score(self, inputs: Iterable[Input], labels: Labels, metric: str | None = None) -> float:
-        """Returns a metric of the predictions, by default accuracy for classes, else the first of the kind.
+        """A metric of the predictions, by default accuracy for classes, else the first of the kind.
 
-        Labels are in the form that `predict` gives; a question may have several right answers, as a list.
+        Labels are in the form that `predict` gives; a question may have several right answers, as a
+        list.
         """
         task, given = self._trained().task, list(inputs)
         if len(given) != len(labels):
-            raise DataError(f"there are {len(given)} inputs but {len(labels)} labels", remedy="Give one label per input.")
+            raise DataError(
+                f"there are {len(given)} inputs but {len(labels)} labels",
+                remedy="Give one label per input.",
+            )
         if not task.classifies:
             try:
-                return score(task.metric(metric or task.metrics[0]), list(labels), list(self.predict(given)))
+                return score(
+                    task.metric(metric or task.metrics[0]), list(labels), list(self.predict(given))
+                )
             except ValueError as error:  # such as tags for more words than the sentence has
-                raise DataError(f"the labels do not fit the inputs: {error}", remedy="Give them in the form that predict gives.") from None
+                raise DataError(
+                    f"the labels do not fit the inputs: {error}",
+                    remedy="Give them in the form that predict gives.",
+                ) from None
         number = {label: i for i, label in enumerate(self.classes_.tolist())}
         strange = [label for label in labels if label not in number]
         if strange:
-            raise DataError(f"the label {strange[0]!r} was not in train", remedy="Leave such rows out.")
+            raise DataError(
+                f"the label {strange[0]!r} was not in train", remedy="Leave such rows out."
+            )
         best = self.predict_proba(given).argmax(axis=1)
-        return score(task.metric(metric or "accuracy"), [task.labels[number[label]] for label in labels], [task.labels[i] for i in best])
+        return score(
+            task.metric(metric or "accuracy"),
+            [task.labels[number[label]] for label in labels],
+            [task.labels[i] for i in best],
+        )
 
     def explain(self, text: Input, top: int = 5) -> ShownExplanation:
-        """Returns the prediction for an input with the training examples and selected passages that pushed for and against it.
+        """The prediction for an input with the training examples and selected passages that pushed
+        for and against it.
 
         A notebook shows it as tables, `print` as lines.
         """
@@ -206,19 +252,29 @@ class TaskLM(Estimator):
         return ShownExplanation.of(self.explainer_.explain_example(example, top))
 
     def report(self, to: str | Path | None = None) -> Report:
-        """Returns the report of the run, or of the copy that is written to `to`: a path, which a notebook shows as a page."""
+        """The report of the run, or of the copy that is written to `to`: a path, which a notebook
+        shows as a page.
+        """
         self._trained()
         run = _run_of(self.model_folder_)
         if run is None or not (path := run / "report.html").is_file():
-            problem = f"there is no report beside {self.model_folder_}: a saved model does not take it along"
-            raise RunError(f"{problem}. Load the run itself, such as TaskLM.load('runs/first'), or write one: tasklm report runs/first")
+            problem = (
+                f"there is no report beside "
+                f"{self.model_folder_}: a saved model does not take it along"
+            )
+            raise RunError(
+                f"{problem}. Load the run itself, "
+                f"such as TaskLM.load('runs/first'), or write one: tasklm report runs/first"
+            )
         if to is None:
             return Report(path)
         write_bytes(Path(to), path.read_bytes())
         return Report(Path(to))
 
     def save(self, folder: str | Path) -> None:
-        """Copies the trained model to a new folder, from which `load` and `tasklm predict` read it."""
+        """Copies the trained model to a new folder, from which `load` and
+        `tasklm predict` read it.
+        """
         if not hasattr(self, "model_folder_"):
             raise RunError("this TaskLM has not been trained. Call fit first.")
         if Path(folder).exists():
@@ -229,13 +285,23 @@ class TaskLM(Estimator):
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Returns a trained model from a run folder, from the folder `model` or `ensemble` in it, or from what `save` wrote."""
+        """A trained model from a run folder, from the folder `model` or `ensemble` in it, or from
+        what `save` wrote.
+        """
         model, where = cls(), Path(folder)
-        inside = where if (where / "config.json").exists() or not (where / "model").is_dir() else where / "model"
+        inside = (
+            where
+            if (where / "config.json").exists() or not (where / "model").is_dir()
+            else where / "model"
+        )
         run = _run_of(inside)
         model._use(inside, None if run is None else load_recipe(run / "recipe.toml").data)
         model.classes_ = np.array(model.predictor_.labels)
-        model.scores_ = scores_from(read_json(run / "scores.json")) if run is not None and (run / "scores.json").exists() else None
+        model.scores_ = (
+            scores_from(read_json(run / "scores.json"))
+            if run is not None and (run / "scores.json").exists()
+            else None
+        )
         if run is not None and model.scores_ is not None and not of_this_recipe(model.scores_, run):
             said = f"model, scores and report in {run} are of an earlier recipe than the one there"
             warnings.warn(f"{said}. Finish the run: tasklm report {run}", stacklevel=2)
@@ -245,10 +311,19 @@ class TaskLM(Estimator):
         name = type(self).__name__
         if not hasattr(self, "predictor_"):
             return settings_html(name, self.get_params(deep=False))
-        return model_html(name, self.predictor_.task.kind, self.predictor_.labels, self.scores_, self.model_folder_)
+        return model_html(
+            name,
+            self.predictor_.task.kind,
+            self.predictor_.labels,
+            self.scores_,
+            self.model_folder_,
+        )
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/plain": repr(self), "text/html": self._repr_html_()}  # scikit-learn has its own, which notebooks would prefer
+        return {
+            "text/plain": repr(self),
+            "text/html": self._repr_html_(),
+        }  # scikit-learn has its own, which notebooks would prefer
 
     def _trained(self) -> Predictor:
         if not hasattr(self, "predictor_"):
@@ -260,18 +335,29 @@ class TaskLM(Estimator):
         self.__dict__.pop("explainer_", None)  # it was of the model before
 
     def _temporary(self) -> Path:
-        self._keeps_folder = tempfile.TemporaryDirectory(prefix="tasklm-")  # deleted with this object
+        self._keeps_folder = tempfile.TemporaryDirectory(
+            prefix="tasklm-"
+        )  # deleted with this object
         return Path(self._keeps_folder.name) / "run"
 
     def _train_file(self, train: Any, labels: Labels | None, folder: Path) -> str:
         if isinstance(train, (str, Path)) and labels is None:
             return str(train)
         if labels is None:
-            raise DataError("there are texts but no labels", remedy="Call fit(texts, labels) or fit('train.csv').")
+            raise DataError(
+                "there are texts but no labels",
+                remedy="Call fit(texts, labels) or fit('train.csv').",
+            )
         texts = list(train)
         if len(texts) != len(labels):
-            raise DataError(f"there are {len(texts)} texts but {len(labels)} labels", remedy="Give one label per text.")
-        rows = (json.dumps(_row(text, label), ensure_ascii=False) for text, label in zip(texts, labels, strict=True))
+            raise DataError(
+                f"there are {len(texts)} texts but {len(labels)} labels",
+                remedy="Give one label per text.",
+            )
+        rows = (
+            json.dumps(_row(text, label), ensure_ascii=False)
+            for text, label in zip(texts, labels, strict=True)
+        )
         path = folder / "inputs" / "train.jsonl"
         write_text(path, "\n".join(rows) + "\n")
         return str(path)

@@ -22,7 +22,15 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from tasklm.errors import DamagedError, RunError
-from tasklm.storage.checksums import READ_ANYWAY, content_of, files_in, is_sealed, problems_of, require_whole, seal
+from tasklm.storage.checksums import (
+    READ_ANYWAY,
+    content_of,
+    files_in,
+    is_sealed,
+    problems_of,
+    require_whole,
+    seal,
+)
 from tasklm.storage.files import (
     ARTEFACT,
     PARTIAL,
@@ -48,15 +56,15 @@ class Crew(Protocol):
 
     @property
     def first(self) -> bool:
-        """Returns whether this process is the first."""
+        """Whether this process is the first."""
         ...
 
     def wait(self) -> None:
-        """Returns when all of them have come here."""
+        """When all of them have come here."""
         ...
 
     def by_itself(self) -> AbstractContextManager[None]:
-        """Returns a context in which this process acts as if it were the only one."""
+        """A context in which this process acts as if it were the only one."""
         ...
 
 
@@ -66,10 +74,10 @@ class OneProcess:
     first = True
 
     def wait(self) -> None:
-        """Returns at once."""
+        """At once."""
 
     def by_itself(self) -> AbstractContextManager[None]:
-        """Returns a context that changes nothing."""
+        """A context that changes nothing."""
         return nullcontext()
 
 
@@ -91,21 +99,31 @@ class Artefacts:
         self.tell = tell or waiting or (lambda message: None)
 
     def path(self, name: str) -> Path:
-        """Returns where the finished artefact called `name` is or will be."""
+        """Where the finished artefact called `name` is or will be."""
         return self.folder / name
 
     def key(self, name: str) -> str | None:
-        """Returns the key of the finished artefact; None when there is none, or a damaged one."""
+        """The key of the finished artefact; None when there is none, or a damaged one."""
         record = _record(self.path(name) / ARTEFACT)
-        return None if record is None or (self.path(name) / DAMAGED).exists() else str(record["key"])
+        return (
+            None if record is None or (self.path(name) / DAMAGED).exists() else str(record["key"])
+        )
 
     def seconds(self, name: str) -> float:
-        """Returns how long the finished artefact took to build, interruptions left out."""
+        """How long the finished artefact took to build, interruptions left out."""
         record = _record(self.path(name) / ARTEFACT)
         return 0.0 if record is None else float(record["seconds"])
 
-    def build(self, name: str, key: str, builder: Callable[[Path], None], *, uses: Sequence[Path] = (), together: bool = False) -> Path:
-        """Returns the artefact's folder, built by `builder(partial_folder)` unless it is there with
+    def build(
+        self,
+        name: str,
+        key: str,
+        builder: Callable[[Path], None],
+        *,
+        uses: Sequence[Path] = (),
+        together: bool = False,
+    ) -> Path:
+        """The artefact's folder, built by `builder(partial_folder)` unless it is there with
         the same key.
 
         `uses` are the artefacts that the builder reads: they must be whole, and the same as when it
@@ -131,7 +149,7 @@ class Artefacts:
         return self.path(name)
 
     def is_damaged(self, name: str) -> bool:
-        """Returns whether a finished artefact is damaged, as far as a look at it tells; one that is
+        """Whether a finished artefact is damaged, as far as a look at it tells; one that is
         will be made again."""
         folder = self.path(name)
         record = _record(folder / ARTEFACT)
@@ -172,10 +190,19 @@ class Artefacts:
         """Gives an artefact its name that was complete when the machine stopped."""
         final, partial = self.path(name), self.folder / f"{name}.partial"
         record = _record(partial / ARTEFACT)
-        if record is None or record["key"] != key or self._is_done(name, key, uses) or not _same(record, _contents(uses)):
+        if (
+            record is None
+            or record["key"] != key
+            or self._is_done(name, key, uses)
+            or not _same(record, _contents(uses))
+        ):
             return
         with self._lock(name, wait=False) as free, full_disk_is_clear(partial):
-            if free and is_sealed(partial / ARTEFACT) and (not final.exists() or (final / ARTEFACT).exists()):
+            if (
+                free
+                and is_sealed(partial / ARTEFACT)
+                and (not final.exists() or (final / ARTEFACT).exists())
+            ):
                 _put(partial, final)
 
     @contextmanager
@@ -206,16 +233,30 @@ class Artefacts:
 
     def _tidy(self, name: str) -> None:
         """Deletes what is left of another build of an artefact that is done."""
-        left = [path for path in (self.folder / f"{name}.partial", self.folder / f".{name}.old") if path.exists()]
+        left = [
+            path
+            for path in (self.folder / f"{name}.partial", self.folder / f".{name}.old")
+            if path.exists()
+        ]
         if left:
             with self._lock(name, wait=False) as free:
                 for path in left if free else []:
                     remove(path)
 
-    def _build(self, name: str, key: str, builder: Callable[[Path], None], uses: Sequence[Path], together: bool) -> None:
+    def _build(
+        self,
+        name: str,
+        key: str,
+        builder: Callable[[Path], None],
+        uses: Sequence[Path],
+        together: bool,
+    ) -> None:
         final, partial = self.path(name), self.folder / f"{name}.partial"
         if final.exists() and not (final / ARTEFACT).exists():
-            raise RunError(f"{final} is in the way, and no part of a run. Move it away, or choose another folder with --out.")
+            raise RunError(
+                f"{final} is in the way, and no part of a run. "
+                f"Move it away, or choose another folder with --out."
+            )
         for folder in uses:
             require_whole(folder)
         contents = _contents(uses)
@@ -233,7 +274,9 @@ class Artefacts:
             seal(partial / ARTEFACT, {**about, "seconds": round(seconds, 3)}, files)
             _put(partial, final)
 
-    def _fill(self, partial: Path, about: dict[str, Any], builder: Callable[[Path], None], together: bool) -> float:
+    def _fill(
+        self, partial: Path, about: dict[str, Any], builder: Callable[[Path], None], together: bool
+    ) -> float:
         """Runs the builder; returns how long it took, with the processes before this one."""
         started = time.monotonic()
         try:
@@ -253,7 +296,13 @@ class Artefacts:
         return seconds
 
 
-def rebuilding(work: Callable[[], Result], within: Sequence[Path], tell: Callable[[str], None], *, several: bool = False) -> Result:
+def rebuilding(
+    work: Callable[[], Result],
+    within: Sequence[Path],
+    tell: Callable[[str], None],
+    *,
+    several: bool = False,
+) -> Result:
     """Does the work; where it meets a damaged artefact, this is set aside and the work begun again.
 
     `within` are the folders whose artefacts may be made again. What is damaged again after it was
@@ -266,14 +315,19 @@ def rebuilding(work: Callable[[], Result], within: Sequence[Path], tell: Callabl
             return work()
         except DamagedError as error:
             folder = error.artefact
-            own = folder is not None and any(folder.absolute().is_relative_to(one.absolute()) for one in within)
+            own = folder is not None and any(
+                folder.absolute().is_relative_to(one.absolute()) for one in within
+            )
             if folder is None or not own or folder in before:
                 raise
             before.add(folder)
             set_aside(folder, f"{error.file.name}: {error.problem}")
             if several:
                 raise
-            tell(f"{error.file} is damaged ({error.problem}), and {folder.name.removesuffix('.partial')} made again")
+            tell(
+                f"{error.file} is damaged ({error.problem}), "
+                f"and {folder.name.removesuffix('.partial')} made again"
+            )
 
 
 def set_aside(folder: Path, problem: str) -> None:
@@ -291,7 +345,11 @@ def _record(path: Path) -> dict[str, Any] | None:
         values = read_json(path) if path.exists() else None
     except DamagedError:
         return None
-    whole = isinstance(values, dict) and isinstance(values.get("key"), str) and isinstance(values.get("seconds"), int | float)
+    whole = (
+        isinstance(values, dict)
+        and isinstance(values.get("key"), str)
+        and isinstance(values.get("seconds"), int | float)
+    )
     return values if whole else None
 
 
@@ -309,7 +367,9 @@ def _same(record: dict[str, Any], contents: dict[str, str]) -> bool:
     """Whether an artefact was made from these contents, as far as both are known: earlier versions
     wrote none down."""
     before = record.get("uses") or {}
-    return all(not content or before.get(name, "") in ("", content) for name, content in contents.items())
+    return all(
+        not content or before.get(name, "") in ("", content) for name, content in contents.items()
+    )
 
 
 def _put(partial: Path, final: Path) -> None:
@@ -326,4 +386,6 @@ def _put(partial: Path, final: Path) -> None:
 
 
 def _last_change(folder: Path) -> float:
-    return max((path.stat().st_mtime for path in (folder, folder / PARTIAL) if path.exists()), default=0.0)
+    return max(
+        (path.stat().st_mtime for path in (folder, folder / PARTIAL) if path.exists()), default=0.0
+    )

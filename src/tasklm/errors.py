@@ -1,4 +1,6 @@
-"""One family of errors, written for the person who runs tasklm: what is wrong, where, and the way out."""
+"""One family of errors, written for the person who runs tasklm: what is wrong, where, and the way
+out.
+"""
 
 from __future__ import annotations
 
@@ -10,32 +12,47 @@ MOST_PROBLEMS = 50  # of a recipe, that are listed
 
 
 def shortened(problem: str) -> str:
-    """Returns what is wrong, without its middle where it is very long."""
-    return problem if len(problem) <= MOST_TEXT else f"{problem[: MOST_TEXT - 100]} … {problem[-90:]}"
+    """What is wrong, without its middle where it is very long."""
+    return (
+        problem if len(problem) <= MOST_TEXT else f"{problem[: MOST_TEXT - 100]} … {problem[-90:]}"
+    )
 
 
 class TaskLMError(Exception):
-    """Base of every error that tasklm raises on purpose; the command line prints it without a traceback."""
+    """Base of every error that tasklm raises on purpose; the command line prints it without a
+    traceback.
+    """
 
 
 class RecipeError(TaskLMError):
-    """The recipe or the command line asks for something that does not exist; holds all problems at once."""
+    """The recipe or the command line asks for something that does not exist; holds all problems at
+    once.
+    """
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = [shortened(problem) for problem in problems]
         count = len(problems)
         head = "1 problem" if count == 1 else f"{count} problems"
         more = [f"… and {count - MOST_PROBLEMS} more"] if count > MOST_PROBLEMS else []
-        super().__init__(f"{head} in the recipe:\n" + "\n".join(f"  - {one}" for one in [*self.problems[:MOST_PROBLEMS], *more]))
+        super().__init__(
+            f"{head} in the recipe:\n"
+            + "\n".join(f"  - {one}" for one in [*self.problems[:MOST_PROBLEMS], *more])
+        )
 
 
 class DataError(TaskLMError):
-    """Something is wrong with an input file; names the file, the line (where there is one) and the remedy."""
+    """Something is wrong with an input file; names the file, the line (where there is one) and the
+    remedy.
+    """
 
-    def __init__(self, problem: str, *, file: str | Path | None = None, line: int | None = None, remedy: str) -> None:
+    def __init__(
+        self, problem: str, *, file: str | Path | None = None, line: int | None = None, remedy: str
+    ) -> None:
         problem = shortened(problem)
         self.problem, self.file, self.line, self.remedy = problem, file, line, remedy
-        where = "" if file is None else f"{file}" + ("" if line is None else f", line {line}") + ": "
+        where = (
+            "" if file is None else f"{file}" + ("" if line is None else f", line {line}") + ": "
+        )
         super().__init__(f"{where}{problem}. {remedy}")
 
 

@@ -1,4 +1,7 @@
-"""What a notebook shows of a model, of its report and of an explanation; plain text elsewhere. All texts of the data are escaped."""
+"""What a notebook shows of a model, of its report and of an explanation; plain text elsewhere.
+
+All texts of the data are escaped.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.analysis.word_counts import spans
-from tasklm.evaluate.scores import Scores, flops_text, interval_text, metric_name, over_seeds, spread_text, time_text
+from tasklm.evaluate.scores import (
+    Scores,
+    flops_text,
+    interval_text,
+    metric_name,
+    over_seeds,
+    spread_text,
+    time_text,
+)
 from tasklm.influence.explanation import Explanation, Push
 from tasklm.recipe.toml import without_login
 from tasklm.report.page import Html, el, escaped
@@ -32,9 +43,16 @@ class Report(os.PathLike[str]):
         return str(self.path)
 
     def _repr_html_(self) -> str:
-        # srcdoc, since a notebook cannot open files of the disk; the sandbox keeps the page's scripts away from the notebook
+        # srcdoc, since a notebook cannot open files of the disk; the sandbox keeps the page's
+        # scripts away from the notebook
         page = self.path.read_text(encoding="utf-8")
-        return el("iframe", srcdoc=page, sandbox="allow-scripts", title="report", style=f"width:100%;height:{HEIGHT};border:0")
+        return el(
+            "iframe",
+            srcdoc=page,
+            sandbox="allow-scripts",
+            title="report",
+            style=f"width:100%;height:{HEIGHT};border:0",
+        )
 
 
 @dataclass(frozen=True)
@@ -43,12 +61,15 @@ class ShownExplanation(Explanation):
 
     @classmethod
     def of(cls, found: Explanation) -> ShownExplanation:
-        """Returns the same explanation, to be shown."""
+        """The same explanation, to be shown."""
         return cls(**{field.name: getattr(found, field.name) for field in fields(Explanation)})
 
     def _sides(self) -> list[tuple[str, list[Push]]]:
         found = []
-        for what, pushes in (("training examples", self.examples), ("selected passages", self.passages)):
+        for what, pushes in (
+            ("training examples", self.examples),
+            ("selected passages", self.passages),
+        ):
             if pushes is not None:
                 read = f"({pushes.compared:,} of {pushes.in_all:,} compared)"
                 found.append((f"{what} that pushed for it {read}", pushes.pushed_for))
@@ -59,53 +80,94 @@ class ShownExplanation(Explanation):
         lines = [self._headline()]
         for title, side in self._sides():
             lines.append(f"{title}:" + ("" if side else " none"))
-            lines += [f"  {push.score:+.3f}  {_labelled(push)}{_cut(push.text)}  ({_place(push)})" for push in side]
+            lines += [
+                f"  {push.score:+.3f}  {_labelled(push)}{_cut(push.text)}  ({_place(push)})"
+                for push in side
+            ]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        parts = [el("p", el("strong", self._headline())), el("blockquote", _cut(self.text), dir="auto")]
+        parts = [
+            el("p", el("strong", self._headline())),
+            el("blockquote", _cut(self.text), dir="auto"),
+        ]
         for title, side in self._sides():
             parts.append(el("p", title if side else f"{title}: none"))
             if side:
                 labelled = side[0].label is not None
                 head = ("score", *(["label"] if labelled else []), "text", "where")
-                rows = [(f"{push.score:+.3f}", *([push.label] if labelled else []), _marked(push), _place(push)) for push in side]
+                rows = [
+                    (
+                        f"{push.score:+.3f}",
+                        *([push.label] if labelled else []),
+                        _marked(push),
+                        _place(push),
+                    )
+                    for push in side
+                ]
                 parts.append(_table(head, rows))
         return el("div", *parts)
 
     def _headline(self) -> str:
-        return self.label + ("" if self.probability is None else f" (probability {self.probability:.2f})")
+        return self.label + (
+            "" if self.probability is None else f" (probability {self.probability:.2f})"
+        )
 
 
 def settings_html(name: str, settings: Mapping[str, Any]) -> str:
-    """Returns the settings of a model that has not been trained."""
-    given = [(key, repr(_without_logins(value))) for key, value in settings.items() if value is not None and value is not False]
+    """The settings of a model that has not been trained."""
+    given = [
+        (key, repr(_without_logins(value)))
+        for key, value in settings.items()
+        if value is not None and value is not False
+    ]
     said = "not trained yet: call fit" + ("" if given else "; all settings are automatic")
-    return el("div", el("p", el("strong", name), f" ({said})"), *([_table(("setting", "value"), given)] if given else []))
+    return el(
+        "div",
+        el("p", el("strong", name), f" ({said})"),
+        *([_table(("setting", "value"), given)] if given else []),
+    )
 
 
-def model_html(name: str, kind: str, labels: Sequence[str], scores: Scores | None, folder: Path) -> str:
-    """Returns what is known of a trained model: verdict, score table, labels, and where it is."""
+def model_html(
+    name: str, kind: str, labels: Sequence[str], scores: Scores | None, folder: Path
+) -> str:
+    """What is known of a trained model: verdict, score table, labels, and where it is."""
     parts = [el("p", el("strong", name), f", kind {kind}, trained: {folder}")]
     if scores is not None:
         on_test = any(row.test is not None for row in scores.rows)
         rows = [
-            (row.name, spread_text(row.dev), *([spread_text(row.test)] if on_test else []),
-             flops_text(row.flops_exact or row.flops_6nd), time_text(row.seconds))
+            (
+                row.name,
+                spread_text(row.dev),
+                *([spread_text(row.test)] if on_test else []),
+                flops_text(row.flops_exact or row.flops_6nd),
+                time_text(row.seconds),
+            )
             for row in scores.rows
-        ]  # fmt: skip
+        ]
         strong = {at for at, row in enumerate(scores.rows) if row.kind == "ours"}
         head = ("model", "dev", *(["test"] if on_test else []), "FLOPs", "time")
-        parts += [el("p", scores.verdict), el("p", f"{metric_name(scores.metric)} × 100, {over_seeds(scores)}"), _table(head, rows, strong)]
-        parts += [el("p", f"[{scores.confidence:.0%} interval]; {interval_text(scores)}")] if on_test else []
+        parts += [
+            el("p", scores.verdict),
+            el("p", f"{metric_name(scores.metric)} × 100, {over_seeds(scores)}"),
+            _table(head, rows, strong),
+        ]
+        parts += (
+            [el("p", f"[{scores.confidence:.0%} interval]; {interval_text(scores)}")]
+            if on_test
+            else []
+        )
     if labels:
         more = f" and {len(labels) - MOST_LABELS:,} more" if len(labels) > MOST_LABELS else ""
-        parts.append(el("p", f"{len(labels):,} labels: ", ", ".join(map(str, labels[:MOST_LABELS])), more))
+        parts.append(
+            el("p", f"{len(labels):,} labels: ", ", ".join(map(str, labels[:MOST_LABELS])), more)
+        )
     return el("div", *parts)
 
 
 def _without_logins(value: Any) -> Any:
-    """Returns a setting, or several, without the passwords of servers."""
+    """A setting, or several, without the passwords of servers."""
     if isinstance(value, Mapping):
         return {key: _without_logins(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -113,16 +175,33 @@ def _without_logins(value: Any) -> Any:
     return without_login(value) if isinstance(value, str) else value
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], strong: set[int] | None = None) -> Html:
+def _table(
+    head: Sequence[str], rows: Sequence[Sequence[Any]], strong: set[int] | None = None
+) -> Html:
     lines = [
-        el("tr", *(el("td", el("strong", cell) if strong and at in strong else cell, dir="auto", style="text-align:left") for cell in row))
+        el(
+            "tr",
+            *(
+                el(
+                    "td",
+                    el("strong", cell) if strong and at in strong else cell,
+                    dir="auto",
+                    style="text-align:left",
+                )
+                for cell in row
+            ),
+        )
         for at, row in enumerate(rows)
     ]
-    return el("table", el("thead", el("tr", *(el("th", cell, style="text-align:left") for cell in head))), el("tbody", *lines))
+    return el(
+        "table",
+        el("thead", el("tr", *(el("th", cell, style="text-align:left") for cell in head))),
+        el("tbody", *lines),
+    )
 
 
 def _marked(push: Push) -> Html:
-    """Returns the text, cut, with the words in common marked."""
+    """The text, cut, with the words in common marked."""
     shown, parts, at = _cut(push.text), [], 0
     for start, end in spans(shown, set(push.shared)):
         parts += [escaped(shown[at:start]), el("mark", shown[start:end])]
@@ -131,7 +210,7 @@ def _marked(push: Push) -> Html:
 
 
 def _place(push: Push) -> str:
-    """Returns where the text stands; of a training file its name is enough."""
+    """Where the text stands; of a training file its name is enough."""
     return push.where if push.label is None else push.where.rsplit("/", 1)[-1]
 
 
@@ -141,4 +220,8 @@ def _labelled(push: Push) -> str:
 
 def _cut(text: str) -> str:
     line = " ".join(text[: 2 * MOST_TEXT].split())
-    return line if len(line) <= MOST_TEXT and len(text) <= 2 * MOST_TEXT else line[: MOST_TEXT - 1].rstrip() + "…"
+    return (
+        line
+        if len(line) <= MOST_TEXT and len(text) <= 2 * MOST_TEXT
+        else line[: MOST_TEXT - 1].rstrip() + "…"
+    )

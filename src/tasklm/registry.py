@@ -1,7 +1,8 @@
 """Name → class, for the plug-in folders and for user code.
 
-A registry is bound to a package folder: asking for a name imports the file of that name, which registers
-itself. Listing the folder therefore lists the features. User code registers its own names the same way.
+A registry is bound to a package folder: asking for a name imports the file of that name, which
+registers itself. Listing the folder therefore lists the features. User code registers its own names
+the same way.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ LONGEST_WORD = 200
 
 def nearest(word: str, choices: list[str]) -> str:
     """Returns ' (did you mean …?)' for the choice most like `word`, or an empty string."""
-    found = difflib.get_close_matches(word, choices, n=1, cutoff=0.5) if len(word) <= LONGEST_WORD else []
+    found = (
+        difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+        if len(word) <= LONGEST_WORD
+        else []
+    )
     return f" (did you mean {found[0]!r}?)" if found else ""
 
 
@@ -33,7 +38,7 @@ class Registry(Generic[T]):
         self._entries: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Returns a decorator that files a class or function under `name`."""
+        """A decorator that files a class or function under `name`."""
 
         def file_under_name(entry: T) -> T:
             if name in self._entries and self._entries[name] is not entry:
@@ -44,23 +49,32 @@ class Registry(Generic[T]):
         return file_under_name
 
     def get(self, name: str) -> T:
-        """Returns the entry called `name`; the error for an unknown name lists what there is."""
+        """The entry called `name`; the error for an unknown name lists what there is."""
         if name not in self._entries:
             self._import_file(name)
         if name not in self._entries:
             self._import_folder()
         if name not in self._entries:
             names = self.names()
-            raise RecipeError([f"there is no {self.what} called {name!r}{nearest(name, names)}; choose from {', '.join(names)}"])
+            raise RecipeError(
+                [
+                    (
+                        f"there is no {self.what} called "
+                        f"{name!r}{nearest(name, names)}; choose from {', '.join(names)}"
+                    )
+                ]
+            )
         return self._entries[name]
 
     def names(self) -> list[str]:
-        """Returns every known name, sorted."""
+        """Every known name, sorted."""
         self._import_folder()
         return sorted(self._entries)
 
     def _import_file(self, name: str) -> None:
-        """Imports the file of that name, if there is one: the others may need much that it does not."""
+        """Imports the file of that name, if there is one: the others may need much that it does
+        not.
+        """
         if name in self._files():
             importlib.import_module(f"{self.package}.{name}")
 

@@ -1,4 +1,5 @@
-"""The trained models of a run by their folders: which seeds there are, and which is the best on dev.
+"""The trained models of a run by their folders: which seeds there are, and which is the best on
+dev.
 
 The first training of stage 1 is the folder stage1 and its fine-tunings are stage2/seed-N; the
 second is stage1-2 with stage2-2/seed-N, and so on.
@@ -39,7 +40,9 @@ def _numbered(name: str, number: int) -> str:
 
 @dataclass(frozen=True)
 class Seed:
-    """A fine-tuned model of a run: fine-tuning `stage2` of the training `stage1`, both from 1 on."""
+    """A fine-tuned model of a run: fine-tuning `stage2` of the training
+    `stage1`, both from 1 on.
+    """
 
     run: Path
     stage1: int
@@ -73,7 +76,10 @@ class Seed:
 
 def seeds_of(run: Path, trainings: int, tunings: int) -> list[Seed]:
     """All seeds of a run: those of the first training of stage 1 first."""
-    return [Seed(run, number // tunings + 1, number % tunings + 1) for number in range(trainings * tunings)]
+    return [
+        Seed(run, number // tunings + 1, number % tunings + 1)
+        for number in range(trainings * tunings)
+    ]
 
 
 def trainings_of(seeds: Sequence[Seed]) -> int:
@@ -87,8 +93,12 @@ def best_seed(seeds: Sequence[Seed]) -> Seed:
 
 
 def seed_title(seed: Seed, seeds: Sequence[Seed]) -> str:
-    """A seed among the others of its run, for people: 'seed 2', or 'seed 3.2' where stage 1 has several."""
-    return f"seed {seed.stage2}" if trainings_of(seeds) == 1 else f"seed {seed.stage1}.{seed.stage2}"
+    """A seed among the others of its run, for people: 'seed 2', or 'seed 3.2' where stage 1 has
+    several.
+    """
+    return (
+        f"seed {seed.stage2}" if trainings_of(seeds) == 1 else f"seed {seed.stage1}.{seed.stage2}"
+    )
 
 
 def shipped_stage1(run: Path) -> Path:
@@ -97,8 +107,13 @@ def shipped_stage1(run: Path) -> Path:
     about = (read_json(config) or {}).get("about") if config.is_file() else None
     number = (about or {}).get("stage1", 1)  # models of earlier versions do not say: they had one
     if not isinstance(number, int) or number < 1:
-        raise RunError(f"{config} is damaged: about.stage1 is {number!r}. Make it again: tasklm evaluate {run}")
+        raise RunError(
+            f"{config} is damaged: about.stage1 is {number!r}. Make it again: tasklm evaluate {run}"
+        )
     folder = run / stage1_name(number)
     if not folder.is_dir() and (run / stage1_name(1)).is_dir():
-        raise RunError(f"{run} lacks {folder.name}, of which its model was made. Train it again: tasklm train {run}")
+        raise RunError(
+            f"{run} lacks {folder.name}, of which its "
+            f"model was made. Train it again: tasklm train {run}"
+        )
     return folder

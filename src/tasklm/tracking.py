@@ -1,7 +1,8 @@
 """One event stream → lines and progress on a terminal, events.jsonl, log.txt and other sinks.
 
-Every part of tasklm reports through a `Tracker`: messages for the person, details for whoever wants to know more, named events
-with plain values, and progress of long work. What a sink does with them is the sink's business.
+Every part of tasklm reports through a `Tracker`: messages for the person, details for whoever wants
+to know more, named events with plain values, and progress of long work. What a sink does with them
+is the sink's business.
 """
 
 from __future__ import annotations
@@ -21,7 +22,16 @@ from tasklm.console.terminal import WRITE_EVERY, Screen, say
 from tasklm.errors import RecipeError
 
 RECORD_EVERY = 1.0  # seconds between records of progress, at least
-NO_LOSSES = ("stage", "step", "rate", "dev", "tokens_per_second", "tflops", "of_ceiling", "memory_gb")  # of a training step
+NO_LOSSES = (
+    "stage",
+    "step",
+    "rate",
+    "dev",
+    "tokens_per_second",
+    "tflops",
+    "of_ceiling",
+    "memory_gb",
+)  # of a training step
 
 
 class Sink(Protocol):
@@ -33,7 +43,8 @@ class Sink(Protocol):
 class EventFile:
     """Appends events to a JSONL file, one line each, with the time in seconds since the epoch.
 
-    Of progress only the latest is of use: it stands in progress.json beside that file, which therefore stays small.
+    Of progress only the latest is of use: it stands in progress.json beside that file, which
+    therefore stays small.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,17 +56,27 @@ class EventFile:
             self._replace_progress(values)
             return
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"event": name, "time": round(time.time(), 3), **values}, ensure_ascii=False) + "\n")
+            file.write(
+                json.dumps(
+                    {"event": name, "time": round(time.time(), 3), **values}, ensure_ascii=False
+                )
+                + "\n"
+            )
 
     def _replace_progress(self, values: dict[str, Any]) -> None:
         temporary = self.progress.with_name(".progress.json.tmp")
         with self._one_at_a_time:  # bars may be moved by several threads
-            temporary.write_text(json.dumps({"time": round(time.time(), 3), **values}, ensure_ascii=False) + "\n", encoding="utf-8")
+            temporary.write_text(
+                json.dumps({"time": round(time.time(), 3), **values}, ensure_ascii=False) + "\n",
+                encoding="utf-8",
+            )
             temporary.replace(self.progress)
 
 
 class LogFile:
-    """Appends events, but for progress, to a text file that people read: a line each, behind date and time."""
+    """Appends events, but for progress, to a text file that people read: a line each, behind date
+    and time.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -102,7 +123,9 @@ class TensorBoard:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise RecipeError(["hardware.tensorboard = true needs TensorBoard: pip install 'tasklm[track]'"]) from None
+            raise RecipeError(
+                ["hardware.tensorboard = true needs TensorBoard: pip install 'tasklm[track]'"]
+            ) from None
         self._writer: Any = SummaryWriter(str(folder))
 
     def event(self, name: str, values: dict[str, Any]) -> None:
@@ -120,7 +143,9 @@ class Tracker:
     `verbose` shows there all that is otherwise only recorded: details, and points of curves.
     """
 
-    def __init__(self, console: Console | None = None, sinks: list[Sink] | None = None, verbose: bool = False) -> None:
+    def __init__(
+        self, console: Console | None = None, sinks: list[Sink] | None = None, verbose: bool = False
+    ) -> None:
         self.screen = None if console is None else Screen(console)
         self.sinks = sinks or []
         self.verbose = verbose
@@ -179,7 +204,8 @@ class Tracker:
                 yield bar
             finally:
                 self._bars.remove(bar)
-            self._record_progress()  # not where the work failed: what stays on record is how far it came
+            # not where the work failed: what stays on record is how far it came
+            self._record_progress()
 
     def moved(self, bar: Bar) -> None:
         """Records the progress of all bars, at most every RECORD_EVERY seconds."""

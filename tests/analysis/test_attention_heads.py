@@ -14,7 +14,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tasklm.analysis import attention_heads as attention_module
-from tasklm.analysis.attention_heads import PICTURED, _described, _falls, _periods, attention_heads, has_visible_heads, watching
+from tasklm.analysis.attention_heads import (
+    PICTURED,
+    _described,
+    _falls,
+    _periods,
+    attention_heads,
+    has_visible_heads,
+    watching,
+)
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.encoders.checkpoints.hub_names import to_hugging_face
 from tasklm.recipe.schema import Tokens
@@ -92,11 +100,18 @@ def test_the_thresholds_are_the_papers() -> None:
     found = _described(shares, [[[[1.0]]] * 4])
     assert [head["kind"] for head in found["heads"]] == ["positional", "vertical", "both", "other"]
     assert (found["positional"], found["vertical"], found["total"]) == (2, 2, 4)
-    assert [(head["layer"], head["head"]) for head in found["heads"]] == [(1, 1), (1, 2), (1, 3), (1, 4)]
+    assert [(head["layer"], head["head"]) for head in found["heads"]] == [
+        (1, 1),
+        (1, 2),
+        (1, 3),
+        (1, 4),
+    ]
 
 
 def directed(vocabulary: Vocabulary, length: int) -> Any:
-    """Returns an encoder of one layer whose first head looks one place ahead, and whose second looks at [CLS] and [SEP]."""
+    """An encoder of one layer whose first head looks one place ahead, and whose second looks at
+    [CLS] and [SEP].
+    """
     half = length  # width of a head: one number for every position
     encoder = ENCODERS.get("bert")(Shape(len(vocabulary), 1, 2 * half, 2, 8, length)).eval()
     with torch.no_grad():
@@ -107,9 +122,13 @@ def directed(vocabulary: Vocabulary, length: int) -> Any:
         for mark in (vocabulary.cls, vocabulary.sep):
             encoder.token.weight[mark, half] = 3.0
         query, key, _ = encoder.layers[0].query_key_value.weight.chunk(3)
-        query[torch.arange(1, half), torch.arange(half - 1)] = 100.0  # the query of place i has its number at i + 1
+        query[torch.arange(1, half), torch.arange(half - 1)] = (
+            100.0  # the query of place i has its number at i + 1
+        )
         key[:half, :half] = torch.eye(half)
-        encoder.layers[0].query_key_value.bias[half] = 100.0  # all queries of the second head ask for the same …
+        encoder.layers[0].query_key_value.bias[half] = (
+            100.0  # all queries of the second head ask for the same …
+        )
         key[half, half] = 1.0  # … which the marks have
     return encoder
 
@@ -121,7 +140,9 @@ def test_heads_that_are_made_to_look_somewhere_are_told(vocabulary: Vocabulary) 
     first, second = found["heads"]
     tokens, texts_ = sum(len(unit.tokens) for unit in rows.units), len(rows.units)
     assert (first["kind"], second["kind"]) == ("positional", "vertical")
-    assert first["positional"] == pytest.approx(1 - texts_ / tokens, abs=1e-4)  # the last token has none after it
+    assert first["positional"] == pytest.approx(
+        1 - texts_ / tokens, abs=1e-4
+    )  # the last token has none after it
     assert second["vertical"] == 1.0
 
 
@@ -129,7 +150,14 @@ def test_shares_and_pictures_equal_those_of_texts_alone(vocabulary: Vocabulary) 
     torch.manual_seed(0)
     encoder = ENCODERS.get("modern")(Shape(len(vocabulary), 2, 32, 4, 48, 40)).eval()
     stir(encoder)
-    rows = encoded_texts([[text, text[:9]] if number % 2 else [text[:20]] for number, text in enumerate(sentences(20))], vocabulary, 40)
+    rows = encoded_texts(
+        [
+            [text, text[:9]] if number % 2 else [text[:20]]
+            for number, text in enumerate(sentences(20))
+        ],
+        vocabulary,
+        40,
+    )
     found = attention_heads(encoder, rows, vocabulary, CPU)
     period = vocabulary.tokenizer.token_to_id(".")
     near, on_mark, tokens = np.zeros((2, 4)), np.zeros((2, 4)), 0
@@ -141,12 +169,18 @@ def test_shares_and_pictures_equal_those_of_texts_alone(vocabulary: Vocabulary) 
                 at = own[0, :, token].argmax(-1)
                 near[layer] += ((at - token).abs() == 1).numpy()
                 on_mark[layer] += np.isin(ids[at].numpy(), [vocabulary.cls, vocabulary.sep, period])
-    np.testing.assert_allclose([head["positional"] for head in found["heads"]], near.flatten() / tokens, atol=1e-4)
-    np.testing.assert_allclose([head["vertical"] for head in found["heads"]], on_mark.flatten() / tokens, atol=1e-4)
+    np.testing.assert_allclose(
+        [head["positional"] for head in found["heads"]], near.flatten() / tokens, atol=1e-4
+    )
+    np.testing.assert_allclose(
+        [head["vertical"] for head in found["heads"]], on_mark.flatten() / tokens, atol=1e-4
+    )
     longest = max((unit.tokens for unit in rows.units if len(unit.tokens) <= PICTURED), key=len)
     assert found["shown"] == [vocabulary.tokenizer.id_to_token(token) for token in longest]
     alone = torch.cat(maps_of(encoder, rows_of([torch.tensor(longest)])))
-    np.testing.assert_allclose([head["picture"] for head in found["heads"]], alone.flatten(0, 1).numpy(), atol=6e-4)
+    np.testing.assert_allclose(
+        [head["picture"] for head in found["heads"]], alone.flatten(0, 1).numpy(), atol=6e-4
+    )
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
@@ -167,9 +201,13 @@ def test_where_all_texts_are_long_the_picture_is_cut(vocabulary: Vocabulary) -> 
     assert np.shape(found["heads"][0]["picture"]) == (PICTURED, PICTURED)
 
 
-def test_weights_held_at_a_time_are_bounded(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_held_at_a_time_are_bounded(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Long rows come alone, and those that are too long alone are left out."""
-    rows = encoded_texts([[" ".join(sentences(1 + seed % 3, seed))] for seed in range(12)], vocabulary, 40)
+    rows = encoded_texts(
+        [[" ".join(sentences(1 + seed % 3, seed))] for seed in range(12)], vocabulary, 40
+    )
     encoder = ENCODERS.get("bert")(Shape(len(vocabulary), 1, 32, 4, 48, 40)).eval()
     whole = attention_heads(encoder, rows, vocabulary, CPU)
     sizes = sorted(4 * (-(-len(unit.tokens) // 8) * 8) ** 2 for unit in rows.units)

@@ -7,7 +7,14 @@ import pytest
 import torch
 from sklearn.manifold import TSNE, trustworthiness
 
-from tasklm.analysis.class_vectors import FEWEST, MOST, TEXT, class_vectors, in_the_plane, vectors_of
+from tasklm.analysis.class_vectors import (
+    FEWEST,
+    MOST,
+    TEXT,
+    class_vectors,
+    in_the_plane,
+    vectors_of,
+)
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.models.task_model import TaskModel
@@ -58,7 +65,9 @@ def test_points_are_those_of_scikit_learn_and_the_same_each_time() -> None:
     points = in_the_plane(vectors)
     assert np.array_equal(points, in_the_plane(vectors))
     wanted = TSNE(2, perplexity=59 / 3, init="pca", random_state=0).fit_transform(vectors)
-    assert trustworthiness(vectors, points, n_neighbors=5) == pytest.approx(trustworthiness(vectors, wanted, n_neighbors=5), abs=0.05)
+    assert trustworthiness(vectors, points, n_neighbors=5) == pytest.approx(
+        trustworthiness(vectors, wanted, n_neighbors=5), abs=0.05
+    )
     group = np.repeat(np.arange(3), 20)
     apart = np.linalg.norm(points[:, None] - points[None], axis=-1) + np.diag(np.full(60, np.inf))
     assert (group[apart.argmin(1)] == group).all()  # neighbours in the plane are of one group
@@ -72,13 +81,28 @@ def test_what_is_handed_on(vocabulary: Vocabulary) -> None:
     some = examples(30)
     some[3] = Example(("long " * 100,), "no")
     own = encoder(vocabulary)
-    found = class_vectors([("before", own), ("after", own)], task_of(some), some, vocabulary, LENGTH, HERE)
+    found = class_vectors(
+        [("before", own), ("after", own)], task_of(some), some, vocabulary, LENGTH, HERE
+    )
     assert found is not None and found["labels"] == ["no", "yes"]
-    assert [found["labels"][number] for number in found["number"]] == [example.label for example in some]
-    assert found["texts"][0] == some[0].text and len(found["texts"][3]) == TEXT and found["texts"][3].endswith("…")
+    assert [found["labels"][number] for number in found["number"]] == [
+        example.label for example in some
+    ]
+    assert (
+        found["texts"][0] == some[0].text
+        and len(found["texts"][3]) == TEXT
+        and found["texts"][3].endswith("…")
+    )
     assert [stage["name"] for stage in found["stages"]] == ["before", "after"]
-    assert found["stages"][0]["points"] == found["stages"][1]["points"] and np.shape(found["stages"][0]["points"]) == (30, 2)
-    assert class_vectors([("before", own)], task_of(some), some[: FEWEST - 1], vocabulary, LENGTH, HERE) is None
+    assert found["stages"][0]["points"] == found["stages"][1]["points"] and np.shape(
+        found["stages"][0]["points"]
+    ) == (30, 2)
+    assert (
+        class_vectors(
+            [("before", own)], task_of(some), some[: FEWEST - 1], vocabulary, LENGTH, HERE
+        )
+        is None
+    )
 
 
 def test_many_examples_are_thinned_out_evenly(vocabulary: Vocabulary) -> None:

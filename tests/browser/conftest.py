@@ -1,6 +1,8 @@
-"""A headless Chromium for the pages that tasklm makes: what they show, in which width and light, and what they ask for.
+"""A headless Chromium for the pages that tasklm makes: what they show, in which width and light,
+and what they ask for.
 
-Screenshots go to pytest's temporary folder; `pytest tests/browser --basetemp shots` keeps them under shots/.
+Screenshots go to pytest's temporary folder; `pytest tests/browser --basetemp shots` keeps them
+under shots/.
 """
 
 from __future__ import annotations
@@ -29,8 +31,17 @@ from tests.conftest import labelled, sentences, write_jsonl
 from tests.end_to_end.conftest import options
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
-QUIET = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage")  # fmt: skip
+QUIET = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+)
 WIDTHS, SCHEMES = (360, 1280), ("light", "dark")
 
 
@@ -40,36 +51,54 @@ class Browser:
     def __init__(self, driver: Any, screenshots: Path) -> None:
         self.driver, self.screenshots = driver, screenshots
 
-    def open(self, url: str, width: int = 1280, scheme: str = "light", scripts: bool = True) -> None:
+    def open(
+        self, url: str, width: int = 1280, scheme: str = "light", scripts: bool = True
+    ) -> None:
         """Opens a page as wide as asked, in light or dark, with scripts or without."""
         size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+        self.driver.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia",
+            {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+        )
         self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not scripts})
         self.driver.get(url)
 
     def run(self, script: str, *values: Any) -> Any:
-        """Returns what a script returns in the page."""
+        """What a script returns in the page."""
         return self.driver.execute_script(script, *values)
 
     def text(self, selector: str = "body") -> str:
-        """Returns the text that a person sees in an element, or nothing when there is no such element."""
-        return str(self.run("const found = document.querySelector(arguments[0]); return found ? found.innerText.trim() : ''", selector))
+        """The text that a person sees in an element, or nothing when there is no such element."""
+        return str(
+            self.run(
+                (
+                    "const found = "
+                    "document.querySelector(arguments[0]); "
+                    "return found ? found.innerText.trim() : ''"
+                ),
+                selector,
+            )
+        )
 
     def find(self, selector: str) -> Any:
-        """Returns the elements that a CSS selector finds."""
+        """The elements that a CSS selector finds."""
         return self.driver.find_elements("css selector", selector)
 
     def wait_for(self, found: Callable[[], Any], what: str, seconds: float = 20) -> Any:
-        """Returns the first true value of `found`; fails when it does not come."""
+        """The first true value of `found`; fails when it does not come."""
         end = time.monotonic() + seconds
         while not (value := found()):
-            assert time.monotonic() < end, f"waited in vain for {what}; the page says:\n{self.text()}"
+            assert time.monotonic() < end, (
+                f"waited in vain for {what}; the page says:\n{self.text()}"
+            )
             time.sleep(0.05)
         return value
 
     def overflow(self) -> list[str]:
-        """Returns the elements that stick out to the right, where the page scrolls sideways; none where it does not."""
+        """The elements that stick out to the right, where the page scrolls sideways; none where it
+        does not.
+        """
         return list(
             self.run(
                 """const wide = document.documentElement.clientWidth;
@@ -81,24 +110,40 @@ class Browser:
         )
 
     def contrast(self, selector: str) -> float:
-        """Returns the smallest contrast of text and page among the elements that a selector finds, as WCAG computes it."""
+        """The smallest contrast of text and page among the elements that a selector finds, as WCAG
+        computes it.
+        """
         return float(self.run(CONTRAST, selector))
 
     def requests(self) -> list[str]:
-        """Returns the addresses that were asked for since the last call."""
-        sent = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        return [one["params"]["request"]["url"] for one in sent if one["method"] == "Network.requestWillBeSent"]
+        """The addresses that were asked for since the last call."""
+        sent = [
+            json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")
+        ]
+        return [
+            one["params"]["request"]["url"]
+            for one in sent
+            if one["method"] == "Network.requestWillBeSent"
+        ]
 
     def errors(self) -> list[str]:
-        """Returns errors of the console since the last call: failures of scripts, of loading, of the page's policy."""
-        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
+        """Returns errors of the console since the last call: failures of scripts, of loading, of
+        the page's policy.
+        """
+        return [
+            entry["message"]
+            for entry in self.driver.get_log("browser")
+            if entry["level"] == "SEVERE"
+        ]
 
     def screenshot(self, name: str) -> Path:
-        """Returns where a picture of the whole page was saved."""
+        """Where a picture of the whole page was saved."""
         path = self.screenshots / f"{name}.png"
         size = self.driver.execute_cdp_cmd("Page.getLayoutMetrics", {})["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        picture = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+        picture = self.driver.execute_cdp_cmd(
+            "Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip}
+        )
         path.write_bytes(base64.b64decode(picture["data"]))
         return path
 
@@ -124,7 +169,9 @@ return Math.min(...seen.map((one) => {
 
 
 def _left_out(reason: str) -> None:
-    """Skips, and says so in the summary of warnings, which is shown where reasons of skipped tests are not."""
+    """Skips, and says so in the summary of warnings, which is shown where reasons of skipped tests
+    are not.
+    """
     warnings.warn(f"browser tests do not run here: {reason}", stacklevel=2)
     pytest.skip(reason)
 
@@ -140,7 +187,10 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     program = next((found for name in CHROMIUM if (found := shutil.which(name))), None)
     driver_program = shutil.which("chromedriver")
     if program is None or driver_program is None:
-        _left_out("there is no Chromium, or no chromedriver (Debian: apt-get install chromium chromium-driver)")
+        _left_out(
+            "there is no Chromium, or no chromedriver "
+            "(Debian: apt-get install chromium chromium-driver)"
+        )
     options = webdriver.ChromeOptions()
     options.binary_location = program
     for word in (*QUIET, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
@@ -156,7 +206,9 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(chromium: Browser) -> Iterator[Browser]:
-    """A browser with an empty page; afterwards its console must hold no error that the test has not read with `errors`."""
+    """A browser with an empty page; afterwards its console must hold no error that the test has not
+    read with `errors`.
+    """
     chromium.open("about:blank")
     chromium.errors(), chromium.requests()
     yield chromium
@@ -169,7 +221,9 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     for name, count, seed in (("train", 120, 1), ("dev", 40, 2), ("test", 60, 3)):
         write_jsonl(folder / f"{name}.jsonl", labelled(count, seed))
-    rows: list[dict[str, object]] = [{"text": " ".join(sentences(8, 100 + i)), "source": f"s{i % 3}"} for i in range(150)]
+    rows: list[dict[str, object]] = [
+        {"text": " ".join(sentences(8, 100 + i)), "source": f"s{i % 3}"} for i in range(150)
+    ]
     write_jsonl(folder / "corpus.jsonl", rows)
     quick = {"train.steps": "12", "finetune.epochs": "2", "evaluate.bootstrap": "100"}
     fit(load(None, {**options(folder), **quick}), folder / "run", Tracker())
@@ -178,7 +232,9 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def served() -> Callable[[Path], AbstractContextManager[str]]:
-    """`with served(model_folder) as url:` runs `tasklm serve` on a free port of 127.0.0.1 and gives its address."""
+    """`with served(model_folder) as url:` runs `tasklm serve` on a free port of 127.0.0.1 and gives
+    its address.
+    """
 
     @contextmanager
     def serve(folder: Path) -> Iterator[str]:

@@ -1,4 +1,6 @@
-"""The page of `tasklm serve`: type a text, press the button, see the label and the probabilities, and what pushed for them."""
+"""The page of `tasklm serve`: type a text, press the button, see the label and the probabilities,
+and what pushed for them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def url(tiny_run: Path, served: Callable[[Path], AbstractContextManager[str]]) -
         yield address
 
 
-def test_a_text_is_answered_with_a_label_and_bars_in_every_width_and_light(browser: Browser, url: str) -> None:
+def test_a_text_is_answered_with_a_label_and_bars_in_every_width_and_light(
+    browser: Browser, url: str
+) -> None:
     for width in WIDTHS:
         for scheme in SCHEMES:
             browser.open(url, width, scheme)
@@ -34,11 +38,18 @@ def test_a_text_is_answered_with_a_label_and_bars_in_every_width_and_light(brows
             browser.find("#predict")[0].click()
             browser.wait_for(lambda: browser.find("#answer dl.bars"), "an answer")
             label = browser.text("#answer h2")
-            shares = [float(one.text.removesuffix(" %")) for one in browser.find("#answer dd.share")]
-            assert label in ("yes", "no") and len(shares) == 2 and sum(shares) == pytest.approx(100, abs=0.2)
+            shares = [
+                float(one.text.removesuffix(" %")) for one in browser.find("#answer dd.share")
+            ]
+            assert (
+                label in ("yes", "no")
+                and len(shares) == 2
+                and sum(shares) == pytest.approx(100, abs=0.2)
+            )
             assert browser.text("#answer dt.best") == label and shares[0] == max(shares)
             widths = browser.run(
-                "return [...document.querySelectorAll('#answer .fill')].map((one) => 100 * one.clientWidth / one.parentElement.clientWidth)"
+                "return [...document.querySelectorAll('#answer .fill')].map((one) => 100 * "
+                "one.clientWidth / one.parentElement.clientWidth)"
             )
             assert widths == pytest.approx(shares, abs=1)
             assert browser.overflow() == []
@@ -56,13 +67,18 @@ def test_an_empty_row_is_told_in_words(browser: Browser, url: str) -> None:
     assert not browser.find("#answer")[0].is_displayed()
 
 
-HOSTILE = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>&amp;"
+HOSTILE = (
+    "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>&amp;"
+)
 TOKEN = "a-token-that-is-long-enough"
 
 
 @contextmanager
 def inside(run: Path, token: str | None = None, hostile: bool = False) -> Iterator[str]:
-    """The service in a thread of this process; gives its address. A hostile one has tags in its labels and training texts."""
+    """The service in a thread of this process; gives its address.
+
+    A hostile one has tags in its labels and training texts.
+    """
     from tasklm.influence.explanation import Explanation, Push, Pushes
     from tasklm.recipe.schema import Hardware
     from tasklm.serve import server as serving
@@ -74,19 +90,30 @@ def inside(run: Path, token: str | None = None, hostile: bool = False) -> Iterat
 
     class HostilePredictor(Predictor):
         def answers(self, given: Sequence[Any]) -> list[dict[str, Any]]:
-            return [{"label": HOSTILE, "probabilities": {HOSTILE: 0.75, "<b>no</b>": 0.25}} for _ in given]
+            return [
+                {"label": HOSTILE, "probabilities": {HOSTILE: 0.75, "<b>no</b>": 0.25}}
+                for _ in given
+            ]
 
     class HostileExplainer(Explainer):
-        def explain_example(self, example: Any, top: int = 5, deadline: float = math.inf) -> Explanation:
-            push = Push(0.5, 0.1, HOSTILE, f"a text {HOSTILE}", ["text", "<b>"], f"{HOSTILE}, line 7")
+        def explain_example(
+            self, example: Any, top: int = 5, deadline: float = math.inf
+        ) -> Explanation:
+            push = Push(
+                0.5, 0.1, HOSTILE, f"a text {HOSTILE}", ["text", "<b>"], f"{HOSTILE}, line 7"
+            )
             passage = Push(-0.5, -0.1, None, f"a passage {HOSTILE}", [], HOSTILE, HOSTILE)
-            return Explanation(example.text, HOSTILE, 0.75, Pushes([push], [], 1, 1), Pushes([], [passage], 1, 1))
+            return Explanation(
+                example.text, HOSTILE, 0.75, Pushes([push], [], 1, 1), Pushes([], [passage], 1, 1)
+            )
 
     hardware = Hardware(device="cpu", precision="fp32", threads=1)
     predictor = (HostilePredictor if hostile else Predictor)(run / "model", hardware)
     lifecycle, listener = Lifecycle(), serving.bind("127.0.0.1", 0)
     listener.listen()
-    guard = create_app(predictor, HostileExplainer(run) if hostile else None, Settings(token=token), lifecycle)
+    guard = create_app(
+        predictor, HostileExplainer(run) if hostile else None, Settings(token=token), lifecycle
+    )
     server = serving.GracefulServer(serving.configuration(guard, Room(), 20), lifecycle)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
     thread.start()
@@ -104,8 +131,13 @@ def test_why_shows_training_examples_and_passages(browser: Browser, url: str) ->
     browser.find("#why")[0].click()
     browser.wait_for(lambda: browser.find("#reasons")[0].is_displayed(), "the reasons")
     label, said = browser.text("#answer h2"), browser.text("#reasons")
-    assert f"Training examples that pushed for {label}" in said and f"Selected passages that pushed against {label}" in said
-    assert "train.jsonl, line " in browser.text("#reasons .pushes") and browser.find("#reasons mark")
+    assert (
+        f"Training examples that pushed for {label}" in said
+        and f"Selected passages that pushed against {label}" in said
+    )
+    assert "train.jsonl, line " in browser.text("#reasons .pushes") and browser.find(
+        "#reasons mark"
+    )
     assert browser.overflow() == []
 
 
@@ -120,17 +152,24 @@ def test_hostile_labels_and_texts_are_shown_as_text(browser: Browser, tiny_run: 
         texts = [one.text for one in browser.find("#reasons .pushes li")]
         assert len(texts) == 2 and all(text.count(HOSTILE) >= 2 for text in texts)
         assert f"a text {HOSTILE}" in texts[0] and f"a passage {HOSTILE}" in texts[1]
-        assert not browser.find("main img, main script, main b") and browser.run("return document.title") == "tasklm"
+        assert (
+            not browser.find("main img, main script, main b")
+            and browser.run("return document.title") == "tasklm"
+        )
         assert all(one.startswith((address, "data:")) for one in browser.requests())
 
 
-def test_links_that_need_the_token_are_not_shown_where_one_is_needed(browser: Browser, tiny_run: Path, url: str) -> None:
+def test_links_that_need_the_token_are_not_shown_where_one_is_needed(
+    browser: Browser, tiny_run: Path, url: str
+) -> None:
     browser.open(url)
     browser.wait_for(lambda: browser.find("#ask")[0].is_displayed(), "the form")
     assert browser.text("footer") == "openapi.json · metrics · health"
     with inside(tiny_run, token=TOKEN) as address:
         browser.open(address)
-        browser.wait_for(lambda: browser.find("#token")[0].is_displayed(), "the question for the token")
+        browser.wait_for(
+            lambda: browser.find("#token")[0].is_displayed(), "the question for the token"
+        )
         browser.find("#token")[0].send_keys(TOKEN)
         browser.find("#token-form button")[0].click()
         browser.wait_for(lambda: browser.find("#ask")[0].is_displayed(), "the form")

@@ -39,14 +39,24 @@ def modern_bert(layers: int = 4, width: int = 128, inner: int = 320) -> nn.Modul
     ids = {f"{name}_token_id": 0 for name in ("pad", "bos", "eos", "cls", "sep")}
     return library().ModernBertModel(
         library().ModernBertConfig(
-            vocab_size=900, hidden_size=width, intermediate_size=inner, num_hidden_layers=layers, num_attention_heads=width // 64, **ids
+            vocab_size=900,
+            hidden_size=width,
+            intermediate_size=inner,
+            num_hidden_layers=layers,
+            num_attention_heads=width // 64,
+            **ids,
         )
     )
 
 
 def albert(layers: int = 3) -> nn.Module:
     config = library().AlbertConfig(
-        vocab_size=900, embedding_size=32, hidden_size=128, intermediate_size=512, num_hidden_layers=layers, num_attention_heads=2
+        vocab_size=900,
+        embedding_size=32,
+        hidden_size=128,
+        intermediate_size=512,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
     )
     return library().AlbertModel(config, add_pooling_layer=False)
 
@@ -61,7 +71,11 @@ def size(module: nn.Module) -> int:
 @pytest.mark.parametrize(("layers", "width"), [(1, 64), (3, 128)])
 def test_parameters_of_bert(layers: int, width: int) -> None:
     config = library().BertConfig(
-        vocab_size=900, hidden_size=width, intermediate_size=3 * width, num_hidden_layers=layers, num_attention_heads=2
+        vocab_size=900,
+        hidden_size=width,
+        intermediate_size=3 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
     )
     theirs = library().BertModel(config, add_pooling_layer=False)
     assert EncoderCost(layers, width, 3 * width, 900, 512).parameters == size(theirs)
@@ -76,10 +90,20 @@ def test_parameters_of_modern_and_albert() -> None:
 
 
 def test_parameters_of_electra_and_of_the_prediction_head(vocabulary: Vocabulary) -> None:
-    config = library().ElectraConfig(vocab_size=900, embedding_size=32, hidden_size=64, num_hidden_layers=2, intermediate_size=256)
-    assert EncoderCost(2, 64, 256, 900, 512, embedding=32).parameters == size(library().ElectraModel(config))
+    config = library().ElectraConfig(
+        vocab_size=900,
+        embedding_size=32,
+        hidden_size=64,
+        num_hidden_layers=2,
+        intermediate_size=256,
+    )
+    assert EncoderCost(2, 64, 256, 900, 512, embedding=32).parameters == size(
+        library().ElectraModel(config)
+    )
     shape = Shape(900, 2, 64, 1, 256, 512)
-    assert EncoderCost(2, 64, 256, 900, 512).prediction_parameters == size(MaskedLanguageModel("bert", shape, vocabulary, Train()))
+    assert EncoderCost(2, 64, 256, 900, 512).prediction_parameters == size(
+        MaskedLanguageModel("bert", shape, vocabulary, Train())
+    )
 
 
 def test_an_unknown_kind_is_refused() -> None:
@@ -92,7 +116,8 @@ def test_an_unknown_kind_is_refused() -> None:
 
 def test_exact_flops_by_hand() -> None:
     cost = EncoderCost(layers=1, width=2, feedforward=8, vocabulary=10, positions=4)
-    # per token: QKV and output 4·(2·2·2) = 32, scores and mixing 2·(2·3·2) = 24, feed-forward 2·(2·2·8) = 64
+    # per token: QKV and output 4·(2·2·2) = 32, scores and mixing 2·(2·3·2) = 24, feed-forward
+    # 2·(2·2·8) = 64
     assert cost.forward_per_token(3) == 32 + 24 + 64
     assert cost.forward_per_target() == 2 * 2 * 2 + 2 * 2 * 10
     assert cost.training(5, 2, 3) == 3 * (5 * 120 + 2 * 48)
@@ -101,12 +126,22 @@ def test_exact_flops_by_hand() -> None:
 
 
 class Case:
-    """A small BERT, its head and a batch with targets; no shape of an activation is one of a matrix."""
+    """A small BERT, its head and a batch with targets; no shape of an activation is one of a
+    matrix.
+    """
 
-    def __init__(self, vocabulary: Vocabulary, dropout: float = 0.0, layers: int = 3, width: int = 128, rows: int = 7) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        dropout: float = 0.0,
+        layers: int = 3,
+        width: int = 128,
+        rows: int = 7,
+    ) -> None:
         torch.manual_seed(0)
         self.shape = Shape(len(vocabulary), layers, width, width // 64, 4 * width, LENGTH, dropout)
-        self.bert, self.objective = Bert(self.shape), MaskedLanguageModel("bert", self.shape, vocabulary, Train())
+        self.bert = Bert(self.shape)
+        self.objective = MaskedLanguageModel("bert", self.shape, vocabulary, Train())
         ids = torch.randint(5, len(vocabulary), (rows, LENGTH))
         batch = TokenBatch(ids, torch.ones_like(ids), torch.arange(LENGTH).expand_as(ids).clone())
         self.corrupted: Corrupted = self.objective.corrupt(batch, 0)
@@ -120,7 +155,10 @@ class Case:
 
 
 def counted(compute: Callable[[], object]) -> int:
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # the counter knows this kernel
+    with (
+        FlopCounterMode(display=False) as counter,
+        sdpa_kernel(SDPBackend.MATH),
+    ):  # the counter knows this kernel
         compute()
     return int(counter.get_total_flops())
 
@@ -135,8 +173,13 @@ def test_exact_flops_agree_with_torchs_counter_forward_and_backward(vocabulary: 
 def test_exact_flops_of_modern_and_albert() -> None:
     ids = torch.randint(5, 900, (2, LENGTH))
     cost = EncoderCost(4, 128, 320, 900, 512, kind="modern")
-    angles = 2 * 2 * LENGTH * 32  # transformers computes its two tables of angles by a matrix product
-    assert counted(lambda: modern_bert()(input_ids=ids)) == ids.numel() * cost.forward_per_token(LENGTH) + angles
+    angles = (
+        2 * 2 * LENGTH * 32
+    )  # transformers computes its two tables of angles by a matrix product
+    assert (
+        counted(lambda: modern_bert()(input_ids=ids))
+        == ids.numel() * cost.forward_per_token(LENGTH) + angles
+    )
     cost = EncoderCost(3, 128, 512, 900, 512, kind="albert", embedding=32)
     assert counted(lambda: albert()(input_ids=ids)) == ids.numel() * cost.forward_per_token(LENGTH)
     head = library().models.albert.modeling_albert.AlbertMLMHead(albert().config)
@@ -155,10 +198,15 @@ def test_exact_flops_of_the_other_heads() -> None:
 @pytest.mark.parametrize(
     "head",
     [
-        TokenHead(64, 6, 0.0), TokenHead(64, 6, 0.0, normed=True), TokenHead(64, 6, 0.0, reads=3), TagHead(64, 5, 0.0), CrfHead(64, 5, 0.0),
-        BiaffineHead(64, 7, 0.0), BiaffineHead(520, 7, 0.0),
+        TokenHead(64, 6, 0.0),
+        TokenHead(64, 6, 0.0, normed=True),
+        TokenHead(64, 6, 0.0, reads=3),
+        TagHead(64, 5, 0.0),
+        CrfHead(64, 5, 0.0),
+        BiaffineHead(64, 7, 0.0),
+        BiaffineHead(520, 7, 0.0),
     ],
-)  # fmt: skip
+)
 def test_exact_flops_of_the_heads_of_tasks(head: Any) -> None:
     wide = head.as_head.in_features if isinstance(head, BiaffineHead) else 64
     states = torch.zeros(2, 9, wide, requires_grad=True)
@@ -174,12 +222,23 @@ LARGE = EncoderCost(24, 1024, 4096, 30_522, 512)
 
 
 def generator(cost: EncoderCost, share: float) -> EncoderCost:
-    """Returns ELECTRA's generator: as deep, `share` as wide, with the discriminator's embeddings."""
+    """Returns ELECTRA's generator: as deep, `share` as wide, with the
+    discriminator's embeddings.
+    """
     width = int(cost.width * share)
-    return EncoderCost(cost.layers, width, 4 * width, cost.vocabulary, 512, embedding=cost.embedding_width)
+    return EncoderCost(
+        cost.layers, width, 4 * width, cost.vocabulary, 512, embedding=cost.embedding_width
+    )
 
 
-def as_electra(cost: EncoderCost, steps: float, batch: int, length: int, share: float = 0.0, masked: float = 0.15) -> float:
+def as_electra(
+    cost: EncoderCost,
+    steps: float,
+    batch: int,
+    length: int,
+    share: float = 0.0,
+    masked: float = 0.15,
+) -> float:
     tokens = steps * batch * length
     if not share:
         return costs.electra_training(cost, tokens, masked * tokens, length)
@@ -187,7 +246,9 @@ def as_electra(cost: EncoderCost, steps: float, batch: int, length: int, share: 
     return fake + costs.electra_training(cost, tokens, 0, length, judged=tokens)
 
 
-PUBLISHED = {  # name: (published, ours); steps, batches and shares of thesis table 5.1, others of the models' own papers
+# name: (published, ours); steps, batches and shares of thesis table 5.1, others of the models' own
+# papers
+PUBLISHED = {
     "BERT-Small, 1.45M steps": (1.4e18, as_electra(SMALL, 1.45e6, 128, 128)),
     "BERT-Base, 1M steps": (6.4e19, as_electra(BASE, 1e6, 256, 512)),
     "BERT-Large, 1M steps": (1.9e20, as_electra(LARGE, 1e6, 256, 512)),
@@ -196,15 +257,32 @@ PUBLISHED = {  # name: (published, ours); steps, batches and shares of thesis ta
     "ELECTRA-Base, generator 1/3": (6.4e19, as_electra(BASE, 766e3, 256, 512, 1 / 3)),
     "ELECTRA-Large, 400K steps": (7.1e20, as_electra(LARGE, 400e3, 2048, 512, 1 / 4, 0.25)),
     "ELECTRA-Large, 1.75M steps": (3.1e21, as_electra(LARGE, 1.75e6, 2048, 512, 1 / 4, 0.25)),
-    "RoBERTa-Large, 500K steps of 8192": (3.2e21, as_electra(EncoderCost(24, 1024, 4096, 50_265, 512), 500e3, 8192, 512)),
+    "RoBERTa-Large, 500K steps of 8192": (
+        3.2e21,
+        as_electra(EncoderCost(24, 1024, 4096, 50_265, 512), 500e3, 8192, 512),
+    ),
     "ALBERT-xxlarge, 1.5M steps of 4096": (
         3.1e22,
-        as_electra(EncoderCost(12, 4096, 16384, 30_000, 512, kind="albert", embedding=128), 1.5e6, 4096, 512),
+        as_electra(
+            EncoderCost(12, 4096, 16384, 30_000, 512, kind="albert", embedding=128),
+            1.5e6,
+            4096,
+            512,
+        ),
     ),
-    "BERT-Small, one forward pass of 128": (3.7e9, 128 * costs.electra_forward_per_token(SMALL, 128)),
-    "BERT-Base, one forward pass of 128": (2.9e10, 128 * costs.electra_forward_per_token(BASE, 128)),
+    "BERT-Small, one forward pass of 128": (
+        3.7e9,
+        128 * costs.electra_forward_per_token(SMALL, 128),
+    ),
+    "BERT-Base, one forward pass of 128": (
+        2.9e10,
+        128 * costs.electra_forward_per_token(BASE, 128),
+    ),
 }
-NOT_TO_THE_DIGIT = {"ELECTRA-Large, 400K steps", "RoBERTa-Large, 500K steps of 8192"}  # 7.17e20 and 3.26e21
+NOT_TO_THE_DIGIT = {
+    "ELECTRA-Large, 400K steps",
+    "RoBERTa-Large, 500K steps of 8192",
+}  # 7.17e20 and 3.26e21
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -218,17 +296,29 @@ def test_the_electra_papers_totals_come_out(name: str) -> None:
 
 
 def test_a_generator_of_a_quarter_is_less_than_published_for_electra_small() -> None:
-    """Table 5.1 says 1/4; that gives 1.30e18, and the rows of table 5.3 trained for a part (8.9e16 for 1/16) fit 1/2 as well."""
+    """Table 5.1 says 1/4; that gives 1.30e18, and the rows of table 5.3 trained for a part (8.9e16
+    for 1/16) fit 1/2 as well.
+    """
     quarter, half = (as_electra(SMALL, 1e6, 128, 128, share) for share in (1 / 4, 1 / 2))
-    assert f"{quarter:.2e}" == "1.30e+18" and f"{half / 16:.1e}" == "8.9e+16" and f"{half / 8:.1e}" == "1.8e+17"
+    assert (
+        f"{quarter:.2e}" == "1.30e+18"
+        and f"{half / 16:.1e}" == "8.9e+16"
+        and f"{half / 8:.1e}" == "1.8e+17"
+    )
 
 
 def test_the_tlm_papers_totals_come_out() -> None:
     tokens = 256 * 128  # of a step
     small = (2 * 1e5 + 5e4 + 5 * 1.5e5) / 8 * tokens  # table B.1, mean over the eight tasks
     medium = (6 * 3e5 + 1e5 + 4 * 3e5) / 8 * tokens  # IMDB in rows of 512
-    bert = 1e6 * 256 * (0.9 * 128 + 0.1 * 512)  # BERT's own schedule: the last tenth of the steps at 512
-    rows = {"TLM small": (2.74e18, small), "TLM medium": (8.30e18, medium), "BERT-base": (2.79e19, bert)}
+    bert = (
+        1e6 * 256 * (0.9 * 128 + 0.1 * 512)
+    )  # BERT's own schedule: the last tenth of the steps at 512
+    rows = {
+        "TLM small": (2.74e18, small),
+        "TLM medium": (8.30e18, medium),
+        "BERT-base": (2.79e19, bert),
+    }
     for name, (published, read) in rows.items():
         ours = BASE.six_nd(int(read))
         # small: stage 2, up to 30K steps of 32 rows, adds at most 3 % that table B.1 does not hold
@@ -244,4 +334,6 @@ def test_the_line_for_people() -> None:
     line = costs.describe(BASE, 128, memory)
     assert "\n" not in line and "108.9M weights" in line and f"{memory.total / 1e9:.2f} GB" in line
     found = re.search(r"([\d.]+) GFLOP", line)
-    assert found is not None and float(found[1]) == pytest.approx(BASE.training(1, 0, 128) / 1e9, rel=0.01)
+    assert found is not None and float(found[1]) == pytest.approx(
+        BASE.training(1, 0, 128) / 1e9, rel=0.01
+    )

@@ -11,14 +11,24 @@ def test_k_follows_the_papers_rule() -> None:
 
 
 def test_the_size_grows_with_the_budget_and_is_never_starved() -> None:
-    sizes = {"s": EncoderCost(2, 64, 256, 0, 0), "m": EncoderCost(4, 128, 512, 0, 0), "l": EncoderCost(8, 256, 1024, 0, 0)}
+    sizes = {
+        "s": EncoderCost(2, 64, 256, 0, 0),
+        "m": EncoderCost(4, 128, 512, 0, 0),
+        "l": EncoderCost(8, 256, 1024, 0, 0),
+    }
     enough = {name: 8 * cost.hidden_parameters for name, cost in sizes.items()}
     chosen = []
     for flops in (1e9, 1e12, 1e14, 1e18):
-        size, tokens = rules.choose_size(list(sizes), enough.__getitem__, lambda name, f=flops: f / sizes[name].training(1, 0, 64))
+        size, tokens = rules.choose_size(
+            list(sizes),
+            enough.__getitem__,
+            lambda name, f=flops: f / sizes[name].training(1, 0, 64),
+        )
         chosen.append(size)
         assert size == "s" or tokens >= enough[size]
-    assert chosen == sorted(chosen, key=list(sizes).index) and chosen[0] == "s" and chosen[-1] == "l"
+    assert (
+        chosen == sorted(chosen, key=list(sizes).index) and chosen[0] == "s" and chosen[-1] == "l"
+    )
 
 
 def test_rho1_gives_the_wanted_passes_over_the_task() -> None:
@@ -51,6 +61,11 @@ def test_rates_of_stage_1_fall_with_the_width_slower_under_muon() -> None:
 
 
 def test_small_models_take_few_examples_a_step_where_there_are_few() -> None:
-    assert [rules.stage2_batch(examples, shallow) for examples, shallow in [(1999, True), (2000, True), (1999, False)]] == [8, 32, 32]
-    assert rules.epochs_for(4800, 32) == 10 and rules.epochs_for(4800, 8) == 5  # twice the steps of a quarter of the examples
+    assert [
+        rules.stage2_batch(examples, shallow)
+        for examples, shallow in [(1999, True), (2000, True), (1999, False)]
+    ] == [8, 32, 32]
+    assert (
+        rules.epochs_for(4800, 32) == 10 and rules.epochs_for(4800, 8) == 5
+    )  # twice the steps of a quarter of the examples
     assert rules.epochs_for(10, 32) == 30 and rules.epochs_for(10**6, 32) == 3

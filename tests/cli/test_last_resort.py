@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from tasklm.cli import last_resort
-from tasklm.cli.app import app
+from tasklm.cli.app import main
 from tasklm.errors import RunError
 from tasklm.serve.predictor import Predictor
 from tasklm.storage import json_lines
@@ -51,10 +51,14 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
         out, errors = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
         with monkeypatch.context() as patch:
             patch.setattr(sys, "argv", ["tasklm", *words])
-            for name, stream in (("stdin", io.TextIOWrapper(io.BytesIO(stdin))), ("stdout", out), ("stderr", errors)):
+            for name, stream in (
+                ("stdin", io.TextIOWrapper(io.BytesIO(stdin))),
+                ("stdout", out),
+                ("stderr", errors),
+            ):
                 patch.setattr(sys, name, stream)
             with pytest.raises(SystemExit) as ended:
-                app.main()
+                main()
         out.seek(0), errors.seek(0)
         err = errors.read()
         assert "Traceback" not in err and "Aborted" not in err
@@ -81,27 +85,48 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
 
 @pytest.mark.parametrize(
     "error",
-    [ValueError("odd\nvalue"), KeyError("lost"), AssertionError(), EOFError(), EOFError("No data left in file"), RecursionError("deep"),
-     UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed"), Panic("index out of bounds")],
+    [
+        ValueError("odd\nvalue"),
+        KeyError("lost"),
+        AssertionError(),
+        EOFError(),
+        EOFError("No data left in file"),
+        RecursionError("deep"),
+        UnicodeEncodeError("utf-8", "\ud800", 0, 1, ("surrogates not allowed")),
+        Panic("index out of bounds"),
+    ],
     ids=lambda error: type(error).__name__,
-)  # fmt: skip
+)
 def test_what_nobody_foresaw_is_one_line_and_a_file_in_the_run_folder(
     run: Run, failing: Callable[[BaseException], None], error: BaseException, tmp_path: Path
 ) -> None:
     failing(error)
     code, out, err = run("fit", "train.csv", "--out", "runs/a")
-    assert code == 1 and out == "" and err.count("\n") == 1 and err.startswith("error: something unforeseen happened (")
+    assert (
+        code == 1
+        and out == ""
+        and err.count("\n") == 1
+        and err.startswith("error: something unforeseen happened (")
+    )
     (file,) = (tmp_path / "runs" / "a").glob("traceback-*.txt")
     assert str(file.relative_to(tmp_path)) in err
     written = file.read_text(encoding="utf-8")
-    assert "Traceback (most recent call last)" in written and type(error).__name__ in written and "command: 'tasklm' 'fit'" in written
+    assert (
+        "Traceback (most recent call last)" in written
+        and type(error).__name__ in written
+        and "command: 'tasklm' 'fit'" in written
+    )
 
 
-def test_without_a_run_folder_the_traceback_is_in_the_temporary_folder(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_run_folder_the_traceback_is_in_the_temporary_folder(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("tasklm.recipe.toml.load", lambda *given: 1 // 0)
     code, _, err = run("fit", "train.csv", "--out", "runs/none")
     (file,) = tmp_path.glob("tasklm-traceback-*.txt")
-    assert code == 1 and str(file) in err and "ZeroDivisionError" in file.read_text(encoding="utf-8")
+    assert (
+        code == 1 and str(file) in err and "ZeroDivisionError" in file.read_text(encoding="utf-8")
+    )
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "not there"))
     code, _, err = run("fit", "train.csv")
     assert code == 1 and "could not be written" in err
@@ -111,22 +136,49 @@ def test_without_a_run_folder_the_traceback_is_in_the_temporary_folder(run: Run,
     ("error", "words"),
     [
         (MemoryError(), "the memory is not enough. Close other programs, or ask for less"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes"), "the memory is not enough"),
-        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "the memory is not enough"),
-        (torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel"), "the GPU's memory is not enough (CUDA error: out of memory)"),
+        (
+            RuntimeError(
+                "DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes"
+            ),
+            "the memory is not enough",
+        ),
+        (
+            ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+            "the memory is not enough",
+        ),
+        (
+            torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel"),
+            "the GPU's memory is not enough (CUDA error: out of memory)",
+        ),
         (
             torch.AcceleratorError("CUDA error: unspecified launch failure\nFor"),
             "the GPU failed (CUDA error: unspecified launch failure). Run",
         ),
-        (torch.OutOfMemoryError("CUDA out of memory. Tried"), "the GPU's memory is not enough (CUDA out of memory)"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried"),
+            "the GPU's memory is not enough (CUDA out of memory)",
+        ),
         (RuntimeError("can't start new thread"), "the system starts no more threads"),
-        (OSError(errno.ENAMETOOLONG, "File name too long", "x" * 5000), "File name too long. Give another path."),
-        (OSError(errno.ELOOP, "Too many levels of symbolic links", "a"), "a: Too many levels of symbolic links. Remove the link"),
-        (PermissionError(errno.EACCES, "Permission denied", "a"), "a: Permission denied. Check the permissions."),
+        (
+            OSError(errno.ENAMETOOLONG, "File name too long", "x" * 5000),
+            "File name too long. Give another path.",
+        ),
+        (
+            OSError(errno.ELOOP, "Too many levels of symbolic links", "a"),
+            "a: Too many levels of symbolic links. Remove the link",
+        ),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "a"),
+            "a: Permission denied. Check the permissions.",
+        ),
     ],
 )
 def test_what_the_system_lacks_is_told_with_the_way_out(
-    run: Run, failing: Callable[[BaseException], None], error: BaseException, words: str, tmp_path: Path
+    run: Run,
+    failing: Callable[[BaseException], None],
+    error: BaseException,
+    words: str,
+    tmp_path: Path,
 ) -> None:
     failing(error)
     code, _, err = run("fit", "train.csv", "--out", "runs/a")
@@ -149,7 +201,9 @@ def test_what_the_system_lacks_is_told_with_the_way_out(
     ],
     ids=lambda given: str(given)[:40],
 )
-def test_options_that_cannot_be_are_told_in_words(run: Run, options: list[str], words: str, tmp_path: Path) -> None:
+def test_options_that_cannot_be_are_told_in_words(
+    run: Run, options: list[str], words: str, tmp_path: Path
+) -> None:
     write_jsonl(tmp_path / "train.jsonl", labelled(20, 1))
     code, out, err = run("fit", "train.jsonl", "--out", "run", *options)
     assert code == 2 and out == "" and words in err and len(err) < 700
@@ -163,7 +217,11 @@ def test_bytes_on_the_command_line_that_are_no_utf8_are_named(run: Run) -> None:
 def test_links_that_lead_in_a_circle_are_named(run: Run, tmp_path: Path) -> None:
     (tmp_path / "loop.csv").symlink_to("loop.csv")
     write_jsonl(tmp_path / "train.jsonl", labelled(20, 1))
-    for words in (["loop.csv", "--out", "a"], ["train.jsonl", "--test", "loop.csv", "--out", "b"], ["train.jsonl", "--out", "loop.csv"]):
+    for words in (
+        ["loop.csv", "--out", "a"],
+        ["train.jsonl", "--test", "loop.csv", "--out", "b"],
+        ["train.jsonl", "--out", "loop.csv"],
+    ):
         code, _, err = run("check", *words)
         assert code == 2 and "loop.csv" in err, words
     code, _, err = run("run", "loop.csv")
@@ -189,12 +247,17 @@ def test_recipes_that_are_none_are_told_in_words(run: Run, tmp_path: Path) -> No
     assert code == 2 and "a named pipe" in err
 
 
-def test_predict_takes_no_mistyped_path_for_a_text(run: Run, classifier: Path, tmp_path: Path) -> None:
+def test_predict_takes_no_mistyped_path_for_a_text(
+    run: Run, classifier: Path, tmp_path: Path
+) -> None:
     write_jsonl(tmp_path / "test.jsonl", [{"text": "a text"}])
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe.csv")
     expected = {
-        "tset.jsonl": "tset.jsonl: there is no such file (did you mean 'test.jsonl'?). Correct the path; if it is a text",
+        "tset.jsonl": (
+            "tset.jsonl: there is no such file (did you mean "
+            "'test.jsonl'?). Correct the path; if it is a text"
+        ),
         "TSET.JSONL.GZ": "there is no such file",
         "./tset": "there is no such file",
         "nowhere/at/all": "there is no such file",
@@ -209,7 +272,14 @@ def test_predict_takes_no_mistyped_path_for_a_text(run: Run, classifier: Path, t
     for text in ("tset.jsonl", "and/or"):  # the way out
         code, out, _ = run("predict", str(classifier), stdin=text.encode() + b"\n")
         assert code == 0 and json.loads(out)["text"] == text
-    for text in ("a text with and/or in it", "folder", "it ends.", "one\ntwo/three.csv", "3.5", "/ /"):
+    for text in (
+        "a text with and/or in it",
+        "folder",
+        "it ends.",
+        "one\ntwo/three.csv",
+        "3.5",
+        "/ /",
+    ):
         code, out, _ = run("predict", str(classifier), text)
         assert code == 0 and json.loads(out)["text"] == text
     code, out, _ = run("predict", str(classifier), '{"text":"a/b"}')
@@ -218,7 +288,11 @@ def test_predict_takes_no_mistyped_path_for_a_text(run: Run, classifier: Path, t
 
 def test_standard_input_in_another_encoding_names_its_line(run: Run, classifier: Path) -> None:
     code, out, err = run("predict", str(classifier), stdin=b"fine\ncaf\xe9\n")
-    assert code == 2 and "standard input, line 2: byte 0xe9 at position 4 of the line is not UTF-8" in err and "iconv" in err
+    assert (
+        code == 2
+        and "standard input, line 2: byte 0xe9 at position 4 of the line is not UTF-8" in err
+        and "iconv" in err
+    )
     code, out, _ = run("predict", str(classifier), stdin="\ufeffé\r\n".encode())
     assert code == 0 and json.loads(out)["text"] == "é"
 
@@ -232,7 +306,9 @@ def test_half_characters_are_answered_as_replacement_characters(run: Run, classi
 
 def test_results_are_json_whatever_the_terminal_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     for encoding, shown in (("utf-8", '"é😀"'), ("latin-1", r'"\u00e9\ud83d\ude00"')):
-        monkeypatch.setattr(json_lines.sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+        monkeypatch.setattr(
+            json_lines.sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        )
         assert json_line("é😀") == shown
     for number in (math.nan, math.inf):
         with pytest.raises(RunError, match="not finite"):
@@ -241,4 +317,6 @@ def test_results_are_json_whatever_the_terminal_shows(monkeypatch: pytest.Monkey
 
 def test_words_of_an_error_are_short() -> None:
     words = last_resort.unforeseen_words(ValueError("long " * 1000), None)
-    assert len(words) < 500 and re.match(r"something unforeseen happened \(ValueError: long long", words)
+    assert len(words) < 500 and re.match(
+        r"something unforeseen happened \(ValueError: long long", words
+    )

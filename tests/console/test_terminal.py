@@ -13,7 +13,10 @@ from tasklm.console import progress, terminal
 from tasklm.console.progress import Bar
 from tasklm.console.terminal import ProgressLine, Screen, progress_text, say, say_command
 
-LONG = "339 of 1,519 examples of train repeat an earlier one with the same label: delete them, unless they are meant to weigh more"
+LONG = (
+    "339 of 1,519 examples of train repeat an earlier one with "
+    "the same label: delete them, unless they are meant to weigh more"
+)
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -32,7 +35,9 @@ def test_lines_are_wrapped_between_words_and_stand_below_their_text(width: int) 
     say(out, LONG, "warning", "yellow")
     lines = [line.rstrip() for line in plain(file.getvalue()).splitlines()]
     assert max(map(len, lines)) <= width and len(lines) > 1
-    assert lines[0].startswith("warning   339 of") and all(line.startswith(" " * 10) for line in lines[1:])
+    assert lines[0].startswith("warning   339 of") and all(
+        line.startswith(" " * 10) for line in lines[1:]
+    )
     assert " ".join(line[10:] for line in lines).split() == LONG.split()
 
 
@@ -46,7 +51,9 @@ def test_a_pipe_gets_one_plain_line_for_each_message() -> None:
     out, file = console(40, tty=False)
     say(out, LONG, "warning", "yellow")
     say(out, "[bold] is no markup")
-    say_command(out, "tasklm predict runs/first/model 'a text that is longer than forty columns'", "next")
+    say_command(
+        out, "tasklm predict runs/first/model 'a text that is longer than forty columns'", "next"
+    )
     assert file.getvalue().splitlines() == [
         f"warning: {LONG}",
         "[bold] is no markup",
@@ -64,11 +71,18 @@ def test_a_command_can_be_copied_whole() -> None:
 def test_without_colours_there_are_none() -> None:
     for environment, coloured in (({}, True), ({"NO_COLOR": "1"}, False)):
         file = io.StringIO()
-        say(Console(file=file, force_terminal=True, color_system="standard", _environ=environment), LONG, "warning", "yellow")
+        say(
+            Console(file=file, force_terminal=True, color_system="standard", _environ=environment),
+            LONG,
+            "warning",
+            "yellow",
+        )
         assert bool(re.search(r"\x1b\[[0-9;]*3[0-9]m", file.getvalue())) == coloured
 
 
-def steady(total: float | None = 400, title: str = "stage 2, seed 1", note: str = "best dev 46.2") -> Bar:
+def steady(
+    total: float | None = 400, title: str = "stage 2, seed 1", note: str = "best dev 46.2"
+) -> Bar:
     """A bar that is at 43 %, with about four minutes to go."""
     bar, now = Bar(title, total), [0.0]
     with pytest.MonkeyPatch.context() as patch:
@@ -88,7 +102,10 @@ def drawn(bars: list[Bar], width: int) -> str:
 def test_a_bar_has_its_share_the_time_left_and_one_number_on_one_line() -> None:
     assert progress_text(steady()) == "stage 2, seed 1: 43%, about 4 min left, best dev 46.2"
     wide = drawn([steady()], 80)
-    assert re.fullmatch(r"stage 2, seed 1  [━╸╺]{20,}   43%  about 4 min left  best dev 46\.2", wide) and len(wide) <= 80
+    assert (
+        re.fullmatch(r"stage 2, seed 1  [━╸╺]{20,}   43%  about 4 min left  best dev 46\.2", wide)
+        and len(wide) <= 80
+    )
     assert drawn([steady()], 60) == "stage 2, seed 1   43%  about 4 min left  best dev 46.2"
     assert drawn([steady()], 40) == "stage 2, seed 1   43%  about 4 min left"
     assert drawn([steady(title="a very long title of some work")], 24) == "a very long title of so…"
@@ -99,7 +116,9 @@ def test_before_the_pace_is_known_no_time_is_said() -> None:
     bar.at(1, "compiling")
     assert progress_text(bar) == "stage 1: 0%, compiling"
     assert "left" not in drawn([bar], 80)
-    assert drawn([Bar("fitting the baselines")], 80) == "fitting the baselines  0 s"  # of unknown size: the time so far
+    assert (
+        drawn([Bar("fitting the baselines")], 80) == "fitting the baselines  0 s"
+    )  # of unknown size: the time so far
 
 
 def test_of_nested_work_the_innermost_is_shown_alone() -> None:

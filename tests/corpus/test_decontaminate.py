@@ -37,18 +37,43 @@ def test_a_shared_run_bans_and_a_shorter_one_does_not(tmp_path: Path) -> None:
         ],
     )
     found = contaminated(
-        store, {"dev": ["some other text that is in nobody's passage"], "test": ["x y", f"zero {RUN} fourteen"]}, 13, SILENT
+        store,
+        {
+            "dev": ["some other text that is in nobody's passage"],
+            "test": ["x y", f"zero {RUN} fourteen"],
+        },
+        13,
+        SILENT,
     )
     assert found.banned.tolist() == [False, True, False, False]
     assert found.examples == [
-        {"id": store.id(1), "source": "corpus.jsonl", "words": RUN, "split": "test", "example": 2, "text": store.text(1)}
+        {
+            "id": store.id(1),
+            "source": "corpus.jsonl",
+            "words": RUN,
+            "split": "test",
+            "example": 2,
+            "text": store.text(1),
+        }
     ]
     assert (found.short, found.unchecked) == (1, 1)
 
 
 def test_short_task_texts_are_looked_for_as_a_whole_from_five_words(tmp_path: Path) -> None:
-    store = make(tmp_path, ["he said that this is a short text of six", "this is a short one", "good movie indeed, very good"])
-    found = contaminated(store, {"test": ["This is a short text!", "very good", "this is a short text of"]}, 13, SILENT)
+    store = make(
+        tmp_path,
+        [
+            "he said that this is a short text of six",
+            "this is a short one",
+            "good movie indeed, very good",
+        ],
+    )
+    found = contaminated(
+        store,
+        {"test": ["This is a short text!", "very good", "this is a short text of"]},
+        13,
+        SILENT,
+    )
     assert found.banned.tolist() == [True, False, False]
     assert found.unchecked == 1
     assert found.short == 2
@@ -60,7 +85,12 @@ def test_runs_do_not_cross_passages_or_task_texts(tmp_path: Path) -> None:
     assert not contaminated(store, {"test": [f"tack {RUN}"]}, 13, SILENT).banned.any()
     (tmp_path / "other").mkdir()
     store = make(tmp_path / "other", [RUN])
-    assert not contaminated(store, {"test": [f"other words begin this {half}", f"{rest} and then it goes on"]}, 13, SILENT).banned.any()
+    assert not contaminated(
+        store,
+        {"test": [f"other words begin this {half}", f"{rest} and then it goes on"]},
+        13,
+        SILENT,
+    ).banned.any()
 
 
 def test_nothing_to_check(tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ def jaccard(left: str, right: str) -> float:
 def test_text_key_ignores_form_case_and_spacing_only() -> None:
     assert text_key("Hello  World") == text_key(" hello\nworld ") == text_key("ｈｅｌｌｏ world")
     assert text_key("hello world") != text_key("hello, world")
-    assert text_key("hello world") == int(hashlib.blake2b(b"hello world", digest_size=8).hexdigest(), 16)
+    assert text_key("hello world") == int(
+        hashlib.blake2b(b"hello world", digest_size=8).hexdigest(), 16
+    )
     assert text_key("a\ud800") != text_key("a")  # half a character, which cannot be encoded
 
 
@@ -47,7 +49,12 @@ def test_pairs_are_those_of_a_plain_comparison() -> None:
             for _ in range(draw.randrange(0, 4)):
                 copy[draw.randrange(len(copy))] = draw.choice(vocabulary)
             texts.append(" ".join(copy))
-    expected = {(i, j) for i in range(len(texts)) for j in range(i + 1, len(texts)) if jaccard(texts[i], texts[j]) >= 0.8}
+    expected = {
+        (i, j)
+        for i in range(len(texts))
+        for j in range(i + 1, len(texts))
+        if jaccard(texts[i], texts[j]) >= 0.8
+    }
     found = near_duplicates(texts)
     assert len(expected) > 15
     assert {(i, j) for i, j, _ in found} == expected

@@ -64,14 +64,21 @@ def test_what_json_cannot_hold_is_told_with_its_line(tmp_path: Path, row: str, w
 def test_half_characters_inside_lists_and_names_are_replaced(tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     path.write_text(r'{"options\ud800": ["a\udc00", {"b": "\ud800"}]}' + "\n", encoding="utf-8")
-    assert [row.values for row in read_rows(path)] == [{"options\ufffd": ["a\ufffd", {"b": "\ufffd"}]}]
+    assert [row.values for row in read_rows(path)] == [
+        {"options\ufffd": ["a\ufffd", {"b": "\ufffd"}]}
+    ]
 
 
-@pytest.mark.parametrize("name", ["data.csv", "data.jsonl", "data.parquet", "data.csv.gz", "data.jsonl.zst"])
+@pytest.mark.parametrize(
+    "name", ["data.csv", "data.jsonl", "data.parquet", "data.csv.gz", "data.jsonl.zst"]
+)
 def test_only_regular_files_are_read(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
     message = problem(tmp_path / name)
-    assert "it is a named pipe, not a regular file" in message and "write what it gives to a file" in message
+    assert (
+        "it is a named pipe, not a regular file" in message
+        and "write what it gives to a file" in message
+    )
     (tmp_path / f"endless{name}").symlink_to("/dev/zero")
     assert "it is a device" in problem(tmp_path / f"endless{name}")
     (tmp_path / f"loop{name}").symlink_to(tmp_path / f"loop{name}")
@@ -105,7 +112,9 @@ class Header(list[str]):
         return super().__contains__(name)
 
 
-def test_headers_take_as_many_steps_as_they_have_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_take_as_many_steps_as_they_have_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = [f"name {number}" for number in range(100_000)]
     headers = []
 
@@ -128,7 +137,9 @@ def test_headers_take_as_many_steps_as_they_have_columns(tmp_path: Path, monkeyp
     assert searched.searches == 0
     with pytest.raises(DataError) as caught:
         list(read_rows(path, ["nme 12"]))
-    assert "(did you mean 'name 12'?)" in str(caught.value) and "and 99,980 more" in str(caught.value)
+    assert "(did you mean 'name 12'?)" in str(caught.value) and "and 99,980 more" in str(
+        caught.value
+    )
 
 
 def test_very_many_columns_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,14 +149,18 @@ def test_very_many_columns_are_refused(tmp_path: Path, monkeypatch: pytest.Monke
         assert "line 1: there are 4 columns, more than 3" in problem(tmp_path / name)
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstandard.ZstdCompressor().compress)])
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstandard.ZstdCompressor().compress)]
+)
 def test_a_file_that_unpacks_without_end_is_refused(
     tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "UNPACKED", MEGABYTE)
     path = tmp_path / f"data.txt{suffix}"
     path.write_bytes(pack(b"a line of the same words\n" * 200_000))
-    with pytest.raises(DataError, match=r"unpacks to more than 250 times its size.*unpack it yourself"):
+    with pytest.raises(
+        DataError, match=r"unpacks to more than 250 times its size.*unpack it yourself"
+    ):
         for _ in read_documents(path):
             pass
     monkeypatch.setattr(streams, "RATIO", 100_000)
@@ -153,8 +168,15 @@ def test_a_file_that_unpacks_without_end_is_refused(
 
 
 def repeated(rows: int, size: int, **changes: Any) -> pa.Table:
-    """Returns a table in which one text of `size` bytes stands in all rows."""
-    return pa.table({"text": pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * size])), **changes})
+    """A table in which one text of `size` bytes stands in all rows."""
+    return pa.table(
+        {
+            "text": pa.DictionaryArray.from_arrays(
+                pa.array([0] * rows, pa.int32()), pa.array(["x" * size])
+            ),
+            **changes,
+        }
+    )
 
 
 def test_a_small_parquet_file_does_not_take_gigabytes(tmp_path: Path) -> None:
@@ -176,11 +198,20 @@ def test_long_lists_of_one_text_are_counted_before_they_are_written_out(tmp_path
         assert "line 2: the row has more than 64 million bytes" in problem(path)
 
 
-def test_pages_that_are_larger_than_the_file_says_are_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_that_are_larger_than_the_file_says_are_refused_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(streams, "UNPACKED", MEGABYTE)
     path = tmp_path / "data.parquet"
     table = pa.table({"text": ["x" * (3 * MEGABYTE)]})
-    pq.write_table(table, path, compression="zstd", use_dictionary=False, write_statistics=False, store_schema=False)
+    pq.write_table(
+        table,
+        path,
+        compression="zstd",
+        use_dictionary=False,
+        write_statistics=False,
+        store_schema=False,
+    )
     honest = pq.ParquetFile(path).metadata.row_group(0).column(0).total_uncompressed_size
     with at_most(MEGABYTE):
         assert "unpacks to more than 250 times its size" in problem(path)
@@ -193,7 +224,7 @@ def test_pages_that_are_larger_than_the_file_says_are_refused_unread(tmp_path: P
 
 
 def varint(number: int) -> bytes:
-    """Returns a number as Thrift's compact protocol writes it."""
+    """A number as Thrift's compact protocol writes it."""
     encoded = bytearray()
     while number > 127:
         encoded.append(number & 127 | 128)
@@ -202,7 +233,13 @@ def varint(number: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"data_page_version": "2.0"}, {"use_dictionary": False}, {"compression": "gzip", "data_page_size": 100}]
+    "settings",
+    [
+        {},
+        {"data_page_version": "2.0"},
+        {"use_dictionary": False},
+        {"compression": "gzip", "data_page_size": 100},
+    ],
 )
 @pytest.mark.parametrize("at_once", [100, arrow_rows.AT_ONCE])
 def test_parquet_files_of_all_sorts_are_read_alike(
@@ -210,7 +247,12 @@ def test_parquet_files_of_all_sorts_are_read_alike(
 ) -> None:
     monkeypatch.setattr(arrow_rows, "AT_ONCE", at_once + 400)  # of one row at a time, or of all
     rows = [
-        {"a.b": f"text {number % 7} é", "n": number, "tokens": ["a", None, "b" * (number % 3)], "answers": {"text": ["x"], "start": [1]}}
+        {
+            "a.b": f"text {number % 7} é",
+            "n": number,
+            "tokens": ["a", None, "b" * (number % 3)],
+            "answers": {"text": ["x"], "start": [1]},
+        }
         for number in range(300)
     ]
     rows[5] |= {"a.b": None, "tokens": None, "answers": None}
@@ -220,15 +262,28 @@ def test_parquet_files_of_all_sorts_are_read_alike(
     assert [row.values for row in read_rows(path, ["a.b"])] == [{"a.b": row["a.b"]} for row in rows]
 
 
-def test_texts_that_go_on_from_one_another_are_read_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_that_go_on_from_one_another_are_read_in_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(arrow_rows, "IN_A_BATCH", 4 * MEGABYTE)
     path = tmp_path / "data.parquet"
     table = pa.table({"text": ["x" * (MEGABYTE // 4) + str(number) for number in range(400)]})
-    pq.write_table(table, path, compression="zstd", use_dictionary=False, column_encoding={"text": "DELTA_BYTE_ARRAY"})
+    pq.write_table(
+        table,
+        path,
+        compression="zstd",
+        use_dictionary=False,
+        column_encoding={"text": "DELTA_BYTE_ARRAY"},
+    )
     with at_most(20 * MEGABYTE):
         assert sum(len(row.values["text"]) for row in read_rows(path)) > 100 * MEGABYTE
     lists = pa.table({"tokens": [["one", "once"]]})
-    pq.write_table(lists, path, use_dictionary=False, column_encoding={"tokens.list.element": "DELTA_BYTE_ARRAY"})
+    pq.write_table(
+        lists,
+        path,
+        use_dictionary=False,
+        column_encoding={"tokens.list.element": "DELTA_BYTE_ARRAY"},
+    )
     assert "DELTA_BYTE_ARRAY" in problem(path)
 
 
@@ -241,7 +296,9 @@ def test_streams_of_arrow_with_compressed_or_false_batches_are_refused(tmp_path:
 
     def written(table: pa.Table, compression: str | None = None) -> bytes:
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as stream:
+        with pa.ipc.new_stream(
+            sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)
+        ) as stream:
             stream.write_table(table)
         return bytes(sink.getvalue())
 
@@ -252,7 +309,9 @@ def test_streams_of_arrow_with_compressed_or_false_batches_are_refused(tmp_path:
     assert "its batches are compressed" in refused(written(repeated(10, 100), "zstd"))
     offsets = b"\0\0\0\0\x03\0\0\0\x06\0\0\0\x0b\0\0\0"
     assert written(plain).count(offsets) == 1
-    assert "cannot be read" in refused(written(plain).replace(offsets, b"\0\0\0\0\x03\0\0\0\xff\xff\xff\x7f\xff\xff\xff\x7f"))
+    assert "cannot be read" in refused(
+        written(plain).replace(offsets, b"\0\0\0\0\x03\0\0\0\xff\xff\xff\x7f\xff\xff\xff\x7f")
+    )
     os.mkfifo(tmp_path / "pipe.arrow")
     with pytest.raises(DataError, match="a named pipe"):
         list(stream_values(tmp_path / "pipe.arrow", list, ""))

@@ -11,13 +11,17 @@ from tasklm.corpus.words import words
 
 
 def can_be_cut(piece: str) -> bool:
-    whole, halves = words(piece), ((words(piece[:place]), words(piece[place:])) for place in range(1, len(piece)))
+    whole = words(piece)
+    halves = ((words(piece[:place]), words(piece[place:])) for place in range(1, len(piece)))
     return any(first and second and first + second == whole for first, second in halves)
 
 
 @settings(max_examples=300)
 @given(
-    st.text(alphabet=st.one_of(st.sampled_from(" \n.!?ab1'-é中かก。Ω\u0301\u3099㎏"), st.characters()), max_size=120),
+    st.text(
+        alphabet=st.one_of(st.sampled_from(" \n.!?ab1'-é中かก。Ω\u0301\u3099㎏"), st.characters()),
+        max_size=120,
+    ),
     st.integers(1, 8),
 )
 def test_no_word_is_lost_and_pieces_are_short(text: str, most: int) -> None:
@@ -26,9 +30,11 @@ def test_no_word_is_lost_and_pieces_are_short(text: str, most: int) -> None:
     counts = [len(words(piece)) for piece in pieces]
     assert all(counts)
     assert [count for _, count in counted_passages(text, most)] == counts
-    # one character can be several words (the square ㌀ is アパート), and a word can end in the next one (¼¼ is 1, 41 and 4):
-    # only such are over the limit
-    assert not any(count > most and can_be_cut(piece) for piece, count in zip(pieces, counts, strict=True))
+    # one character can be several words (the square ㌀ is アパート), and a word can end in the next one
+    # (¼¼ is 1, 41 and 4): only such are over the limit
+    assert not any(
+        count > most and can_be_cut(piece) for piece, count in zip(pieces, counts, strict=True)
+    )
 
 
 def test_short_texts_stay_whole() -> None:
@@ -37,7 +43,10 @@ def test_short_texts_stay_whole() -> None:
 
 
 def test_cuts_stand_at_ends_of_sentences() -> None:
-    text = "The first one is here. Is it not? Dr. Smith et al. wrote it! He paid 3.5 dollars, i.e. nothing."
+    text = (
+        "The first one is here. Is it not? Dr. "
+        "Smith et al. wrote it! He paid 3.5 dollars, i.e. nothing."
+    )
     assert list(split_passages(text, 8)) == [
         "The first one is here. Is it not?",
         "Dr. Smith et al. wrote it!",
@@ -45,7 +54,14 @@ def test_cuts_stand_at_ends_of_sentences() -> None:
     ]
 
 
-@pytest.mark.parametrize(("text", "most"), [("今天天气好。我们走吧！好的。", 6), ("ठीक है। चलो अब चलें।", 3), ("هل أنت هنا؟ نعم أنا هنا؟", 3)])
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("今天天气好。我们走吧！好的。", 6),
+        ("ठीक है। चलो अब चलें।", 3),
+        ("هل أنت هنا؟ نعم أنا هنا؟", 3),
+    ],
+)
 def test_sentence_ends_of_other_scripts(text: str, most: int) -> None:
     pieces = list(split_passages(text, most))
     assert len(pieces) >= 2

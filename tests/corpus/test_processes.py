@@ -63,10 +63,17 @@ def test_errors_of_the_work_and_of_the_reading_arrive() -> None:
 def test_a_process_that_dies_is_told_with_a_remedy() -> None:
     with pytest.raises(RunError, match=r"ended from outside.*memory"):
         list(in_order(dying, range(4), 2))
-    assert [piece for piece, _ in in_order(labelled, range(4), 2)] == [0, 1, 2, 3]  # later work has fresh processes
+    assert [piece for piece, _ in in_order(labelled, range(4), 2)] == [
+        0,
+        1,
+        2,
+        3,
+    ]  # later work has fresh processes
 
 
-def test_small_work_stays_here_and_large_work_takes_the_cores_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_work_stays_here_and_large_work_takes_the_cores_that_may_be_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
     assert [processes_for(size, 100) for size in (0, 99, 199, 250, 10_000)] == [1, 1, 1, 2, 4]
 
@@ -74,9 +81,15 @@ def test_small_work_stays_here_and_large_work_takes_the_cores_that_may_be_used(m
 def test_a_script_without_a_main_guard_is_not_run_again(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "from tasklm.corpus.processes import in_order\nprint('begun')\nprint(list(in_order(abs, range(-3, 0), 2)))\n", encoding="utf-8"
+        (
+            "from tasklm.corpus.processes import "
+            "in_order\nprint('begun')\nprint(list(in_order(abs, range(-3, 0), 2)))\n"
+        ),
+        encoding="utf-8",
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=120
+    )
     assert done.stdout.split("\n") == ["begun", "[3, 2, 1]", ""]
 
 
@@ -94,7 +107,9 @@ list(in_order(work, range(2), 2))
 
 def test_processes_end_with_a_run_that_was_killed(tmp_path: Path) -> None:
     (tmp_path / "working.py").write_text(WORKING, encoding="utf-8")
-    with subprocess.Popen([sys.executable, str(tmp_path / "working.py")], stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, str(tmp_path / "working.py")], stdout=subprocess.PIPE, text=True
+    ) as parent:
         assert parent.stdout is not None
         workers = [int(parent.stdout.readline()) for _ in range(2)]
         assert all(map(is_at_work, workers))

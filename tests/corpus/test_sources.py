@@ -19,48 +19,85 @@ def jsonl(path: Path, *values: dict[str, object]) -> Path:
 
 
 def test_files_folders_and_globs_are_found_sorted_and_once(tmp_path: Path) -> None:
-    for name in ("b.txt", "a.jsonl.zst", "deep/er/c.csv.gz", ".hidden.txt", ".git/d.txt", "image.png", "deep/e.md"):
+    for name in (
+        "b.txt",
+        "a.jsonl.zst",
+        "deep/er/c.csv.gz",
+        ".hidden.txt",
+        ".git/d.txt",
+        "image.png",
+        "deep/e.md",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x", encoding="utf-8")
-    names = [str(path.relative_to(tmp_path)) for path in find_files([str(tmp_path), str(tmp_path / "b.txt")])]
+    names = [
+        str(path.relative_to(tmp_path))
+        for path in find_files([str(tmp_path), str(tmp_path / "b.txt")])
+    ]
     assert names == ["a.jsonl.zst", "b.txt", "deep/e.md", "deep/er/c.csv.gz"]
-    assert [path.name for path in find_files([str(tmp_path / "**" / "*.gz"), str(tmp_path / "*.txt")])] == ["b.txt", "c.csv.gz"]
+    assert [
+        path.name for path in find_files([str(tmp_path / "**" / "*.gz"), str(tmp_path / "*.txt")])
+    ] == ["b.txt", "c.csv.gz"]
 
 
 @pytest.mark.parametrize("pattern", ["nothing/*.txt", "nowhere.txt", ""])
-def test_what_matches_nothing_is_named(tmp_path: Path, pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_matches_nothing_is_named(
+    tmp_path: Path, pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.txt").write_text("x", encoding="utf-8")
-    with pytest.raises(DataError, match=r"no file with text is found there. Name files, folders or globs") as caught:
+    with pytest.raises(
+        DataError, match=r"no file with text is found there. Name files, folders or globs"
+    ) as caught:
         find_files(["there.txt", pattern])
     assert caught.value.file == pattern
 
 
 def test_a_table_gives_a_document_per_row_with_its_source(tmp_path: Path) -> None:
-    path = jsonl(tmp_path / "a.jsonl", {"id": "1", "text": "one", "source": "wiki"}, {"text": "  "}, {"text": None}, {"text": "two"})
+    path = jsonl(
+        tmp_path / "a.jsonl",
+        {"id": "1", "text": "one", "source": "wiki"},
+        {"text": "  "},
+        {"text": None},
+        {"text": "two"},
+    )
     counts: Counter[str] = Counter()
     found = list(read_documents(path, counts=counts))
-    assert [(document.text, document.source) for document in found] == [("one", "wiki"), ("two", "a.jsonl")]
+    assert [(document.text, document.source) for document in found] == [
+        ("one", "wiki"),
+        ("two", "a.jsonl"),
+    ]
     assert counts == {"documents": 4, "empty": 2}
 
 
 def test_the_text_column_is_named_known_or_the_longest(tmp_path: Path) -> None:
-    path = jsonl(tmp_path / "a.jsonl", {"title": "A title that is really much longer than it", "Content": "by name"})
+    path = jsonl(
+        tmp_path / "a.jsonl",
+        {"title": "A title that is really much longer than it", "Content": "by name"},
+    )
     assert next(read_documents(path)).text == "by name"
     assert next(read_documents(path, "title")).text.startswith("A title")
-    path = jsonl(tmp_path / "b.jsonl", {"url": "http://x.org/1", "prose": "this is a text of several words, found by its length"})
+    path = jsonl(
+        tmp_path / "b.jsonl",
+        {"url": "http://x.org/1", "prose": "this is a text of several words, found by its length"},
+    )
     assert next(read_documents(path)).text.startswith("this is")
     with pytest.raises(DataError, match="there is no column 'prosa'"):
         next(read_documents(path, "prosa"))
     path = jsonl(tmp_path / "c.jsonl", {"key": "k1", "size": 3})
-    with pytest.raises(NoTextColumn, match=r"no column looks like text; the columns are 'key', 'size'.*--corpus-column"):
+    with pytest.raises(
+        NoTextColumn,
+        match=r"no column looks like text; the columns are 'key', 'size'.*--corpus-column",
+    ):
         next(read_documents(path))
     path = jsonl(tmp_path / "d.jsonl", {"text": ["a", "list"]})
     with pytest.raises(DataError, match="line 1: column 'text' holds a list, not text"):
         next(read_documents(path))
 
 
-def test_plain_text_is_one_document_in_blocks_of_paragraphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_text_is_one_document_in_blocks_of_paragraphs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sources, "_BLOCK", 40)
     text = "\n\n".join(f"Paragraph {i} has a line\nand another." for i in range(10))
     path = tmp_path / "book.txt.gz"

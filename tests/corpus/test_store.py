@@ -42,8 +42,18 @@ def build(tmp_path: Path, texts: list[str | None], words: int = 256) -> PassageS
 
 
 def test_passages_come_back_in_order_with_ids_and_sources(tmp_path: Path) -> None:
-    store = build(tmp_path, ["The first text.", "Zweiter Text: größer. 中文", "one two three. four five six."], words=4)
-    assert store.texts(0, len(store)) == ["The first text.", "Zweiter Text: größer.", "中文", "one two three.", "four five six."]
+    store = build(
+        tmp_path,
+        ["The first text.", "Zweiter Text: größer. 中文", "one two three. four five six."],
+        words=4,
+    )
+    assert store.texts(0, len(store)) == [
+        "The first text.",
+        "Zweiter Text: größer.",
+        "中文",
+        "one two three.",
+        "four five six.",
+    ]
     assert store.text(3) == "one two three."
     assert [store.source(i) for i in range(5)] == ["even", "odd", "odd", "even", "even"]
     assert store.id(0) == f"{text_key('the FIRST  text.'):016x}"
@@ -54,12 +64,32 @@ def test_passages_come_back_in_order_with_ids_and_sources(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("batch", [1, 20, 1 << 19])
-def test_duplicates_and_empty_rows_are_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
-    monkeypatch.setattr(store_module, "_BATCH", batch)  # equal texts within a batch and across batches
-    texts = ["Same text here", "same  TEXT\nhere", "another", None, "", "---", "ｓａｍｅ text here", "last é"]
+def test_duplicates_and_empty_rows_are_left_out_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    monkeypatch.setattr(
+        store_module, "_BATCH", batch
+    )  # equal texts within a batch and across batches
+    texts = [
+        "Same text here",
+        "same  TEXT\nhere",
+        "another",
+        None,
+        "",
+        "---",
+        "ｓａｍｅ text here",
+        "last é",
+    ]
     store = build(tmp_path, texts)
     assert store.texts(0, 3) == ["Same text here", "another", "last é"]
-    assert store.counts == {"documents": 8, "passages": 3, "duplicates": 2, "empty": 3, "words": 6, "bytes": 28}
+    assert store.counts == {
+        "documents": 8,
+        "passages": 3,
+        "duplicates": 2,
+        "empty": 3,
+        "words": 6,
+        "bytes": 28,
+    }
 
 
 def test_ids_do_not_depend_on_the_corpus_around(tmp_path: Path) -> None:
@@ -101,7 +131,9 @@ def test_it_is_an_artefact_with_a_key_and_starts_over_half_written_files(tmp_pat
 
     with pytest.raises(KeyboardInterrupt):
         artefacts.build("corpus", key, killed)
-    folder = artefacts.build("corpus", key, lambda partial: build_store(partial, files, "", 256, SILENT))
+    folder = artefacts.build(
+        "corpus", key, lambda partial: build_store(partial, files, "", 256, SILENT)
+    )
     assert PassageStore.open(folder).texts(0, 2) == ["some text", "more text"]
     corpus(tmp_path / "corpus", ["some text", "more texts"])
     assert corpus_key(files, "", 256) != key
@@ -112,18 +144,24 @@ def test_a_table_without_text_beside_the_corpus_is_left_out_and_named(tmp_path: 
     (tmp_path / "corpus" / "INDEX.tsv").write_text("name\tsize\na\t3\n", encoding="utf-8")
     events = Events()
     (tmp_path / "store").mkdir()
-    build_store(tmp_path / "store", find_files([str(tmp_path / "corpus")]), "", 256, Tracker(sinks=[events]))
+    build_store(
+        tmp_path / "store", find_files([str(tmp_path / "corpus")]), "", 256, Tracker(sinks=[events])
+    )
     assert len(PassageStore.open(tmp_path / "store")) == 1
     assert any(name == "message" and "INDEX.tsv" in values["text"] for name, values in events.seen)
     assert any(name == "corpus" and values["passages"] == 1 for name, values in events.seen)
-    with pytest.raises(DataError, match="no column looks like text; the columns are 'name', 'size'"):
+    with pytest.raises(
+        DataError, match="no column looks like text; the columns are 'name', 'size'"
+    ):
         build_store(tmp_path / "store", [tmp_path / "corpus" / "INDEX.tsv"], "", 256, SILENT)
 
 
 def test_a_corpus_without_text_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     files = corpus(tmp_path / "corpus", ["", "..."])
-    with pytest.raises(DataError, match=r"a\.jsonl: the corpus has no text\. Name other files, or the column"):
+    with pytest.raises(
+        DataError, match=r"a\.jsonl: the corpus has no text\. Name other files, or the column"
+    ):
         build_store(tmp_path / "store", files, "", 256, SILENT)
     with pytest.raises(RunError, match=r"store\.json is damaged \(it is missing"):
         PassageStore.open(tmp_path / "store")
@@ -133,8 +171,12 @@ def test_damage_and_other_formats_are_refused(tmp_path: Path) -> None:
     folder = build(tmp_path, ["some text", "more text"]).folder
     record = json.loads((folder / "store.json").read_text(encoding="utf-8"))
     for number in (0, 99):
-        (folder / "store.json").write_text(json.dumps({**record, "format": number}), encoding="utf-8")
-        with pytest.raises(RunError, match=f"another version of tasklm .format {number}.*Delete this folder"):
+        (folder / "store.json").write_text(
+            json.dumps({**record, "format": number}), encoding="utf-8"
+        )
+        with pytest.raises(
+            RunError, match=f"another version of tasklm .format {number}.*Delete this folder"
+        ):
             PassageStore.open(folder)
     (folder / "store.json").write_text(json.dumps(record), encoding="utf-8")
     with (folder / "text.bin").open("ab") as file:
@@ -157,7 +199,11 @@ def test_offsets_that_point_anywhere_are_never_followed(tmp_path: Path) -> None:
         offsets[2] = harm
         np.save(store.folder / "offsets.npy", offsets)
         broken = PassageStore.open(store.folder)
-        for read in (PassageStore.raw, PassageStore.texts, lambda store, start, stop: [store.text(i) for i in range(start, stop)]):
+        for read in (
+            PassageStore.raw,
+            PassageStore.texts,
+            lambda store, start, stop: [store.text(i) for i in range(start, stop)],
+        ):
             with pytest.raises(DamagedError, match=r"(offsets\.npy|text\.bin) is damaged"):
                 read(broken, 0, 9)
 
@@ -171,7 +217,9 @@ def test_text_that_is_no_utf8_or_not_that_of_its_id_is_named(tmp_path: Path) -> 
             PassageStore.open(store.folder).sample()
 
 
-def test_several_processes_write_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_write_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store_module, "_BATCH", 500)
     texts: list[str | None] = [f"Text {i % 170} about größe. " * (1 + i % 40) for i in range(400)]
     texts[7], texts[11] = None, "---"
@@ -180,7 +228,14 @@ def test_several_processes_write_the_same_files(tmp_path: Path, monkeypatch: pyt
         (tmp_path / str(processes)).mkdir()
         build_store(tmp_path / str(processes), files, "", 50, SILENT, processes)
     names = sorted(path.name for path in (tmp_path / "1").iterdir())
-    assert names == ["ids.npy", "offsets.npy", "sources.json", "sources.npy", "store.json", "text.bin"]
+    assert names == [
+        "ids.npy",
+        "offsets.npy",
+        "sources.json",
+        "sources.npy",
+        "store.json",
+        "text.bin",
+    ]
     for name in names:
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
     assert PassageStore.open(tmp_path / "2").counts["duplicates"] > 100

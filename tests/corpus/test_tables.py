@@ -38,9 +38,18 @@ def as_jsonl() -> bytes:
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
-@pytest.mark.parametrize(("kind", "content"), [("csv", as_csv()), ("jsonl", as_jsonl()), ("json", as_jsonl()), ("ndjson", as_jsonl())])
-def test_every_format_gives_the_same_rows(tmp_path: Path, kind: str, content: bytes, suffix: str) -> None:
-    pack: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [("csv", as_csv()), ("jsonl", as_jsonl()), ("json", as_jsonl()), ("ndjson", as_jsonl())],
+)
+def test_every_format_gives_the_same_rows(
+    tmp_path: Path, kind: str, content: bytes, suffix: str
+) -> None:
+    pack: dict[str, Callable[[bytes], bytes]] = {
+        "": bytes,
+        ".gz": gzip.compress,
+        ".zst": zstandard.ZstdCompressor().compress,
+    }
     path = tmp_path / f"data.{kind}{suffix}"
     path.write_bytes(pack[suffix](content))
     found = rows(path)
@@ -74,19 +83,27 @@ def test_tsv_takes_quotes_as_text_unless_they_wrap_a_field(tmp_path: Path) -> No
     path.write_text('text\tlabel\n"Stop" he said\ta\n"so ""it"" is"\tb\n', encoding="utf-8")
     assert [row.values["text"] for row in rows(path)] == ['"Stop" he said', 'so "it" is']
     path.write_text("text\tlabel\none\n", encoding="utf-8")
-    assert "line 2: the row has 1 fields, the header has 2. Write fields without tabs" in problem(path)
+    assert "line 2: the row has 1 fields, the header has 2. Write fields without tabs" in problem(
+        path
+    )
 
 
 def test_csv_fields_may_hold_line_breaks_and_rows_name_their_first_line(tmp_path: Path) -> None:
     path = tmp_path / "data.csv"
     path.write_bytes('\ufefftext;label\r\n"two\r\nlines";a\r\n\r\nlast;b\r\n'.encode())
-    assert rows(path) == [Row(2, {"text": "two\r\nlines", "label": "a"}), Row(5, {"text": "last", "label": "b"})]
+    assert rows(path) == [
+        Row(2, {"text": "two\r\nlines", "label": "a"}),
+        Row(5, {"text": "last", "label": "b"}),
+    ]
 
 
 def test_csv_errors(tmp_path: Path) -> None:
     path = tmp_path / "data.csv"
     path.write_text("text,label\na,b\nc,d,e\n", encoding="utf-8")
-    assert "line 3: the row has 3 fields, the header has 2. Put fields that contain commas" in problem(path)
+    assert (
+        "line 3: the row has 3 fields, the header has 2. Put fields that contain commas"
+        in problem(path)
+    )
     path.write_text('text,label\na,b\n"never closed,d\ne,f\n', encoding="utf-8")
     assert "line 3: the row that begins here is not valid CSV" in problem(path)
     path.write_text("text,text\na,b\n", encoding="utf-8")
@@ -132,7 +149,9 @@ def problem_of_folder(path: Path) -> str:
 
 def test_bytes_that_are_not_utf8_name_their_line(tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
-    path.write_bytes(b'{"text": "fine"}\n' * 20_000 + b'{"text": "caf\xe9"}\n' + b'{"text": "fine"}\n' * 100)
+    path.write_bytes(
+        b'{"text": "fine"}\n' * 20_000 + b'{"text": "caf\xe9"}\n' + b'{"text": "fine"}\n' * 100
+    )
     message = problem(path)
     assert "line 20001: byte 0xe9 at position 14 of the line is not UTF-8" in message
     assert "iconv" in message
@@ -153,14 +172,18 @@ def test_a_truncated_file_is_noticed(tmp_path: Path, suffix: str) -> None:
     assert "the compressed file is damaged" in problem(path)
 
 
-def test_a_line_of_10_mb_is_read_and_one_beyond_the_limit_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_of_10_mb_is_read_and_one_beyond_the_limit_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     long = "word " * 2_000_000
     (tmp_path / "data.jsonl").write_text(json.dumps({"text": long}) + "\n", encoding="utf-8")
     (tmp_path / "data.csv").write_text(f'text,label\n"{long}",a\n', encoding="utf-8")
     assert rows(tmp_path / "data.jsonl")[0].values["text"] == long
     assert rows(tmp_path / "data.csv")[0].values["text"] == long
     monkeypatch.setattr(tables, "LONGEST_LINE", 1 << 20)
-    assert "line 1: the line is longer than 1 million characters. Put one example" in problem(tmp_path / "data.jsonl")
+    assert "line 1: the line is longer than 1 million characters. Put one example" in problem(
+        tmp_path / "data.jsonl"
+    )
     assert "line 2: the line is longer" in problem(tmp_path / "data.csv")
 
 

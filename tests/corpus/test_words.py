@@ -9,7 +9,17 @@ from tasklm.corpus.words import count_words, folded, words
 
 
 def test_ascii_words_are_lowered_runs_of_letters_and_digits() -> None:
-    assert words("Hello, World_2: it's 3.5-fold\n\tNEW!") == ["hello", "world", "2", "it", "s", "3", "5", "fold", "new"]
+    assert words("Hello, World_2: it's 3.5-fold\n\tNEW!") == [
+        "hello",
+        "world",
+        "2",
+        "it",
+        "s",
+        "3",
+        "5",
+        "fold",
+        "new",
+    ]
 
 
 def test_any_script() -> None:

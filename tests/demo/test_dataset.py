@@ -37,7 +37,10 @@ DOCSTRING = inspect.cleandoc(
 
 
 def test_sentences_are_prose_and_scrambling_keeps_the_words() -> None:
-    text = "The matrix is first brought into a banded form. Then ``x[0] = 1`` and ``y[1] += 2`` are set in one go by f(x). Short one."
+    text = (
+        "The matrix is first brought into a banded form. "
+        "Then ``x[0] = 1`` and ``y[1] += 2`` are set in one go by f(x). Short one."
+    )
     found = list(dataset._sentences(text))
     assert found == ["The matrix is first brought into a banded form."]
     scrambled = dataset._scrambled(found[0], random.Random(0)).split()
@@ -77,13 +80,24 @@ def test_the_data_set_is_the_same_every_time(built: Path) -> None:
 
 def test_nothing_leaks_between_splits_or_into_the_corpus(built: Path) -> None:
     rows = {
-        name: [json.loads(line) for line in (built / "first" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+        name: [
+            json.loads(line)
+            for line in (built / "first" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+        ]
         for name in ("train", "dev", "test")
     }
     sources = {name: {row["source"] for row in part} for name, part in rows.items()}
-    assert not sources["train"] & sources["test"] and not sources["train"] & sources["dev"] and not sources["dev"] & sources["test"]
-    assert len(rows["train"]) == dataset.TRAIN and {row["label"] for row in rows["train"]} == set(dataset.LABELS)
-    stream = pyarrow.CompressedInputStream(pyarrow.memory_map(str(built / "first" / "corpus.jsonl.zst")), "zstd")
+    assert (
+        not sources["train"] & sources["test"]
+        and not sources["train"] & sources["dev"]
+        and not sources["dev"] & sources["test"]
+    )
+    assert len(rows["train"]) == dataset.TRAIN and {row["label"] for row in rows["train"]} == set(
+        dataset.LABELS
+    )
+    stream = pyarrow.CompressedInputStream(
+        pyarrow.memory_map(str(built / "first" / "corpus.jsonl.zst")), "zstd"
+    )
     corpus = [json.loads(line) for line in stream.read().decode().splitlines()]
     assert not {row["source"] for row in corpus} & (sources["dev"] | sources["test"])
     runs = {run for row in corpus for run in _runs(row["text"])}
@@ -101,7 +115,9 @@ def test_a_built_data_set_is_reused(built: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(harvest, "DISTRIBUTIONS", ("scipy",))
     monkeypatch.setattr("tasklm.demo.recipe.build", lambda folder: pytest.fail("built again"))
     recipe = demo_recipe(built / "first", SILENT)
-    assert recipe.data.train == str(built / "first" / "train.jsonl") and recipe.evaluate.compare == ("task-only", "random")
+    assert recipe.data.train == str(
+        built / "first" / "train.jsonl"
+    ) and recipe.evaluate.compare == ("task-only", "random")
     assert load(SETTINGS).train.steps == recipe.train.steps
 
 

@@ -26,7 +26,9 @@ def test_a_process_acts_by_itself_and_is_one_of_several_again_afterwards() -> No
 
 
 def _given(rank: int, meeting: str) -> None:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{meeting}", rank=rank, world_size=2
+    )
     ranks, weight = Ranks(rank, 2), torch.nn.Parameter(torch.full((3,), float(rank + 5)))
     with ranks.by_itself():
         ranks.give([weight])  # asks nobody
@@ -57,7 +59,9 @@ def test_buckets_hold_every_gradient_once_and_in_order(monkeypatch: pytest.Monke
     # a bucket is closed by the gradient that fills it: 3 + 8, 1 + 25, 9 + 1, and the rest
     assert [len(flat) for _, flat in buckets] == [11, 26, 10, 2]
     for bucket, flat in buckets:
-        assert flat.tolist() == [value for gradient in bucket for value in gradient.flatten().tolist()]
+        assert flat.tolist() == [
+            value for gradient in bucket for value in gradient.flatten().tolist()
+        ]
 
 
 def test_no_gradients_are_no_bucket() -> None:

@@ -11,9 +11,28 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-COMMANDS = ("tasklm", "torchrun", "make", "pip", "python", "python3", "git", "curl", "hf", "cd", "tensorboard", "uvicorn", "docker")
+COMMANDS = (
+    "tasklm",
+    "torchrun",
+    "make",
+    "pip",
+    "python",
+    "python3",
+    "git",
+    "curl",
+    "hf",
+    "cd",
+    "tensorboard",
+    "uvicorn",
+    "docker",
+)
 SHELL = ("sh", "bash", "shell", "console")
-OUTPUT = ("", "text", "json", "jsonl")  # of these only "" may hold commands, where its first line is one
+OUTPUT = (
+    "",
+    "text",
+    "json",
+    "jsonl",
+)  # of these only "" may hold commands, where its first line is one
 _FENCE = re.compile(r"^(\s*)(```+|~~~+)\s*([\w+-]*)")
 _FIRST_WORD = re.compile(r"^(?:\w+=\S+ )*([\w.]+)")
 
@@ -29,8 +48,12 @@ class Block:
 
     @property
     def name(self) -> str:
-        """Returns where it stands."""
-        return f"{self.page.relative_to(ROOT)}:{self.line}" if self.page.is_relative_to(ROOT) else f"{self.page.name}:{self.line}"
+        """Where it stands."""
+        return (
+            f"{self.page.relative_to(ROOT)}:{self.line}"
+            if self.page.is_relative_to(ROOT)
+            else f"{self.page.name}:{self.line}"
+        )
 
 
 @dataclass(frozen=True)
@@ -42,14 +65,18 @@ class Command:
 
 
 def blocks(page: Path) -> list[Block]:
-    """Returns the blocks of a page, in order."""
+    """The blocks of a page, in order."""
     found: list[Block] = []
     fence, start, language, inside = "", 0, "", list[str]()
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         match = _FENCE.match(line)
         if not fence:
             if match:
-                fence, start, language, inside, indent = match[2], number + 1, match[3].lower(), [], len(match[1])
+                fence = match[2]
+                start = number + 1
+                language = match[3].lower()
+                inside = []
+                indent = len(match[1])
             elif line.startswith("    ") and _starts_a_command(line):
                 found.append(Block(page, number, "sh", line.strip()))
         elif match and line.strip() == fence:
@@ -67,13 +94,15 @@ def _starts_a_command(line: str) -> bool:
 
 
 def is_shell(block: Block) -> bool:
-    """Returns whether a block holds commands: it says so, or has no language and begins with one."""
+    """Whether a block holds commands: it says so, or has no language and begins with one."""
     first = next((line for line in block.text.splitlines() if line.strip()), "")
     return block.language in SHELL or (not block.language and _starts_a_command(first))
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """Yields the commands of a shell block: lines after "$ " where there are such, else all but answers: JSON and indented lines."""
+    """Yields the commands of a shell block: lines after "$ " where there are such, else all but
+    answers: JSON and indented lines.
+    """
     lines = re.sub(r"\\\n\s*", " ", block.text).splitlines()
     asked = [line.strip()[2:] for line in lines if line.strip().startswith("$ ")]
     for line in asked or [line for line in lines if not line.startswith(("{", "[", " "))]:

@@ -1,4 +1,6 @@
-"""Does a command line of the docs work? Verbs, options and recipe keys by the real command line; others by a short list of forms."""
+"""Does a command line of the docs work? Verbs, options and recipe keys by the real command line;
+others by a short list of forms.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,18 @@ class WrongCommand(AssertionError):
 
 def check(command: Command) -> None:
     """Raises WrongCommand where a command is not right."""
-    words = [word for word in command.words if not re.fullmatch(r"[A-Z_]+=.*", word)]  # settings of the environment
+    words = [
+        word for word in command.words if not re.fullmatch(r"[A-Z_]+=.*", word)
+    ]  # settings of the environment
     if any(word in ("<", ">", ">>") for word in words):
         words = words[: min(words.index(sign) for sign in ("<", ">", ">>") if sign in words)]
     if not words:
         return
     known = FORMS.get(words[0])
     if known is None:
-        raise WrongCommand(f"{command.block.name}: {words[0]!r} is none of the known commands: {', '.join(FORMS)}")
+        raise WrongCommand(
+            f"{command.block.name}: {words[0]!r} is none of the known commands: {', '.join(FORMS)}"
+        )
     try:
         known(words[1:])
     except (UsageError, TaskLMError) as error:
@@ -55,7 +61,9 @@ def tasklm(words: Sequence[str]) -> None:
     if "--help" in given:
         return
     if LEFT_OUT in words:
-        given = ["x"] * sum(param.required and param.param_type_name == "argument" for param in verb.params) + given
+        given = ["x"] * sum(
+            param.required and param.param_type_name == "argument" for param in verb.params
+        ) + given
     context = verb.make_context(verb.name, given)
     if not verb.context_settings.get("allow_extra_args"):
         return
@@ -69,20 +77,26 @@ def tasklm(words: Sequence[str]) -> None:
 
 
 def _make(words: Sequence[str]) -> None:
-    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    targets = re.findall(
+        r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+    )
     _all_in([word for word in words if "=" not in word], targets, "target of the Makefile")
 
 
 def _pip(words: Sequence[str]) -> None:
     if not words or words[0] != "install":
         raise WrongCommand("of pip only install is known")
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
     for word in words[1:]:
         match = re.fullmatch(r"(?:tasklm|\.)(?:\[([\w,-]+)\])?", word)
         if match and match[1]:
             _all_in(match[1].split(","), list(extras), "extra of pyproject.toml")
         elif not match and not word.startswith("-"):
-            raise WrongCommand(f"{word}: only tasklm is installed, as tasklm or '.', with its extras")
+            raise WrongCommand(
+                f"{word}: only tasklm is installed, as tasklm or '.', with its extras"
+            )
 
 
 def _python(words: Sequence[str]) -> None:
@@ -93,9 +107,15 @@ def _python(words: Sequence[str]) -> None:
     elif words[:2] not in (["-m", "venv"], ["-m", "http.server"], ["-m", "pytest"]):
         if not words or not (ROOT / words[0]).is_file():
             raise WrongCommand(f"there is no script {' '.join(words[:1])}")
-        source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").rglob("*.py"))
+        source = "\n".join(
+            path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").rglob("*.py")
+        )
         known = set(re.findall(r"\"(--[a-z0-9-]+)\"", source))
-        _all_in([word.partition("=")[0] for word in words[1:] if word.startswith("--")], sorted(known), "option of the benchmarks")
+        _all_in(
+            [word.partition("=")[0] for word in words[1:] if word.startswith("--")],
+            sorted(known),
+            "option of the benchmarks",
+        )
 
 
 def _torchrun(words: Sequence[str]) -> None:
@@ -106,7 +126,9 @@ def _torchrun(words: Sequence[str]) -> None:
 
 def _curl(words: Sequence[str]) -> None:
     addresses = [word for word in words if re.match(r"https?://|[\w.]+:\d+", word)]
-    if not addresses or not all(re.match(r"(https?://)?(127\.0\.0\.1|localhost)[:/]", address) for address in addresses):
+    if not addresses or not all(
+        re.match(r"(https?://)?(127\.0\.0\.1|localhost)[:/]", address) for address in addresses
+    ):
         raise WrongCommand("curl asks a server of one's own, at 127.0.0.1 or localhost")
 
 
@@ -121,7 +143,25 @@ def _any(_: Sequence[str]) -> None:
 
 
 FORMS: dict[str, Callable[[Sequence[str]], None]] = {
-    "tasklm": tasklm, ".venv/bin/tasklm": tasklm, "torchrun": _torchrun, "python": _python, "python3": _python, "make": _make, "pip": _pip,
-    "curl": _curl, "git": _any, "cd": _any, "hf": _any, "tensorboard": _any, "source": _any, "cat": _any, "head": _any, "printf": _any,
-    "openssl": _any, "mkdir": _any, "docker": _any, "ssh": _any, "echo": _any,
-}  # fmt: skip
+    "tasklm": tasklm,
+    ".venv/bin/tasklm": tasklm,
+    "torchrun": _torchrun,
+    "python": _python,
+    "python3": _python,
+    "make": _make,
+    "pip": _pip,
+    "curl": _curl,
+    "git": _any,
+    "cd": _any,
+    "hf": _any,
+    "tensorboard": _any,
+    "source": _any,
+    "cat": _any,
+    "head": _any,
+    "printf": _any,
+    "openssl": _any,
+    "mkdir": _any,
+    "docker": _any,
+    "ssh": _any,
+    "echo": _any,
+}

@@ -1,4 +1,6 @@
-"""A folder with the files that the pages speak of, a finished run, and the command line with small trainings."""
+"""A folder with the files that the pages speak of, a finished run, and the command line with small
+trainings.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,18 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         keep_small(patch)
-        words = ["fit", "train.csv", "--dev", "dev.csv", "--test", "test.csv", "--corpus", "texts/", "--out", "runs/first"]
+        words = [
+            "fit",
+            "train.csv",
+            "--dev",
+            "dev.csv",
+            "--test",
+            "test.csv",
+            "--corpus",
+            "texts/",
+            "--out",
+            "runs/first",
+        ]
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, (done.output, done.exception)
     return folder
@@ -45,7 +58,9 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: None) -> Pat
 
 
 @pytest.fixture
-def scratch_with_run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: None) -> Path:
+def scratch_with_run(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: None
+) -> Path:
     """A copy of the folder with the finished run, to work in."""
     folder = tmp_path / "work"
     shutil.copytree(finished, folder)
@@ -54,7 +69,9 @@ def scratch_with_run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def names_of_pages() -> dict[str, Any]:
-    """Returns the names that python blocks may use without making them: texts and labels of somebody's own."""
+    """The names that python blocks may use without making them: texts and
+    labels of somebody's own.
+    """
 
     def pairs(count: int, seed: int) -> tuple[list[str], list[str]]:
         rows = labelled(count, seed)
@@ -63,14 +80,20 @@ def names_of_pages() -> dict[str, Any]:
     train_texts, train_labels = pairs(60, 1)
     test_texts, test_labels = pairs(30, 3)
     return {
-        "train_texts": train_texts, "train_labels": train_labels, "test_texts": test_texts, "test_labels": test_labels,
-        "new_texts": sentences(4, 9), "__name__": "__page__",
-    }  # fmt: skip
+        "train_texts": train_texts,
+        "train_labels": train_labels,
+        "test_texts": test_texts,
+        "test_labels": test_labels,
+        "new_texts": sentences(4, 9),
+        "__name__": "__page__",
+    }
 
 
 @pytest.fixture
 def run_cli() -> Callable[[list[str]], str]:
-    """Runs `tasklm WORDS` in this process and returns what it printed; anything but success fails the test."""
+    """Runs `tasklm WORDS` in this process and returns what it printed; anything but success fails
+    the test.
+    """
 
     def run(words: list[str]) -> str:
         done = CliRunner().invoke(app, words)

@@ -17,15 +17,37 @@ run_in_full = tasklm.pipeline.flow.fit
 
 
 def small_of(recipe: Recipe) -> Recipe:
-    """Returns the recipe of a page with small numbers in it, seconds in place of its minutes; what it asks for otherwise stays."""
+    """The recipe of a page with small numbers in it, seconds in place of its minutes; what it asks
+    for otherwise stays.
+    """
     started = recipe.train.start is not None  # the other weights have their sizes
-    sizes = {"size": "tiny", "layers": 1, "width": 32, "heads": 2, "feedforward": None, "embedding": recipe.model.embedding and 16}
+    sizes = {
+        "size": "tiny",
+        "layers": 1,
+        "width": 32,
+        "heads": 2,
+        "feedforward": None,
+        "embedding": recipe.model.embedding and 16,
+    }
     changes: dict[str, dict[str, Any]] = {
         "model": {} if started else sizes,
         "tokens": {"length": 32, "vocabulary": None if started else 400},
-        "select": {"k": _at_most(5, recipe.select.k), "passages": _at_most(40, recipe.select.passages), "influence_steps": 4},
-        "train": {"steps": _at_most(6, recipe.train.steps), "batch": 8, "checkpoint_seconds": 1000.0},
-        "finetune": {"epochs": 1, "seeds": 2 if recipe.evaluate.ensemble else 1, "batch": 32, "wide": False},
+        "select": {
+            "k": _at_most(5, recipe.select.k),
+            "passages": _at_most(40, recipe.select.passages),
+            "influence_steps": 4,
+        },
+        "train": {
+            "steps": _at_most(6, recipe.train.steps),
+            "batch": 8,
+            "checkpoint_seconds": 1000.0,
+        },
+        "finetune": {
+            "epochs": 1,
+            "seeds": 2 if recipe.evaluate.ensemble else 1,
+            "batch": 32,
+            "wide": False,
+        },
         "evaluate": {"bootstrap": 100},
         "budget": {"minutes": None, "flops": None},
         "hardware": {"device": "cpu", "precision": "fp32", "threads": 1, "compile": "off"},
@@ -37,13 +59,17 @@ def _at_most(limit: int, asked: int | None) -> int:
     return limit if asked is None else min(limit, asked)
 
 
-def small_run(recipe: Recipe, folder: Path, tracker: Tracker, until: str = "report") -> Scores | None:
+def small_run(
+    recipe: Recipe, folder: Path, tracker: Tracker, until: str = "report"
+) -> Scores | None:
     """Runs the real pipeline on the recipe with small numbers in it."""
     return run_in_full(small_of(recipe), folder, tracker, until)
 
 
 def keep_small(patch: pytest.MonkeyPatch) -> None:
-    """Makes every training small, by the command line and in Python, and leaves out measuring the machine, which takes longer."""
+    """Makes every training small, by the command line and in Python, and leaves out measuring the
+    machine, which takes longer.
+    """
     patch.setattr("tasklm.pipeline.flow.fit", small_run)
     patch.setattr(tasklm.api, "run_pipeline", small_run)
     patch.setattr("tasklm.train.stages.matmul_ceiling", lambda machine: 1e10)

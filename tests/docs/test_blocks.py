@@ -1,4 +1,6 @@
-"""Every code block of README.md and docs/ is looked at: commands are parsed, recipes loaded, python compiled, JSON read."""
+"""Every code block of README.md and docs/ is looked at: commands are parsed, recipes loaded, python
+compiled, JSON read.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,15 @@ FILE_ENDINGS = {
     "onnx",
     "safetensors",
 }
-NO_KEYS = {"budget.stage1_rate", "budget.stage2_rate"}  # functions of budget/rules.py that a page names
-KEYS = {f"{section}.{field.name}" for section, cls in section_types().items() for field in dataclasses.fields(cls)}
+NO_KEYS = {
+    "budget.stage1_rate",
+    "budget.stage2_rate",
+}  # functions of budget/rules.py that a page names
+KEYS = {
+    f"{section}.{field.name}"
+    for section, cls in section_types().items()
+    for field in dataclasses.fields(cls)
+}
 
 
 def check_block(block: Block) -> None:
@@ -53,7 +62,10 @@ def check_block(block: Block) -> None:
             for line in block.text.splitlines():
                 json.loads(line)
     else:
-        assert block.language in OUTPUT, f"{block.name}: nothing checks {block.language!r} blocks; use sh, python, toml, json or text"
+        assert block.language in OUTPUT, (
+            f"{block.name}: nothing checks "
+            f"{block.language!r} blocks; use sh, python, toml, json or text"
+        )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -68,7 +80,11 @@ def test_every_recipe_key_in_the_text_exists(page: Path) -> None:
     named = set(re.findall(r"--([a-z]+\.[a-z0-9_]+)", text))
     for code in re.findall(r"`([^`\n]+)`", text):
         match = re.match(r"([a-z]+\.[a-z0-9_]+)(?: |=|$)", code)
-        if match and match[1].split(".")[0] in section_types() and match[1].split(".")[1] not in FILE_ENDINGS:
+        if (
+            match
+            and match[1].split(".")[0] in section_types()
+            and match[1].split(".")[1] not in FILE_ENDINGS
+        ):
             named.add(match[1])
     strange = sorted(named - KEYS - NO_KEYS)
     assert not strange, f"{page}: no recipe key is called {strange}"
@@ -80,7 +96,9 @@ def test_links_between_files_lead_somewhere(page: Path) -> None:
         if "://" in target:
             continue
         file = (page.parent / target).resolve()
-        written_by_the_build = file.parent == ROOT / "docs" / "reference"  # docs_build/reference_pages.py; the site's test has these
+        written_by_the_build = (
+            file.parent == ROOT / "docs" / "reference"
+        )  # docs_build/reference_pages.py; the site's test has these
         assert written_by_the_build or file.exists(), f"{page}: there is no {target}"
 
 
@@ -88,7 +106,13 @@ def test_the_pages_have_blocks_of_all_kinds() -> None:
     found = [block for page in PAGES for block in blocks(page)]
     assert sum(is_shell(block) for block in found) > 15
     assert {"python", "toml"} <= {block.language for block in found}
-    verbs = {command.words[1] for block in found if is_shell(block) for command in commands(block) if command.words[0] == "tasklm"}
+    verbs = {
+        command.words[1]
+        for block in found
+        if is_shell(block)
+        for command in commands(block)
+        if command.words[0] == "tasklm"
+    }
     assert {"fit", "run", "init", "check", "predict", "explain", "report"} <= verbs
 
 
@@ -124,7 +148,13 @@ def test_wrong_commands_are_found(tmp_path: Path, text: str, said: str) -> None:
 
 def test_wrong_recipes_and_python_are_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("```toml\n[train]\nstepz = 3\n```\n\n```python\nmodel = = 3\n```\n\n```rust\nfn main() {}\n```\n", encoding="utf-8")
+    page.write_text(
+        (
+            "```toml\n[train]\nstepz = "
+            "3\n```\n\n```python\nmodel = = 3\n```\n\n```rust\nfn main() {}\n```\n"
+        ),
+        encoding="utf-8",
+    )
     recipe, code, other = blocks(page)
     with pytest.raises(RecipeError, match="stepz"):
         check_block(recipe)
@@ -137,13 +167,16 @@ def test_wrong_recipes_and_python_are_found(tmp_path: Path) -> None:
 def test_blocks_and_commands_are_read(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
-        '```\n$ tasklm predict m \'{"a b": 1}\'\n{"label": 1}\n```\n- a list\n\n    tasklm report runs/first\n\n'
+        '```\n$ tasklm predict m \'{"a b": 1}\'\n{"label": '
+        "1}\n```\n- a list\n\n    tasklm report runs/first\n\n"
         "```\na tree\n  tasklm/\n```\n"
         "```console\n$ tasklm fit a.csv \\\n    --train.steps 3 && make test # done\n```\n",
         encoding="utf-8",
     )
     found = blocks(page)
-    assert [is_shell(block) for block in found] == [True, True, False, True] and found[3].language in SHELL
+    assert [is_shell(block) for block in found] == [True, True, False, True] and found[
+        3
+    ].language in SHELL
     words = [command.words for block in found if is_shell(block) for command in commands(block)]
     assert words == [
         ("tasklm", "predict", "m", '{"a b": 1}'),

@@ -19,12 +19,14 @@ TAGS_IN_COLUMNS = "EU B-ORG"
 
 
 def is_data(block: Block) -> bool:
-    """Returns whether a block shows data: JSON, or words with their tags."""
-    return not is_shell(block) and (block.text.startswith("{") or block.text.startswith(TAGS_IN_COLUMNS))
+    """Whether a block shows data: JSON, or words with their tags."""
+    return not is_shell(block) and (
+        block.text.startswith("{") or block.text.startswith(TAGS_IN_COLUMNS)
+    )
 
 
 def rows_of(block: Block) -> list[dict[str, object]]:
-    """Returns the objects of a block, each of one line or more."""
+    """The objects of a block, each of one line or more."""
     found, rest = [], block.text.strip()
     while rest:
         row, end = json.JSONDecoder().raw_decode(rest)
@@ -34,15 +36,19 @@ def rows_of(block: Block) -> list[dict[str, object]]:
 
 
 def heading_above(block: Block) -> str:
-    """Returns the heading of the second level that a block stands under."""
+    """The heading of the second level that a block stands under."""
     lines = block.page.read_text(encoding="utf-8").splitlines()[: block.line]
-    return next((line.removeprefix("## ") for line in reversed(lines) if line.startswith("## ")), "")
+    return next(
+        (line.removeprefix("## ") for line in reversed(lines) if line.startswith("## ")), ""
+    )
 
 
 DATA = [block for page in PAGES for block in blocks(page) if is_data(block)]
 
 
-@pytest.mark.parametrize("block", [block for block in DATA if block.page == KINDS], ids=lambda block: block.name)
+@pytest.mark.parametrize(
+    "block", [block for block in DATA if block.page == KINDS], ids=lambda block: block.name
+)
 def test_examples_of_a_kind_are_known_as_that_kind(block: Block, tmp_path: Path) -> None:
     kind = heading_above(block)
     if block.text.startswith(TAGS_IN_COLUMNS):
@@ -74,6 +80,8 @@ def test_no_data_is_left_unread() -> None:
 
 
 @pytest.mark.parametrize("block", RECIPES, ids=lambda block: block.name)
-def test_recipes_are_accepted_with_their_data(block: Block, scratch: Path, run_cli: Callable[[list[str]], str]) -> None:
+def test_recipes_are_accepted_with_their_data(
+    block: Block, scratch: Path, run_cli: Callable[[list[str]], str]
+) -> None:
     (scratch / "page.toml").write_text(block.text, encoding="utf-8")
     run_cli(["check", "train.csv", "--recipe", "page.toml"])

@@ -11,7 +11,18 @@ from tests.docs.blocks import PAGES, ROOT, Block, blocks
 from tests.docs.conftest import names_of_pages
 
 WITH_PYTHON = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
-OPTIONAL = {"onnx", "onnxruntime", "fastapi", "uvicorn", "httpx", "transformers", "matplotlib", "pyspark", "tensorboard", "snowballstemmer"}
+OPTIONAL = {
+    "onnx",
+    "onnxruntime",
+    "fastapi",
+    "uvicorn",
+    "httpx",
+    "transformers",
+    "matplotlib",
+    "pyspark",
+    "tensorboard",
+    "snowballstemmer",
+}
 
 
 def run_python(page_blocks: list[Block]) -> None:
@@ -34,7 +45,9 @@ def test_python_blocks_run(page: Path, scratch_with_run: Path) -> None:
 
 def test_an_error_in_a_python_block_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("```python\nhere = 1\n```\n\n```python\nprint(here + there)\n```\n", encoding="utf-8")
+    page.write_text(
+        "```python\nhere = 1\n```\n\n```python\nprint(here + there)\n```\n", encoding="utf-8"
+    )
     with pytest.raises(NameError, match="there"):
         run_python(blocks(page))
 

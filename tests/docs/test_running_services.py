@@ -1,4 +1,6 @@
-"""The commands of the pages that go on until they are stopped are started, asked and stopped; so are the requests by curl."""
+"""The commands of the pages that go on until they are stopped are started, asked and stopped; so
+are the requests by curl.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,24 @@ import pytest
 from tests.docs.blocks import PAGES, ROOT, blocks, commands, is_shell
 
 SERVING = ("serve", "watch")  # verbs that end when they are told to
-WORDS = [command.words for page in PAGES for block in blocks(page) if is_shell(block) for command in commands(block)]
+WORDS = [
+    command.words
+    for page in PAGES
+    for block in blocks(page)
+    if is_shell(block)
+    for command in commands(block)
+]
 
 
 def without_port(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the words without `--port N`: tests take a free one."""
+    """The words without `--port N`: tests take a free one."""
     at = words.index("--port") if "--port" in words else len(words)
     return words[:at] + words[at + 2 :]
 
 
-SERVICES = sorted({without_port(words[1:]) for words in WORDS if words[0] == "tasklm" and words[1] in SERVING})
+SERVICES = sorted(
+    {without_port(words[1:]) for words in WORDS if words[0] == "tasklm" and words[1] in SERVING}
+)
 
 
 @dataclass
@@ -42,7 +52,7 @@ class Asked:
 
 
 def parsed(words: tuple[str, ...]) -> Asked:
-    """Returns the request of a command of curl; of its options those that the pages use are known."""
+    """The request of a command of curl; of its options those that the pages use are known."""
     found, rest = Asked(), list(words[1:])
     while rest:
         word = rest.pop(0)
@@ -55,18 +65,26 @@ def parsed(words: tuple[str, ...]) -> Asked:
         elif word in ("-X", "--request"):
             found.method = rest.pop(0)
         elif word not in ("-s", "--silent"):
-            assert not word.startswith("-") and not found.address, f"curl: do not know what to do with {word}"
+            assert not word.startswith("-") and not found.address, (
+                f"curl: do not know what to do with {word}"
+            )
             found.address = word if "://" in word else f"http://{word}"
     return found
 
 
 @contextmanager
 def started(words: tuple[str, ...], folder: Path) -> Iterator[str]:
-    """Runs `tasklm WORDS` on a free port, gives its address, and stops it as a person or a machine would: it must end well."""
-    engine = ["--engine", "torch"] if words[0] == "serve" else []  # ready sooner; tests/serve/test_service_engines.py has the others
+    """Runs `tasklm WORDS` on a free port, gives its address, and stops it as a person or a machine
+    would: it must end well.
+    """
+    engine = (
+        ["--engine", "torch"] if words[0] == "serve" else []
+    )  # ready sooner; tests/serve/test_service_engines.py has the others
     command = [sys.executable, "-m", "tasklm", *words, "--port", "0", *engine]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
+    )
     assert process.stderr is not None
     try:
         lines = []
@@ -86,8 +104,12 @@ def started(words: tuple[str, ...], folder: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("words", SERVICES, ids=" ".join)
 def test_services_start_answer_and_end(words: tuple[str, ...], scratch_with_run: Path) -> None:
-    for package in ("fastapi", "uvicorn", "httptools", "prometheus_client") if words[0] == "serve" else ():
-        pytest.importorskip(package, reason=f"tasklm serve needs {package}, which is not installed here: NOT RUN")
+    for package in (
+        ("fastapi", "uvicorn", "httptools", "prometheus_client") if words[0] == "serve" else ()
+    ):
+        pytest.importorskip(
+            package, reason=f"tasklm serve needs {package}, which is not installed here: NOT RUN"
+        )
     with started(words, scratch_with_run) as address:
         with urlopen(f"{address}/") as page:
             assert page.status == 200 and page.headers.get_content_type() == "text/html"
@@ -97,12 +119,27 @@ def test_services_start_answer_and_end(words: tuple[str, ...], scratch_with_run:
         assert {request.address.rsplit("/", 1)[1] for request in requests} >= {"predict", "explain"}
         for asked in requests:
             here = re.sub(r"^http://(localhost|127\.0\.0\.1):8000", address, asked.address)
-            with urlopen(Request(here, asked.data, asked.headers, method=asked.method)) as answer:  # raises where it is not 2xx
+            with urlopen(
+                Request(here, asked.data, asked.headers, method=asked.method)
+            ) as answer:  # raises where it is not 2xx
                 assert json.load(answer), asked
 
 
 def test_commands_of_curl_are_read() -> None:
-    words = ("curl", "-s", "localhost:8000/predict", "-H", "Content-Type: application/json", "-d", '{"inputs": ["a"]}')
-    assert parsed(words) == Asked("http://localhost:8000/predict", "POST", {"Content-Type": "application/json"}, b'{"inputs": ["a"]}')
+    words = (
+        "curl",
+        "-s",
+        "localhost:8000/predict",
+        "-H",
+        "Content-Type: application/json",
+        "-d",
+        '{"inputs": ["a"]}',
+    )
+    assert parsed(words) == Asked(
+        "http://localhost:8000/predict",
+        "POST",
+        {"Content-Type": "application/json"},
+        b'{"inputs": ["a"]}',
+    )
     with pytest.raises(AssertionError, match="--insecure"):
         parsed(("curl", "--insecure", "localhost:8000/"))

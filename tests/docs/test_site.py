@@ -57,14 +57,20 @@ class Page(HTMLParser):
 
 
 def outside(address: str) -> bool:
-    """Returns whether an address is not of the site."""
+    """Whether an address is not of the site."""
     return bool(urlsplit(address).scheme not in ("", "data") or urlsplit(address).netloc)
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built strictly."""
-    pytest.importorskip("material", reason="mkdocs-material is not installed: THE SITE IS NOT BUILT. Install it: pip install '.[docs]'")
+    pytest.importorskip(
+        "material",
+        reason=(
+            "mkdocs-material is not installed: "
+            "THE SITE IS NOT BUILT. Install it: pip install '.[docs]'"
+        ),
+    )
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
@@ -84,17 +90,23 @@ def test_nothing_is_loaded_from_elsewhere(site: Path, built: dict[Path, Page]) -
     for path, page in built.items():
         strangers = [address for address in page.loads if outside(address)]
         assert not strangers, f"{path.relative_to(site)} loads {strangers}"
-        for style in re.findall(r"<style>(.*?)</style>", path.read_text(encoding="utf-8"), re.DOTALL):
+        for style in re.findall(
+            r"<style>(.*?)</style>", path.read_text(encoding="utf-8"), re.DOTALL
+        ):
             assert not re.search(r"@import|url\(['\"]?(https?:)?//", style), path
     for sheet in site.rglob("*.css"):
-        assert not re.search(r"@import|url\(['\"]?(https?:)?//", sheet.read_text(encoding="utf-8")), sheet
+        assert not re.search(
+            r"@import|url\(['\"]?(https?:)?//", sheet.read_text(encoding="utf-8")
+        ), sheet
 
 
 def test_what_is_loaded_is_there(site: Path, built: dict[Path, Page]) -> None:
     for path, page in built.items():
         for address in page.loads:
             if address and not address.startswith("data:") and path.name != "404.html":
-                assert (path.parent / unquote(urlsplit(address).path)).exists(), f"{path.relative_to(site)} loads {address}"
+                assert (path.parent / unquote(urlsplit(address).path)).exists(), (
+                    f"{path.relative_to(site)} loads {address}"
+                )
 
 
 def test_links_lead_somewhere(site: Path, built: dict[Path, Page]) -> None:
@@ -105,15 +117,27 @@ def test_links_lead_somewhere(site: Path, built: dict[Path, Page]) -> None:
                 continue
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             target = target / "index.html" if target.is_dir() else target
-            assert target.is_relative_to(site.resolve()) or target == path, f"{path.relative_to(site)} links outside: {link}"
+            assert target.is_relative_to(site.resolve()) or target == path, (
+                f"{path.relative_to(site)} links outside: {link}"
+            )
             assert target.exists(), f"{path.relative_to(site)} links to {link}, which is not there"
             if parts.fragment and target.suffix == ".html":
-                places = built[site / target.relative_to(site.resolve())].places if target != path else page.places
-                assert unquote(parts.fragment) in places, f"{path.relative_to(site)} links to {link}, and there is no such place"
+                places = (
+                    built[site / target.relative_to(site.resolve())].places
+                    if target != path
+                    else page.places
+                )
+                assert unquote(parts.fragment) in places, (
+                    f"{path.relative_to(site)} links to {link}, and there is no such place"
+                )
 
 
 def test_a_page_that_loads_from_elsewhere_would_be_found() -> None:
-    page = Page('<link rel="stylesheet" href="https://fonts.example/css"><script src="//cdn.example/x.js"></script><img src="a.png">')
+    page = Page(
+        '<link rel="stylesheet" '
+        'href="https://fonts.example/css"><script '
+        'src="//cdn.example/x.js"></script><img src="a.png">'
+    )
     assert [outside(address) for address in page.loads] == [True, True, False]
     assert not outside("data:image/png;base64,xx")
 
@@ -131,15 +155,25 @@ def test_the_reference_has_every_verb_key_and_method(reference: ModuleType) -> N
     pages = reference.reference_pages()
     for name, verb in CLI.commands.items():
         part = pages["reference/cli.md"].split(f"## tasklm {name}\n")[1].split("\n## ")[0]
-        assert all(f"`{param.opts[0] if param.opts[0].startswith('-') else param.name.upper()}`" in part for param in verb.params), name
+        assert all(
+            f"`{param.opts[0] if param.opts[0].startswith('-') else param.name.upper()}`" in part
+            for param in verb.params
+        ), name
         assert f"```sh\ntasklm {name}" in part, f"{name} has no example"
     for section, cls in section_types().items():
         part = pages["reference/recipe.md"].split(f"## {section}\n")[1].split("\n## ")[0]
         for key, field in cls.__dataclass_fields__.items():
             row = next(line for line in part.splitlines() if line.startswith(f"| `{key}` |"))
             assert field.metadata["help"].replace("|", "\\|") in html.unescape(row)
-    own = {name: value for name, value in vars(TaskLM).items() if inspect.isfunction(value) or isinstance(value, classmethod)}
+    own = {
+        name: value
+        for name, value in vars(TaskLM).items()
+        if inspect.isfunction(value) or isinstance(value, classmethod)
+    }
     for name, method in own.items():
         if not name.startswith("_"):
             assert f"### {name}\n" in pages["reference/api.md"] and inspect.getdoc(method), name
-    assert "dev_share" in pages["reference/recipe.md"] and "number, at least 0.01, at most 0.5" in pages["reference/recipe.md"]
+    assert (
+        "dev_share" in pages["reference/recipe.md"]
+        and "number, at least 0.01, at most 0.5" in pages["reference/recipe.md"]
+    )

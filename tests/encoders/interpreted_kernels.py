@@ -1,6 +1,8 @@
-"""The Triton kernels, run by Triton's interpreter on a CPU in fp32, beside PyTorch: prints the largest differences.
+"""The Triton kernels, run by Triton's interpreter on a CPU in fp32, beside PyTorch: prints the
+largest differences.
 
-test_interpreted_kernels.py runs it in a process of its own: the interpreter is chosen when Triton is imported.
+test_interpreted_kernels.py runs it in a process of its own: the interpreter is chosen when Triton
+is imported.
 """
 
 from __future__ import annotations
@@ -23,15 +25,19 @@ NOTHING = float("nan")  # what no program wrote must not pass for a result
 
 
 def pieces_of(length: int, *sizes: tuple[int, ...]) -> Tensor:
-    """Returns rows with pieces of these sizes, and padding."""
+    """Rows with pieces of these sizes, and padding."""
     pieces = torch.zeros(len(sizes), length, dtype=torch.long)
     for row, lengths in enumerate(sizes):
-        pieces[row, : sum(lengths)] = torch.repeat_interleave(torch.arange(1, len(lengths) + 1), torch.tensor(lengths))
+        pieces[row, : sum(lengths)] = torch.repeat_interleave(
+            torch.arange(1, len(lengths) + 1), torch.tensor(lengths)
+        )
     return pieces
 
 
 def attention_error(pieces: Tensor, width: int, tiled: bool, biased: bool = True) -> float:
-    """Returns the largest difference in mixed values and gradients, the bias's as a share of the tokens; cut padding is left out."""
+    """The largest difference in mixed values and gradients, the bias's as a share of the tokens;
+    cut padding is left out.
+    """
     torch.manual_seed(0)
     (count, length), heads = pieces.shape, 2
     real = pieces > 0 if tiled else torch.ones_like(pieces, dtype=torch.bool)
@@ -46,20 +52,31 @@ def attention_error(pieces: Tensor, width: int, tiled: bool, biased: bool = True
             states = given + bias.detach().view(3, heads, width)
             mixed = rows.row_attention(states, bias if biased else None, pieces, tiles)
         else:
-            query, key, value = (part.transpose(1, 2) for part in (given + bias.view(3, heads, width)).unbind(2))
-            mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
+            query, key, value = (
+                part.transpose(1, 2) for part in (given + bias.view(3, heads, width)).unbind(2)
+            )
+            mixed = functional.scaled_dot_product_attention(
+                query, key, value, attn_mask=mask
+            ).transpose(1, 2)
         mixed.backward(weights)
         assert given.grad is not None and (bias.grad is not None) == (biased or not ours)
-        outcomes.append((mixed.detach()[real], given.grad[real], torch.zeros(1) if bias.grad is None or not biased else bias.grad / length))
+        outcomes.append(
+            (
+                mixed.detach()[real],
+                given.grad[real],
+                torch.zeros(1) if bias.grad is None or not biased else bias.grad / length,
+            )
+        )
     errors = [(own - exact).abs().max() for exact, own in zip(*outcomes, strict=True)]
     assert all(bool(error.isfinite()) for error in errors)
     return max(map(float, errors))
 
 
 def gelu_error(tokens: int, width: int) -> float:
-    """Returns the largest difference in values and gradients, the bias's as a share of the tokens."""
+    """The largest difference in values and gradients, the bias's as a share of the tokens."""
     torch.manual_seed(0)
-    inner, bias = (3 * torch.randn(tokens, width)).requires_grad_(), torch.randn(width, requires_grad=True)
+    inner = (3 * torch.randn(tokens, width)).requires_grad_()
+    bias = torch.randn(width, requires_grad=True)
     weights = torch.randn(tokens, width)
     wanted = functional.gelu(inner + bias)
     wanted.backward(weights)
@@ -68,26 +85,38 @@ def gelu_error(tokens: int, width: int) -> float:
     grid = gelu._grid(inner, gelu.BACKWARD[0], gelu.BACKWARD[2])
     sums = torch.full((grid[0], width), NOTHING)
     given = inner.detach(), bias.detach()
-    gelu._forward[gelu._grid(inner, gelu.FORWARD[0], gelu.FORWARD[2])](*given, out, *inner.shape, *gelu.FORWARD)
+    gelu._forward[gelu._grid(inner, gelu.FORWARD[0], gelu.FORWARD[2])](
+        *given, out, *inner.shape, *gelu.FORWARD
+    )
     gelu._backward[grid](*given, weights, result, sums, *inner.shape, *gelu.BACKWARD)
     assert inner.grad is not None and bias.grad is not None
-    errors = [(out - wanted).abs().max(), (result - inner.grad).abs().max(), (sums.sum(0) - bias.grad).abs().max() / tokens]
+    errors = [
+        (out - wanted).abs().max(),
+        (result - inner.grad).abs().max(),
+        (sums.sum(0) - bias.grad).abs().max() / tokens,
+    ]
     assert all(bool(error.isfinite()) for error in errors)
     return max(map(float, errors))
 
 
 def norm_error(tokens: int, width: int, programs: int) -> float:
-    """Returns the largest difference in values and gradients from PyTorch in fp64, those of vectors as a share of the tokens."""
+    """The largest difference in values and gradients from PyTorch in fp64, those of vectors as a
+    share of the tokens.
+    """
     torch.manual_seed(0)
     norm.PROGRAMS = programs
-    hidden, added, first, second = (torch.randn(tokens, width, dtype=torch.float64) + 3 for _ in range(4))
+    hidden, added, first, second = (
+        torch.randn(tokens, width, dtype=torch.float64) + 3 for _ in range(4)
+    )
     vectors = [torch.randn(width, dtype=torch.float64) for _ in range(3)]
     vectors[1][:3] = 0.0  # also where the norm's weight is zero
     outcomes = []
     for kind in (torch.float64, torch.float32):
         given = [part.to(kind, copy=True).requires_grad_() for part in (hidden, added, *vectors)]
         if kind == torch.float64:
-            out = again = functional.layer_norm(given[0] + given[1] + given[2], (width,), given[3], given[4], 1e-12)
+            out = again = functional.layer_norm(
+                given[0] + given[1] + given[2], (width,), given[3], given[4], 1e-12
+            )
         else:
             out, again = norm.residual_norm(*given, 1e-12)
         torch.autograd.backward([out, again], [first.to(kind), second.to(kind)])
@@ -98,7 +127,9 @@ def norm_error(tokens: int, width: int, programs: int) -> float:
 
 
 def losses_error(states: int, types: int) -> float:
-    """Returns the largest difference in losses and gradients from PyTorch in fp64, the bias's as a share of the states."""
+    """The largest difference in losses and gradients from PyTorch in fp64, the bias's as a share of
+    the states.
+    """
     torch.manual_seed(0)
     drawn, added, weights = 9 * torch.randn(states, types), torch.randn(types), torch.randn(states)
     answers = torch.randint(types, (states,))
@@ -107,7 +138,9 @@ def losses_error(states: int, types: int) -> float:
     for kind in (torch.float64, torch.float32):
         logits, bias = (part.to(kind, copy=True).requires_grad_() for part in (drawn, added))
         if kind == torch.float64:
-            found = functional.cross_entropy(logits + bias, answers, ignore_index=NONE, reduction="none")
+            found = functional.cross_entropy(
+                logits + bias, answers, ignore_index=NONE, reduction="none"
+            )
         else:
             found = losses.token_losses(logits, bias, answers)
         found.backward(weights.to(kind))
@@ -119,7 +152,9 @@ def losses_error(states: int, types: int) -> float:
 
 
 def adamw_error(skipped: bool, divisor: float) -> float:
-    """Returns the largest difference of weights and state from torch's AdamW after three steps; a step called off changes nothing."""
+    """The largest difference of weights and state from torch's AdamW after three steps; a step
+    called off changes nothing.
+    """
     torch.manual_seed(0)
     drawn = [torch.randn(size) for size in ((3, 5), (adamw.CHUNK * 2,), (1,), (adamw.CHUNK + 7,))]
     exact = [torch.nn.Parameter(weight.clone()) for weight in drawn]
@@ -134,23 +169,35 @@ def adamw_error(skipped: bool, divisor: float) -> float:
         if not skipped:
             peer.step()
             torch._foreach_add_(steps, 1.0)
-        tensors = adamw.Tensors(weights, means, squares, steps, [adamw.aligned(gradient) for gradient in gradients])
+        tensors = adamw.Tensors(
+            weights, means, squares, steps, [adamw.aligned(gradient) for gradient in gradients]
+        )
         if step == 0:
             table = adamw.Table(tensors)
-        assert table.finds(tensors) and not adamw.Table(tensors).finds(dataclasses.replace(tensors, weights=gradients))
-        adamw.move(table, torch.tensor(float(skipped)), torch.tensor(divisor), 0.01, 0.1, (0.9, 0.98), 1e-6)
+        assert table.finds(tensors) and not adamw.Table(tensors).finds(
+            dataclasses.replace(tensors, weights=gradients)
+        )
+        adamw.move(
+            table, torch.tensor(float(skipped)), torch.tensor(divisor), 0.01, 0.1, (0.9, 0.98), 1e-6
+        )
     pairs = list(zip(weights, exact, strict=True))
     if skipped:
         assert not any(bool(state.any()) for state in (*means, *squares))
     else:
         pairs += list(zip(means, (peer.state[weight]["exp_avg"] for weight in exact), strict=True))
-        pairs += list(zip(squares, (peer.state[weight]["exp_avg_sq"] for weight in exact), strict=True))
+        pairs += list(
+            zip(squares, (peer.state[weight]["exp_avg_sq"] for weight in exact), strict=True)
+        )
     return max(float((ours - theirs).detach().abs().max()) for ours, theirs in pairs)
 
 
 def wrong_stages() -> list[object]:
-    """Returns the cases in which other stages are chosen than fit, by the bytes that Triton 3.6 needs for them."""
-    needed = {  # head width, tokens of a row: forward and backward, one stage and more, for compute capability 9.0
+    """The cases in which other stages are chosen than fit, by the bytes that Triton 3.6 needs for
+    them.
+    """
+    # head width, tokens of a row: forward and backward, one stage and more, for compute capability
+    # 9.0
+    needed = {
         (64, 128): ([50176, 107520], [98304, 147968, 214016]),
         (128, 128): ([99328, 205824], [163840, 295424, 427008]),
         (32, 128): ([25600, 54272], [65536, 90624, 123904]),
@@ -163,7 +210,9 @@ def wrong_stages() -> list[object]:
         for (width, length), sizes in needed.items():
             chosen = rows._stages(width, length)
             wrong += [
-                (room, width, length) for stages, bytes_of in zip(chosen, sizes, strict=True) if stages and bytes_of[stages - 1] > room
+                (room, width, length)
+                for stages, bytes_of in zip(chosen, sizes, strict=True)
+                if stages and bytes_of[stages - 1] > room
             ]
             if room == 232_448 and width == 64 and chosen != (2, 3):
                 wrong.append(("slow", chosen))
@@ -172,11 +221,20 @@ def wrong_stages() -> list[object]:
 
 if __name__ == "__main__":
     torch.use_deterministic_algorithms(True)  # new memory holds no numbers
-    torch.library.wrap_triton = lambda kernel: kernel  # the interpreter's kernels are called as they are
+    torch.library.wrap_triton = lambda kernel: (
+        kernel
+    )  # the interpreter's kernels are called as they are
     for length, tiled in ((40, False), (128, False), (200, False), (200, True), (256, True)):
-        print("attention", attention_error(pieces_of(length, (20, 9), (15, 11, 14), (min(length, 128),)), 16, tiled))
+        print(
+            "attention",
+            attention_error(
+                pieces_of(length, (20, 9), (15, 11, 14), (min(length, 128),)), 16, tiled
+            ),
+        )
     print("attention", attention_error(pieces_of(256, (100, 90, 20, 30), (128, 5, 60)), 32, True))
-    print("attention", attention_error(pieces_of(60, (20, 9), (15, 11, 14)), 16, False, biased=False))
+    print(
+        "attention", attention_error(pieces_of(60, (20, 9), (15, 11, 14)), 16, False, biased=False)
+    )
     for tokens, width in ((70, 200), (5, 7)):
         print("gelu", gelu_error(tokens, width))
     for tokens, width, programs in ((70, 200, 3), (33, 24, 4), (5, 7, 528), (3, 1030, 2)):

@@ -12,20 +12,37 @@ from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.tokens.batches import TokenBatch
 
 SHAPE = Shape(vocabulary=64, layers=3, width=32, heads=4, feedforward=48, positions=32)
-NARROW = Shape(vocabulary=64, layers=3, width=32, heads=4, feedforward=48, positions=32, embedding=8)
-KINDS = {"bert": ("bert", SHAPE), "electra": ("bert", NARROW), "modern": ("modern", SHAPE), "albert": ("albert", NARROW)}
+NARROW = Shape(
+    vocabulary=64, layers=3, width=32, heads=4, feedforward=48, positions=32, embedding=8
+)
+KINDS = {
+    "bert": ("bert", SHAPE),
+    "electra": ("bert", NARROW),
+    "modern": ("modern", SHAPE),
+    "albert": ("albert", NARROW),
+}
 KINDS |= {"albert, one width": ("albert", SHAPE), "modern, narrow": ("modern", NARROW)}
-KINDS |= {"roberta": ("roberta", SHAPE), "roberta, narrow": ("roberta", NARROW), "modernbert": ("modernbert", SHAPE)}
+KINDS |= {
+    "roberta": ("roberta", SHAPE),
+    "roberta, narrow": ("roberta", NARROW),
+    "modernbert": ("modernbert", SHAPE),
+}
 
 
 def stir(module: nn.Module, spread: float = 0.2) -> None:
-    """Draws every weight afresh, biases and norms too, so that nothing is compared at its neutral value."""
+    """Draws every weight afresh, biases and norms too, so that nothing is compared at its neutral
+    value.
+    """
     for name, parameter in module.named_parameters():
-        nn.init.normal_(parameter, mean=1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0, std=spread)
+        nn.init.normal_(
+            parameter,
+            mean=1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0,
+            std=spread,
+        )
 
 
 def stirred(kind: str, seed: int = 0, layers: int = 3) -> Any:
-    """Returns an encoder of KINDS, ready to be compared."""
+    """An encoder of KINDS, ready to be compared."""
     torch.manual_seed(seed)
     name, shape = KINDS[kind]
     encoder = ENCODERS.get(name)(replace(shape, layers=layers)).eval()
@@ -44,13 +61,17 @@ def rows_of(texts: list[Tensor]) -> TokenBatch:
 
 
 def packed(texts: list[Tensor], padding: int) -> TokenBatch:
-    """Returns texts one after another in one row with padding at its end, and the bounds of all these pieces."""
+    """Returns texts one after another in one row with padding at its end, and the bounds of all
+    these pieces.
+    """
     ids = torch.cat([*texts, torch.zeros(padding, dtype=torch.long)])
     lengths = torch.tensor([*map(len, texts), padding])
     pieces = torch.repeat_interleave(torch.tensor([*range(1, len(texts) + 1), 0]), lengths)
     positions = torch.cat([torch.arange(int(length)) for length in lengths])
     bounds = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)]).int()
-    return TokenBatch(ids[None], pieces[None], positions[None], bounds=bounds[None], longest=int(lengths.max()))
+    return TokenBatch(
+        ids[None], pieces[None], positions[None], bounds=bounds[None], longest=int(lengths.max())
+    )
 
 
 def texts(*lengths: int) -> list[Tensor]:

@@ -24,12 +24,19 @@ def test_gelu_and_its_gradient_are_pytorchs(monkeypatch: pytest.MonkeyPatch, slo
 
 def test_its_gradient_is_that_of_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(activation, "SLOW_GRADIENT", True)
-    assert torch.autograd.gradcheck(activation.gelu, (torch.randn(6, 5, dtype=torch.float64).mul(2).requires_grad_(),))
+    assert torch.autograd.gradcheck(
+        activation.gelu, (torch.randn(6, 5, dtype=torch.float64).mul(2).requires_grad_(),)
+    )
 
 
 def test_where_nothing_is_learnt_pytorchs_own_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(activation, "SLOW_GRADIENT", True)
     linear, hidden = nn.Linear(8, 8), torch.randn(3, 8)
     with torch.no_grad():
-        assert torch.equal(activation.linear_gelu(linear, hidden, "none"), functional.gelu(linear(hidden)))
-    assert torch.equal(activation.linear_gelu(linear, hidden, "tanh"), functional.gelu(linear(hidden), approximate="tanh"))
+        assert torch.equal(
+            activation.linear_gelu(linear, hidden, "none"), functional.gelu(linear(hidden))
+        )
+    assert torch.equal(
+        activation.linear_gelu(linear, hidden, "tanh"),
+        functional.gelu(linear(hidden), approximate="tanh"),
+    )

@@ -17,7 +17,9 @@ from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.packing import TILE, tile_starts
 from tests.encoders.samples import packed, rows_of, stir, texts
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernels run on GPUs alone")
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="the kernels run on GPUs alone"
+)
 LENGTHS = (40, 96, 128, 200, 256)  # one block of tokens, and two
 
 
@@ -29,7 +31,9 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pieces_of(rows: int, length: int, seed: int) -> Tensor:
-    """Returns rows of random pieces, with padding at the end of most; the first is one piece, the second padding alone."""
+    """Rows of random pieces, with padding at the end of most; the first is one piece, the second
+    padding alone.
+    """
     draw = torch.Generator().manual_seed(seed)
     pieces = torch.zeros(rows, length, dtype=torch.long)
     pieces[0] = 1
@@ -44,17 +48,23 @@ def reference(query_key_value: Tensor, pieces: Tensor) -> Tensor:
     """Attention of PyTorch in fp32, by a mask: (rows, length, heads, head width)."""
     query, key, value = query_key_value.float().permute(2, 0, 3, 1, 4)
     mask = pieces[:, None, :, None] == pieces[:, None, None, :]
-    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(
+        1, 2
+    )
 
 
 def error_of(found: Tensor, wanted: Tensor) -> float:
-    """Returns the largest difference as a share of the largest value."""
+    """The largest difference as a share of the largest value."""
     assert found.shape == wanted.shape and bool(found.isfinite().all())
-    return float((found.float() - wanted.float()).detach().abs().max() / wanted.detach().abs().max())
+    return float(
+        (found.float() - wanted.float()).detach().abs().max() / wanted.detach().abs().max()
+    )
 
 
 def mix(query_key_value: Tensor, pieces: Tensor, bias: Tensor | None = None) -> Tensor:
-    assert attention.row_attention is not None, "triton is not installed, though PyTorch for GPUs brings it"
+    assert attention.row_attention is not None, (
+        "triton is not installed, though PyTorch for GPUs brings it"
+    )
     mixed: Tensor = attention.row_attention(query_key_value, bias, pieces, None)
     return mixed
 
@@ -62,17 +72,24 @@ def mix(query_key_value: Tensor, pieces: Tensor, bias: Tensor | None = None) -> 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("width", [32, 64, 128])
 @pytest.mark.parametrize("length", LENGTHS)
-def test_row_attention_is_attention_inside_pieces_on_a_gpu(length: int, width: int, compiled: bool) -> None:
+def test_row_attention_is_attention_inside_pieces_on_a_gpu(
+    length: int, width: int, compiled: bool
+) -> None:
     if not attention.fits(length, width, False):
         pytest.skip("this GPU's programs have too little memory")
     torch.manual_seed(length + width)
     pieces = pieces_of(9, length, seed=width).cuda()
     given = torch.randn(9, length, 3, 3, width, device="cuda").bfloat16()  # what both compute from
     weights = torch.randn(9, length, 3, width, device="cuda").bfloat16()
-    call: Callable[..., Tensor] = torch.compile(mix, fullgraph=True, dynamic=False) if compiled else mix
+    call: Callable[..., Tensor] = (
+        torch.compile(mix, fullgraph=True, dynamic=False) if compiled else mix
+    )
     ours, theirs = given.clone().requires_grad_(), given.float().requires_grad_()
-    bias, their_bias = (torch.zeros(3 * 3 * width, device="cuda", requires_grad=True) for _ in range(2))
-    found, wanted = call(ours, pieces, bias), reference(theirs + their_bias.view(3, 3, width), pieces)
+    bias, their_bias = (
+        torch.zeros(3 * 3 * width, device="cuda", requires_grad=True) for _ in range(2)
+    )
+    found = call(ours, pieces, bias)
+    wanted = reference(theirs + their_bias.view(3, 3, width), pieces)
     assert found.dtype == torch.bfloat16
     assert error_of(found, wanted) < 1e-2
     found.backward(weights)
@@ -80,14 +97,20 @@ def test_row_attention_is_attention_inside_pieces_on_a_gpu(length: int, width: i
     assert ours.grad is not None and theirs.grad is not None
     for part, name in enumerate(("query", "key", "value")):
         assert error_of(ours.grad[:, :, part], theirs.grad[:, :, part]) < 1.5e-2, name
-    assert bias.grad is not None and their_bias.grad is not None and error_of(bias.grad, their_bias.grad) < 1.5e-2
+    assert (
+        bias.grad is not None
+        and their_bias.grad is not None
+        and error_of(bias.grad, their_bias.grad) < 1.5e-2
+    )
 
 
 def test_tiles_of_short_pieces_give_what_whole_rows_give_on_a_gpu() -> None:
     torch.manual_seed(0)
     pieces = torch.zeros(3, 256, dtype=torch.long)
     for row, sizes in enumerate(((100, 90, 20, 30), (128, 5, 60), (7, 128, 121))):
-        pieces[row, : sum(sizes)] = torch.repeat_interleave(torch.arange(1, len(sizes) + 1), torch.tensor(sizes))
+        pieces[row, : sum(sizes)] = torch.repeat_interleave(
+            torch.arange(1, len(sizes) + 1), torch.tensor(sizes)
+        )
     tiles = torch.from_numpy(tile_starts(pieces.numpy(), TILE)).cuda()
     given = torch.randn(3, 256, 3, 3, 64, device="cuda").bfloat16()
     outcomes = []
@@ -121,10 +144,20 @@ def test_row_attention_does_not_look_across_pieces_on_a_gpu() -> None:
 def test_row_attention_passes_pytorchs_own_checks_on_a_gpu() -> None:
     from tasklm.encoders.kernels.row_attention import row_attention_of
 
-    query_key_value = torch.randn(2, 40, 3, 2, 32, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    query_key_value = torch.randn(
+        2, 40, 3, 2, 32, device="cuda", dtype=torch.bfloat16, requires_grad=True
+    )
     bias = torch.zeros(3 * 2 * 32, device="cuda", requires_grad=True)
-    checks = ("test_schema", "test_autograd_registration", "test_faketensor")  # not of changing shapes: rows have one length
-    torch.library.opcheck(row_attention_of, (query_key_value, bias, pieces_of(2, 40, 0).cuda(), None), test_utils=checks)
+    checks = (
+        "test_schema",
+        "test_autograd_registration",
+        "test_faketensor",
+    )  # not of changing shapes: rows have one length
+    torch.library.opcheck(
+        row_attention_of,
+        (query_key_value, bias, pieces_of(2, 40, 0).cuda(), None),
+        test_utils=checks,
+    )
 
 
 def test_the_layout_is_that_of_the_fastest_kernel_on_a_gpu() -> None:
@@ -132,13 +165,18 @@ def test_the_layout_is_that_of_the_fastest_kernel_on_a_gpu() -> None:
     short, long = rows_of(texts(20, 128)).to(device), rows_of(texts(20, 264)).to(device)
     with torch.autocast("cuda", dtype=torch.bfloat16):
         assert layout_of(short, 64).pieces is not None
-        assert layout_of(short, 48).mask is not None  # a head width that the kernel does not compute
+        assert (
+            layout_of(short, 48).mask is not None
+        )  # a head width that the kernel does not compute
         assert layout_of(long, 64).mask is not None
         assert layout_of(packed(texts(5), 3).to(device), 64).bounds is not None
     assert layout_of(short, 64).mask is not None  # in fp32
 
 
-SHAPES = {"short": ((6, 7, 11, 1, 15), 8), "long": ((60, 70, 11, 1, 140), 10)}  # lengths of the texts, padding at the end of their row
+SHAPES = {
+    "short": ((6, 7, 11, 1, 15), 8),
+    "long": ((60, 70, 11, 1, 140), 10),
+}  # lengths of the texts, padding at the end of their row
 
 
 def encoder_of(kind: str, width: int, heads: int, positions: int = 256) -> nn.Module:
@@ -148,29 +186,47 @@ def encoder_of(kind: str, width: int, heads: int, positions: int = 256) -> nn.Mo
     return encoder
 
 
-WAYS = [(kind, size, backend) for kind in ("bert", "modern", "albert") for size in SHAPES for backend in ("none", "aot_eager")]
-WAYS += [("bert", "short", "inductor"), ("modern", "short", "inductor")]  # as in training; slow to compile
+WAYS = [
+    (kind, size, backend)
+    for kind in ("bert", "modern", "albert")
+    for size in SHAPES
+    for backend in ("none", "aot_eager")
+]
+WAYS += [
+    ("bert", "short", "inductor"),
+    ("modern", "short", "inductor"),
+]  # as in training; slow to compile
 
 
 @pytest.mark.parametrize(("kind", "size", "backend"), WAYS)
 def test_padded_packed_and_bounded_agree_on_a_gpu(kind: str, size: str, backend: str) -> None:
-    """Rows of up to 256 tokens go through row_attention, longer ones through a mask, bounds through PyTorch's kernel."""
+    """Rows of up to 256 tokens go through row_attention, longer ones through a mask, bounds through
+    PyTorch's kernel.
+    """
     lengths, padding = SHAPES[size]
     encoder, several, device = encoder_of(kind, 64, 2), texts(*lengths), torch.device("cuda")
-    call = encoder if backend == "none" else torch.compile(encoder, backend=backend, fullgraph=True, dynamic=False)
+    call = (
+        encoder
+        if backend == "none"
+        else torch.compile(encoder, backend=backend, fullgraph=True, dynamic=False)
+    )
     pack = packed(several, padding)
     real = [number for number, text in enumerate(several) for _ in text]
     inside = [place for text in several for place in range(len(text))]
     weights = torch.randn(len(real), 64, device=device)
 
-    def outcome(run: Callable[[TokenBatch], Tensor], batch: TokenBatch, bf16: bool) -> tuple[Tensor, Tensor]:
+    def outcome(
+        run: Callable[[TokenBatch], Tensor], batch: TokenBatch, bf16: bool
+    ) -> tuple[Tensor, Tensor]:
         encoder.zero_grad()
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=bf16):
             hidden = run(batch.to(device))
         assert bool(hidden.isfinite().all())  # padding too
         hidden = (hidden[real, inside] if len(hidden) > 1 else hidden[0, : len(real)]).float()
         (hidden * weights).mean().backward()
-        return hidden.detach(), torch.cat([p.grad.flatten() for p in encoder.parameters() if p.grad is not None])
+        return hidden.detach(), torch.cat(
+            [p.grad.flatten() for p in encoder.parameters() if p.grad is not None]
+        )
 
     def apart(found: Tensor, wanted: Tensor) -> float:
         return float((found - wanted).norm() / wanted.norm())

@@ -1,4 +1,6 @@
-"""The kernels of biased_gelu beside PyTorch's GELU; they need a GPU, like those of test_attention_on_a_gpu.py."""
+"""The kernels of biased_gelu beside PyTorch's GELU; they need a GPU, like those of
+test_attention_on_a_gpu.py.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,17 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 
 @pytest.mark.parametrize(("tokens", "width"), [((7, 33), 200), ((64, 128), 1024)])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_linear_map_and_gelu_with_all_gradients_on_a_gpu(tokens: tuple[int, int], width: int, compiled: bool) -> None:
-    assert activation.biased_gelu is not None, "triton is not installed, though PyTorch for GPUs brings it"
+def test_a_linear_map_and_gelu_with_all_gradients_on_a_gpu(
+    tokens: tuple[int, int], width: int, compiled: bool
+) -> None:
+    assert activation.biased_gelu is not None, (
+        "triton is not installed, though PyTorch for GPUs brings it"
+    )
     torch.manual_seed(width)
     linear = nn.Linear(64, width).cuda()
     nn.init.normal_(linear.bias)
-    hidden, weights = torch.randn(*tokens, 64, device="cuda"), torch.randn(*tokens, width, device="cuda")
+    hidden = torch.randn(*tokens, 64, device="cuda")
+    weights = torch.randn(*tokens, width, device="cuda")
     call = torch.compile(linear_gelu, fullgraph=True, dynamic=False) if compiled else linear_gelu
     outcomes = []
     for fused in (False, True):

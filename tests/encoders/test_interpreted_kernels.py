@@ -22,12 +22,20 @@ def triton_version() -> tuple[int, ...]:
         return (0,)
 
 
-@pytest.mark.skipif(triton_version() < OLDEST, reason="needs Triton 3.7, which the dev extra has on Linux")
+@pytest.mark.skipif(
+    triton_version() < OLDEST, reason="needs Triton 3.7, which the dev extra has on Linux"
+)
 def test_kernels_give_what_pytorch_gives() -> None:
     told = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, str(PROGRAM)], env=told, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM)], env=told, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
-    errors = [(name, float(error)) for name, error in (line.split() for line in done.stdout.splitlines())]
+    errors = [
+        (name, float(error)) for name, error in (line.split() for line in done.stdout.splitlines())
+    ]
     expected = {"attention": 7, "gelu": 2, "norm": 4, "losses": 3, "adamw": 3, "stages": 1}
-    assert [name for name, _ in errors] == [name for name, count in expected.items() for _ in range(count)]
+    assert [name for name, _ in errors] == [
+        name for name, count in expected.items() for _ in range(count)
+    ]
     assert all(error < 1e-5 for _, error in errors), errors

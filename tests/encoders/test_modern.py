@@ -19,7 +19,9 @@ def test_rotation_is_a_complex_product() -> None:
         numbers = torch.complex(states[..., pair], states[..., pair + 4])
         angle = positions * ROTARY_BASE ** (-2 * pair / 8)
         wanted = numbers * torch.polar(torch.ones_like(angle), angle)[:, :, None, None]
-        torch.testing.assert_close(torch.complex(turned[..., pair], turned[..., pair + 4]), wanted, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(
+            torch.complex(turned[..., pair], turned[..., pair + 4]), wanted, atol=1e-5, rtol=1e-5
+        )
 
 
 def test_only_distances_between_tokens_count() -> None:
@@ -36,7 +38,9 @@ def test_branches_start_small_and_nothing_has_a_bias() -> None:
     for layer in encoder.layers:
         assert float(layer.up.weight.detach().std()) == pytest.approx(0.04, rel=0.05)
         for part in (layer.attention_out, layer.down):
-            assert float(part.weight.detach().std()) == pytest.approx(0.04 / math.sqrt(16), rel=0.05)
+            assert float(part.weight.detach().std()) == pytest.approx(
+                0.04 / math.sqrt(16), rel=0.05
+            )
     assert not any(name.endswith("bias") for name, _ in encoder.named_parameters())
 
 

@@ -15,7 +15,9 @@ from tests.encoders.samples import packed, rows_of, stir, texts
 
 def encoder(layers: int = 4) -> ModernBert:
     torch.manual_seed(0)
-    made = ModernBert(Shape(vocabulary=64, layers=layers, width=32, heads=4, feedforward=48, positions=256)).eval()
+    made = ModernBert(
+        Shape(vocabulary=64, layers=layers, width=32, heads=4, feedforward=48, positions=256)
+    ).eval()
     stir(made)
     return made
 
@@ -58,8 +60,12 @@ def test_one_direction_is_kept_in_local_layers() -> None:
 
 
 def test_permutations_are_refused(vocabulary: Vocabulary) -> None:
-    shape = Shape(vocabulary=len(vocabulary), layers=2, width=32, heads=4, feedforward=48, positions=64)
-    objective = OBJECTIVES.get("permutation")("modernbert", shape, vocabulary, Train(objective="permutation"))
+    shape = Shape(
+        vocabulary=len(vocabulary), layers=2, width=32, heads=4, feedforward=48, positions=64
+    )
+    objective = OBJECTIVES.get("permutation")(
+        "modernbert", shape, vocabulary, Train(objective="permutation")
+    )
     batch = rows_of(texts(20, 30))
     with pytest.raises(RecipeError, match="not computed with local attention"):
         objective(ENCODERS.get("modernbert")(shape), objective.corrupt(batch, 1))

@@ -13,19 +13,31 @@ from tasklm.recipe.schema import Model
 def parameters(name: str, shape: Shape, part: str = "") -> int:
     with torch.device("meta"):  # no memory, no drawing
         encoder = ENCODERS.get(name)(shape)
-    return sum(parameter.numel() for key, parameter in encoder.named_parameters() if key.startswith(part))
+    return sum(
+        parameter.numel() for key, parameter in encoder.named_parameters() if key.startswith(part)
+    )
 
 
 def test_published_shapes_have_the_published_numbers_of_weights() -> None:
     base = shape_of(Model(encoder="bert"), "base", 30_522, 512)
-    assert (base.layers, base.width, base.heads, base.feedforward, base.embedding) == (12, 768, 12, 3072, 0)
+    assert (base.layers, base.width, base.heads, base.feedforward, base.embedding) == (
+        12,
+        768,
+        12,
+        3072,
+        0,
+    )
     pooler = 768 * 769  # of the published models, not of ours
     filled = (base.vocabulary - 30_522) * 768
     assert parameters("bert", base) - filled + pooler == 109_482_240
     albert = shape_of(Model(encoder="albert"), "base", 30_000, 512)
     assert albert.embedding == 128
-    assert parameters("albert", albert) - (albert.vocabulary - 30_000) * 128 + pooler == 11_683_584  # "12M"
-    modern = shape_of(Model(encoder="modern", layers=22, width=768, feedforward=1152), "base", 50_368, 8192)
+    assert (
+        parameters("albert", albert) - (albert.vocabulary - 30_000) * 128 + pooler == 11_683_584
+    )  # "12M"
+    modern = shape_of(
+        Model(encoder="modern", layers=22, width=768, feedforward=1152), "base", 50_368, 8192
+    )
     assert parameters("modern", modern) == 149_014_272  # "149M"
 
 
@@ -38,7 +50,9 @@ def test_a_gate_costs_no_weights(size: str) -> None:
 
 
 def test_albert_shares_its_layers() -> None:
-    few, many = (shape_of(Model(encoder="albert", layers=layers), "small", 1000, 128) for layers in (2, 20))
+    few, many = (
+        shape_of(Model(encoder="albert", layers=layers), "small", 1000, 128) for layers in (2, 20)
+    )
     assert parameters("albert", few) == parameters("albert", many)
 
 
@@ -60,15 +74,28 @@ def test_vocabularies_fill_whole_blocks() -> None:
 def test_weights_start_with_the_spread_of_their_width(name: str) -> None:
     torch.manual_seed(0)
     encoder = ENCODERS.get(name)(Shape(2000, 2, 192, 3, 256, 128, embedding=48))
-    assert initial_spread(768) == 0.02 and initial_spread(192) == 0.04 and initial_spread(48) == 0.08
+    assert (
+        initial_spread(768) == 0.02 and initial_spread(192) == 0.04 and initial_spread(48) == 0.08
+    )
     layer = encoder.shared if name == "albert" else encoder.layers[1]
-    spreads = [float(module.weight.detach().std()) for module in (encoder.token, encoder.projection, layer.query_key_value, layer.up)]
+    spreads = [
+        float(module.weight.detach().std())
+        for module in (encoder.token, encoder.projection, layer.query_key_value, layer.up)
+    ]
     assert spreads == pytest.approx([0.08, 0.08, 0.04, 0.04], rel=0.05)
 
 
 def test_the_automatic_encoder_goes_by_the_number_of_layers_and_its_shape_with_it() -> None:
     assert [encoder_of(Model(), size) for size in SIZES] == ["bert"] * 3 + ["modern"] * 3
-    assert encoder_of(Model(layers=5), "tiny") == "modern" and encoder_of(Model(layers=4), "base") == "bert"
-    assert encoder_of(Model(encoder="bert"), "base") == "bert" and encoder_of(Model(encoder="modern"), "tiny") == "modern"
+    assert (
+        encoder_of(Model(layers=5), "tiny") == "modern"
+        and encoder_of(Model(layers=4), "base") == "bert"
+    )
+    assert (
+        encoder_of(Model(encoder="bert"), "base") == "bert"
+        and encoder_of(Model(encoder="modern"), "tiny") == "modern"
+    )
     for layers, name in ((2, "bert"), (6, "modern")):
-        assert shape_of(Model(layers=layers), "small", 100, 64) == shape_of(Model(layers=layers, encoder=name), "small", 100, 64)
+        assert shape_of(Model(layers=layers), "small", 100, 64) == shape_of(
+            Model(layers=layers, encoder=name), "small", 100, 64
+        )

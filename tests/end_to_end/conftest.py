@@ -12,12 +12,25 @@ from tests.conftest import labelled, sentences, write_jsonl
 from tests.end_to_end.forking import Commands, forked
 
 QUICK = {
-    "model.size": "tiny", "model.layers": "1", "model.width": "32", "model.heads": "2", "tokens.length": "32", "tokens.vocabulary": "400",
-    "train.steps": "40", "train.batch": "16", "finetune.epochs": "3", "finetune.seeds": "2", "select.k": "20",
-    "train.learning_rate": "0.003", "finetune.learning_rate": "0.003", "finetune.batch": "16",
+    "model.size": "tiny",
+    "model.layers": "1",
+    "model.width": "32",
+    "model.heads": "2",
+    "tokens.length": "32",
+    "tokens.vocabulary": "400",
+    "train.steps": "40",
+    "train.batch": "16",
+    "finetune.epochs": "3",
+    "finetune.seeds": "2",
+    "select.k": "20",
+    "train.learning_rate": "0.003",
+    "finetune.learning_rate": "0.003",
+    "finetune.batch": "16",
     "finetune.wide": "false",  # alone it would solve these tasks, and the network learn nothing
-    "hardware.device": "cpu", "hardware.precision": "fp32", "hardware.threads": "1",
-}  # fmt: skip
+    "hardware.device": "cpu",
+    "hardware.precision": "fp32",
+    "hardware.threads": "1",
+}
 
 
 @pytest.fixture(scope="session")
@@ -40,12 +53,16 @@ def commands() -> Iterator[Commands]:
 
 def options(files: Path, **changes: str) -> dict[str, str]:
     """Returns dotted keys of a quick run on the files."""
-    data = {f"data.{name}": str(files / f"{name}.jsonl") for name in ("train", "dev", "test", "corpus")}
+    data = {
+        f"data.{name}": str(files / f"{name}.jsonl") for name in ("train", "dev", "test", "corpus")
+    }
     return {**data, **QUICK, **{key.replace("__", "."): value for key, value in changes.items()}}
 
 
 def until(step: str, given: dict[str, str], folder: Path) -> list[str]:
-    """Returns the words of the command that does a run up to a step; its recipe is in the folder already."""
+    """The words of the command that does a run up to a step; its recipe is in
+    the folder already.
+    """
     folder.mkdir(parents=True)
     (folder / "recipe.toml").write_text(dump(load(None, given)), encoding="utf-8")
     return [step, str(folder)]

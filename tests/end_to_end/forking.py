@@ -1,4 +1,6 @@
-"""Commands in processes of their own, forked from one that has imported everything already; they can be killed like any."""
+"""Commands in processes of their own, forked from one that has imported everything already; they
+can be killed like any.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from typing import IO, Any
 
 
 class Command:
-    """One `tasklm …` in a process of its own, or in several that train together, as torchrun would start them."""
+    """One `tasklm …` in a process of its own, or in several that train together, as torchrun would
+    start them.
+    """
 
     def __init__(self, parent: subprocess.Popen[str], words: list[str], processes: int) -> None:
         assert parent.stdin is not None and parent.stdout is not None
@@ -27,11 +31,11 @@ class Command:
         self._waited = False
 
     def ended(self) -> bool:
-        """Returns whether it has ended."""
+        """Whether it has ended."""
         return self._waited or bool(select.select([self._answers], [], [], 0)[0])
 
     def wait(self) -> int:
-        """Returns the exit status, 0 where all went well; less than 0: the signal that ended it."""
+        """The exit status, 0 where all went well; less than 0: the signal that ended it."""
         if not self._waited:
             statuses = json.loads(self._answers.readline())
             self._waited, self._status = True, next((status for status in statuses if status), 0)
@@ -52,7 +56,9 @@ class Commands:
         self._parent, self._said = parent, said
 
     def run(self, words: list[str], processes: int = 1) -> None:
-        """Runs `tasklm` with these words to its end; anything but success fails the test, with the last of what was said."""
+        """Runs `tasklm` with these words to its end; anything but success fails the test, with the
+        last of what was said.
+        """
         status = self.start(words, processes).wait()
         self._said.seek(0)
         assert status == 0, (status, self._said.read()[-4000:])
@@ -75,7 +81,9 @@ def forked() -> Iterator[Commands]:
 
 
 def _serve() -> None:
-    """Forks processes for each line of standard input; writes their numbers, and at their end their statuses."""
+    """Forks processes for each line of standard input; writes their numbers, and at their end their
+    statuses.
+    """
     import sklearn.linear_model  # noqa: F401  (late imports of every training)
     import torch._dynamo  # noqa: F401  (the first optimiser imports it)
 
@@ -95,16 +103,30 @@ def _serve() -> None:
                 sys.exit(cli.main())
             children.append(child)
         print(json.dumps(children), flush=True)
-        print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]), flush=True)
+        print(
+            json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]),
+            flush=True,
+        )
 
 
 def _be(rank: int, processes: int, meeting: int) -> None:
-    """Lets this process speak where errors go, and makes it one of several where there are several."""
+    """Lets this process speak where errors go, and makes it one of several
+    where there are several.
+    """
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     if processes > 1:
-        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
-        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(meeting), "GLOO_SOCKET_IFNAME": "lo"}
+        os.environ |= {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(processes),
+            "LOCAL_WORLD_SIZE": str(processes),
+        }
+        os.environ |= {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(meeting),
+            "GLOO_SOCKET_IFNAME": "lo",
+        }
 
 
 def _free_port() -> int:

@@ -1,4 +1,6 @@
-"""A small data set of every kind of task, each in another format, with a pattern that can be learnt."""
+"""A small data set of every kind of task, each in another format, with a pattern that can be
+learnt.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from tests.conftest import labelled, sentences, write_jsonl
 
 ASKED = "the cat hears cold water number 5 ."
 LONG = "the cat sees" + " the long road" * 15  # of more tokens than a row has
-THINGS = {"ball": "red", "field": "green", "water": "cold", "road": "long", "house": "empty"}  # thing → what stands before it
+THINGS = {
+    "ball": "red",
+    "field": "green",
+    "water": "cold",
+    "road": "long",
+    "house": "empty",
+}  # thing → what stands before it
 Rows = list[dict[str, Any]]
 
 
@@ -36,14 +44,23 @@ class Case:
 
 def _sets(count: int, seed: int) -> Rows:
     found = sentences(count, seed)
-    return [{"text": text, "labels": [name for name in ("cat", "road", "water") if name in text]} for text in found]
+    return [
+        {"text": text, "labels": [name for name in ("cat", "road", "water") if name in text]}
+        for text in found
+    ]
 
 
 def _pairs(count: int, seed: int) -> Rows:
-    """The score is high where both sentences have water or music in them, and low where neither has."""
+    """The score is high where both sentences have water or music in them, and low where neither
+    has.
+    """
     ones, others = labelled(count, seed), labelled(count, seed + 100)
     return [
-        {"sentence1": one["text"], "sentence2": other["text"], "score": 0.5 + 1.75 * [one["label"], other["label"]].count("yes")}
+        {
+            "sentence1": one["text"],
+            "sentence2": other["text"],
+            "score": 0.5 + 1.75 * [one["label"], other["label"]].count("yes"),
+        }
         for one, other in zip(ones, others, strict=True)
     ]
 
@@ -53,7 +70,14 @@ def _choices(count: int, seed: int) -> Rows:
     for text in sentences(count, seed):
         options = [*draw.sample(sorted(THINGS), 2), "music"]
         draw.shuffle(options)
-        rows.append({"article": text, "question": "what can be heard ?", "options": options, "answer": "ABC"[options.index("music")]})
+        rows.append(
+            {
+                "article": text,
+                "question": "what can be heard ?",
+                "options": options,
+                "answer": "ABC"[options.index("music")],
+            }
+        )
     return rows
 
 
@@ -73,18 +97,27 @@ def _tagged(count: int, seed: int) -> Rows:
 
 
 def _write_columns(path: Path, rows: Rows) -> Path:
-    blocks = ["".join(f"{word} {tag}\n" for word, tag in zip(row["tokens"], row["tags"], strict=True)) for row in rows]
+    blocks = [
+        "".join(f"{word} {tag}\n" for word, tag in zip(row["tokens"], row["tags"], strict=True))
+        for row in rows
+    ]
     path.write_text("\n".join(blocks), encoding="utf-8")
     return path
 
 
 def _questions(count: int, seed: int) -> Rows:
-    """The number is asked for, or, in every fourth question, something that the text does not say."""
+    """The number is asked for, or, in every fourth question, something that
+    the text does not say.
+    """
     found = []
     for place, text in enumerate(sentences(count, seed)):
         number = text.split()[-2]
         answers = [{"text": number, "answer_start": text.index(number)}]
-        asked = {"question": "which number ?", "answers": answers} if place % 4 else {"question": "which colour ?", "answers": []}
+        asked = (
+            {"question": "which number ?", "answers": answers}
+            if place % 4
+            else {"question": "which colour ?", "answers": []}
+        )
         found.append({"context": text, **asked})
     return found
 
@@ -92,18 +125,30 @@ def _questions(count: int, seed: int) -> Rows:
 def _write_squad(path: Path, rows: Rows) -> Path:
     paragraphs = []
     for row in rows:
-        question = {"question": row["question"], "answers": row["answers"], "is_impossible": not row["answers"]}
+        question = {
+            "question": row["question"],
+            "answers": row["answers"],
+            "is_impossible": not row["answers"],
+        }
         paragraphs.append({"context": row["context"], "qas": [question]})
-    path.write_text(json.dumps({"data": [{"title": "a", "paragraphs": paragraphs}]}), encoding="utf-8")
+    path.write_text(
+        json.dumps({"data": [{"title": "a", "paragraphs": paragraphs}]}), encoding="utf-8"
+    )
     return path
 
 
 def _trees(count: int, seed: int) -> Rows:
-    """The verb is the root; what stands before it and after it hangs on the word after, or on the verb."""
+    """The verb is the root; what stands before it and after it hangs on the word after, or on the
+    verb.
+    """
     rows = []
     for text in sentences(count, seed):
         words = text.split()
-        verb = next(place for place, word in enumerate(words, 1) if word.endswith("s") and word not in ("this",))
+        verb = next(
+            place
+            for place, word in enumerate(words, 1)
+            if word.endswith("s") and word not in ("this",)
+        )
         last = words.index("number") + 1
         arcs = []
         for place in range(1, len(words) + 1):
@@ -115,7 +160,13 @@ def _trees(count: int, seed: int) -> Rows:
                 arcs.append((verb, "nsubj" if place < verb else "obj" if place < last else "obl"))
             else:
                 arcs.append((last, "nummod") if place > last else (place + 1, "det"))
-        rows.append({"tokens": words, "heads": [head for head, _ in arcs], "deprels": [name for _, name in arcs]})
+        rows.append(
+            {
+                "tokens": words,
+                "heads": [head for head, _ in arcs],
+                "deprels": [name for _, name in arcs],
+            }
+        )
     return rows
 
 
@@ -123,59 +174,109 @@ def _write_conllu(path: Path, rows: Rows) -> Path:
     blocks = []
     for row in rows:
         words = zip(row["tokens"], row["heads"], row["deprels"], strict=True)
-        lines = (f"{place}\t{word}\t_\t_\t_\t_\t{head}\t{name}\t_\t_\n" for place, (word, head, name) in enumerate(words, 1))
+        lines = (
+            f"{place}\t{word}\t_\t_\t_\t_\t{head}\t{name}\t_\t_\n"
+            for place, (word, head, name) in enumerate(words, 1)
+        )
         blocks.append("# text = " + " ".join(row["tokens"]) + "\n" + "".join(lines))
     path.write_text("\n".join(blocks), encoding="utf-8")
     return path
 
 
 def _changed(rows: Rows, **values: Any) -> Rows:
-    """Returns the rows, the first of which has other values."""
+    """The rows, the first of which has other values."""
     return [{**rows[0], **values}, *rows[1:]]
 
 
 CASES = [
     Case(
-        "classify", ".jsonl", write_jsonl, labelled, "'text' with labels 'label'",
-        ["macro_f1", "micro_f1", "accuracy", "weighted_f1", "matthews", "f1"], ["majority", "TF-IDF + linear"], ASKED,
-        lambda rows: _changed(rows, label="perhaps"), ("warning", "rare labels", "fewer than 5 training examples: 'perhaps'"),
+        "classify",
+        ".jsonl",
+        write_jsonl,
+        labelled,
+        "'text' with labels 'label'",
+        ["macro_f1", "micro_f1", "accuracy", "weighted_f1", "matthews", "f1"],
+        ["majority", "TF-IDF + linear"],
+        ASKED,
+        lambda rows: _changed(rows, label="perhaps"),
+        ("warning", "rare labels", ("fewer than 5 training examples: 'perhaps'")),
     ),
     Case(
-        "multilabel", ".jsonl", write_jsonl, _sets, "'text' with lists of labels 'labels'",
-        ["micro_f1", "macro_f1", "accuracy"], ["most frequent labels", "TF-IDF + linear"], ASKED,
-        lambda rows: _changed(rows, labels=["fog"]), ("warning", "rare labels", "fewer than 5 training examples: 'fog'"),
+        "multilabel",
+        ".jsonl",
+        write_jsonl,
+        _sets,
+        "'text' with lists of labels 'labels'",
+        ["micro_f1", "macro_f1", "accuracy"],
+        ["most frequent labels", "TF-IDF + linear"],
+        ASKED,
+        lambda rows: _changed(rows, labels=["fog"]),
+        ("warning", "rare labels", ("fewer than 5 training examples: 'fog'")),
     ),
     Case(
-        "regress", ".jsonl", write_jsonl, _pairs, "'sentence1' and 'sentence2' with numbers 'score'",
-        ["spearman", "pearson"], ["mean", "TF-IDF + ridge"], json.dumps({"sentence1": ASKED, "sentence2": ASKED}),
-        lambda rows: [{**row, "score": 0.5} for row in rows], ("error", "labels", "all 48 training labels are 0.5"),
+        "regress",
+        ".jsonl",
+        write_jsonl,
+        _pairs,
+        ("'sentence1' and 'sentence2' with numbers 'score'"),
+        ["spearman", "pearson"],
+        ["mean", "TF-IDF + ridge"],
+        json.dumps({"sentence1": ASKED, "sentence2": ASKED}),
+        lambda rows: [{**row, "score": 0.5} for row in rows],
+        ("error", "labels", ("all 48 training labels are 0.5")),
         {"select__method": "bm25,influence"},
     ),
     Case(
-        "choice", ".jsonl", write_jsonl, _choices, "columns 'article', 'question', 'options' (a list) and 'answer' (the right one)",
-        ["accuracy"], ["most frequent option", "most words in common", "words in common + linear"],
-        json.dumps({"article": ASKED, "question": "what can be heard ?", "options": ["music", "road"]}),
+        "choice",
+        ".jsonl",
+        write_jsonl,
+        _choices,
+        ("columns 'article', 'question', 'options' (a list) and 'answer' (the right one)"),
+        ["accuracy"],
+        ["most frequent option", "most words in common", "words in common + linear"],
+        json.dumps(
+            {"article": ASKED, "question": "what can be heard ?", "options": ["music", "road"]}
+        ),
         lambda rows: _changed(rows, options=["music", "road", "road"], answer="A"),
         ("warning", "repeated options", "have the same option twice"),
         {"select__method": "bm25,influence"},
     ),
     Case(
-        "tag", ".conll", _write_columns, _tagged, "words and tags in columns, by the file's name",
-        ["entity_f1", "accuracy"], ["majority", "most frequent tag of the word", "words around + linear"], ASKED,
-        lambda rows: _changed(rows, tokens=["the", "ball"], tags=["O", "I-THING"]), ("warning", "tag sequences", "break the rules of BIO"),
+        "tag",
+        ".conll",
+        _write_columns,
+        _tagged,
+        "words and tags in columns, by the file's name",
+        ["entity_f1", "accuracy"],
+        ["majority", ("most frequent tag of the word"), "words around + linear"],
+        ASKED,
+        lambda rows: _changed(rows, tokens=["the", "ball"], tags=["O", "I-THING"]),
+        ("warning", "tag sequences", ("break the rules of BIO")),
         {"select__method": "bm25,influence"},
     ),
     Case(
-        "span", ".json", _write_squad, _questions, "SQuAD's layout: paragraphs with questions",
-        ["answer_f1", "exact_match"], ["majority", "best sentence"], json.dumps({"question": "which number ?", "context": ASKED}),
+        "span",
+        ".json",
+        _write_squad,
+        _questions,
+        "SQuAD's layout: paragraphs with questions",
+        ["answer_f1", "exact_match"],
+        ["majority", "best sentence"],
+        json.dumps({"question": "which number ?", "context": ASKED}),
         lambda rows: _changed(rows, answers=[{"text": "nowhere", "answer_start": 3}]),
         ("warning", "answers in train", "have an answer that is not in their text"),
         {"select__method": "bm25,influence", "finetune__epochs": "40"},
     ),
     Case(
-        "parse", ".conllu", _write_conllu, _trees, "CoNLL-U, by the file's name",
-        ["las", "uas"], ["head is the word after", "most frequent arc of the word"], ASKED,
+        "parse",
+        ".conllu",
+        _write_conllu,
+        _trees,
+        "CoNLL-U, by the file's name",
+        ["las", "uas"],
+        ["head is the word after", "most frequent arc of the word"],
+        ASKED,
         lambda rows: _changed(rows, tokens=["cat", "dog"], heads=[2, 1], deprels=["dep", "dep"]),
         ("error", "trees", "not a tree with one root"),
     ),
-]  # fmt: skip
+]

@@ -1,4 +1,6 @@
-"""Everything from labelled files to a service, in one process: `python offline_flow.py DATA OUT`."""
+"""Everything from labelled files to a service, in one process: `python
+offline_flow.py DATA OUT`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from urllib.request import Request, urlopen
 from tasklm.cli.app import app
 from tests.end_to_end.conftest import options
 
-QUICK = {"train__steps": "10", "finetune__epochs": "1", "finetune__seeds": "1", "data__leaks": "keep", "evaluate__bootstrap": "100"}
+QUICK = {
+    "train__steps": "10",
+    "finetune__epochs": "1",
+    "finetune__seeds": "1",
+    "data__leaks": "keep",
+    "evaluate__bootstrap": "100",
+}
 
 
 def tasklm(*words: str) -> None:
@@ -26,7 +34,14 @@ def tasklm(*words: str) -> None:
 def fit(data: Path, run: Path) -> None:
     """Trains for a moment."""
     given = options(data, **QUICK)
-    words = ["fit", given.pop("data.train"), "--corpus", given.pop("data.corpus"), "--out", str(run)]
+    words = [
+        "fit",
+        given.pop("data.train"),
+        "--corpus",
+        given.pop("data.corpus"),
+        "--out",
+        str(run),
+    ]
     for key, value in given.items():
         words += [f"--{key}", value]
     tasklm(*words)
@@ -45,7 +60,9 @@ def ask_and_stop(port: int) -> None:
         for path in ("/", "/page.js", "/task", "/metrics", "/openapi.json"):
             urlopen(f"{address}{path}", timeout=60).close()
         for path, body in (("/predict", {"inputs": ["a text"]}), ("/explain", {"input": "a text"})):
-            request = Request(address + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+            request = Request(
+                address + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+            )
             urlopen(request, timeout=60).close()
     finally:
         os.kill(os.getpid(), signal.SIGTERM)

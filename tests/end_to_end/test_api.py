@@ -19,7 +19,9 @@ def data(count: int, seed: int) -> tuple[list[str], list[str]]:
 
 def test_fit_predict_score_save_load(files: Path, tmp_path: Path) -> None:
     texts, labels = data(160, 1)
-    model = TaskLM(settings={**QUICK, "train.steps": 150, "finetune.epochs": 8}).fit(texts, labels, corpus=str(files / "corpus.jsonl"))
+    model = TaskLM(settings={**QUICK, "train.steps": 150, "finetune.epochs": 8}).fit(
+        texts, labels, corpus=str(files / "corpus.jsonl")
+    )
     new, gold = data(60, 5)
     probabilities = model.predict_proba(new)
     assert probabilities.shape == (60, 2) and np.allclose(probabilities.sum(1), 1, atol=1e-5)
@@ -43,7 +45,10 @@ def test_fit_from_a_file_keeps_the_run(files: Path, tmp_path: Path) -> None:
 def test_cross_validation_with_numeric_labels(files: Path) -> None:
     texts, labels = data(90, 1)
     numbers = [int(label == "yes") for label in labels]
-    model = TaskLM(corpus=str(files / "corpus.jsonl"), settings={**QUICK, "train.steps": 10, "finetune.epochs": 1, "finetune.seeds": 1})
+    model = TaskLM(
+        corpus=str(files / "corpus.jsonl"),
+        settings={**QUICK, "train.steps": 10, "finetune.epochs": 1, "finetune.seeds": 1},
+    )
     scores = cross_val_score(model, np.array(texts), np.array(numbers), cv=3)
     assert scores.shape == (3,) and np.isfinite(scores).all()
 
@@ -63,7 +68,9 @@ def test_a_damaged_model_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"format": 99}')
     with pytest.raises(RunError, match="format 99"):
         TaskLM.load(tmp_path)
-    (tmp_path / "config.json").write_text('{"format": 3, "task": {"kind": "classify", "labels": ["a", "b"]}}')
+    (tmp_path / "config.json").write_text(
+        '{"format": 3, "task": {"kind": "classify", "labels": ["a", "b"]}}'
+    )
     with pytest.raises(RunError, match=r"is damaged \('shape' is missing\)"):
         TaskLM.load(tmp_path)
 
@@ -76,4 +83,6 @@ def test_a_folder_of_other_files_is_refused_and_one_of_a_failed_call_is_not(tmp_
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     for _ in range(2):
         with pytest.raises(DataError, match="no such file"):
-            TaskLM(settings=QUICK, out=tmp_path / "run").fit(texts, labels, dev=tmp_path / "missing.csv")
+            TaskLM(settings=QUICK, out=tmp_path / "run").fit(
+                texts, labels, dev=tmp_path / "missing.csv"
+            )

@@ -17,12 +17,20 @@ from tasklm.tracking import SILENT
 from tests.conftest import labelled, write_jsonl
 from tests.end_to_end.conftest import QUICK
 
-SHORT = {**QUICK, "train.steps": 6, "finetune.epochs": 1, "finetune.seeds": 1, "evaluate.bootstrap": 100}
+SHORT = {
+    **QUICK,
+    "train.steps": 6,
+    "finetune.epochs": 1,
+    "finetune.seeds": 1,
+    "evaluate.bootstrap": 100,
+}
 EVIL = "<script>alert(1)</script>"
 
 
 class Tags(HTMLParser):
-    """Gathers tags, texts and the attributes of a piece of HTML, and sees that tags are closed in order."""
+    """Gathers tags, texts and the attributes of a piece of HTML, and sees that tags are closed in
+    order.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -50,16 +58,29 @@ class Tags(HTMLParser):
 def run(tmp_path_factory: pytest.TempPathFactory, files: Path) -> TaskLM:
     """A small model whose labels and texts would break a careless page."""
     folder = tmp_path_factory.mktemp("showing")
-    rows = [{"text": f"{row['text']} <b>&</b>", "label": EVIL if row["label"] == "yes" else "no & no"} for row in labelled(80, 1)]
+    rows = [
+        {"text": f"{row['text']} <b>&</b>", "label": EVIL if row["label"] == "yes" else "no & no"}
+        for row in labelled(80, 1)
+    ]
     write_jsonl(folder / "train.jsonl", rows)
-    write_jsonl(folder / "test.jsonl", [{**row, "text": f"{row['text']} {i} x"} for i, row in enumerate(rows[:20])])
-    model = TaskLM(corpus=files / "corpus.jsonl", settings={**SHORT, "data.leaks": "keep"}, out=folder / "run")
+    write_jsonl(
+        folder / "test.jsonl",
+        [{**row, "text": f"{row['text']} {i} x"} for i, row in enumerate(rows[:20])],
+    )
+    model = TaskLM(
+        corpus=files / "corpus.jsonl", settings={**SHORT, "data.leaks": "keep"}, out=folder / "run"
+    )
     return model.fit(folder / "train.jsonl", test=folder / "test.jsonl")
 
 
 def test_a_model_that_is_not_trained_shows_its_settings() -> None:
     shown = Tags(TaskLM(corpus=EVIL, settings={"select.k": 5})._repr_html_())
-    assert EVIL in shown.text and "select.k" in shown.text and "not trained yet" in shown.text and "script" not in shown.tags
+    assert (
+        EVIL in shown.text
+        and "select.k" in shown.text
+        and "not trained yet" in shown.text
+        and "script" not in shown.tags
+    )
     assert "all settings are automatic" in Tags(TaskLM()._repr_html_()).text
     assert TaskLM()._repr_mimebundle_()["text/html"] == TaskLM()._repr_html_()
     secret = Tags(TaskLM(settings={"select.url": "https://me:word@host:9200"})._repr_html_())
@@ -72,7 +93,12 @@ def test_a_model_that_is_not_trained_shows_its_settings() -> None:
 def test_a_trained_model_shows_verdict_scores_and_labels_escaped(run: TaskLM) -> None:
     shown = Tags(run._repr_html_())
     assert run.scores_ is not None
-    assert run.scores_.verdict in shown.text and EVIL in shown.text and "no & no" in shown.text and "script" not in shown.tags
+    assert (
+        run.scores_.verdict in shown.text
+        and EVIL in shown.text
+        and "no & no" in shown.text
+        and "script" not in shown.tags
+    )
     for row in run.scores_.rows:
         assert row.name in shown.text
     assert shown.tags.count("tr") == 1 + len(run.scores_.rows)
@@ -84,10 +110,15 @@ def test_the_report_is_a_path_a_page_and_a_copy(run: TaskLM, tmp_path: Path) -> 
     report = run.report()
     assert str(report) == os.fspath(report) == str(run.folder_ / "report.html")
     shown = Tags(report._repr_html_())
-    assert shown.tags == ["iframe"] and shown.attributes["srcdoc"] == Path(report).read_text(encoding="utf-8")
+    assert shown.tags == ["iframe"] and shown.attributes["srcdoc"] == Path(report).read_text(
+        encoding="utf-8"
+    )
     assert shown.attributes["sandbox"] == "allow-scripts"
     copy = run.report(tmp_path / "new" / "x.html")
-    assert Path(copy) == tmp_path / "new" / "x.html" and Path(copy).read_bytes() == Path(report).read_bytes()
+    assert (
+        Path(copy) == tmp_path / "new" / "x.html"
+        and Path(copy).read_bytes() == Path(report).read_bytes()
+    )
     run.save(tmp_path / "saved")
     with pytest.raises(RunError, match="there is no report beside"):
         TaskLM.load(tmp_path / "saved").report()
@@ -96,14 +127,18 @@ def test_the_report_is_a_path_a_page_and_a_copy(run: TaskLM, tmp_path: Path) -> 
         TaskLM().report()
 
 
-def test_strangers_beside_a_saved_model_are_not_taken_for_its_run(run: TaskLM, tmp_path: Path) -> None:
+def test_strangers_beside_a_saved_model_are_not_taken_for_its_run(
+    run: TaskLM, tmp_path: Path
+) -> None:
     (tmp_path / "recipe.toml").write_text("this is = [no recipe", encoding="utf-8")
     (tmp_path / "report.html").write_text("of something else", encoding="utf-8")
     shutil.copy(run.folder_ / "scores.json", tmp_path)
     for name in ("saved", "model"):
         run.save(tmp_path / name)
         alone = TaskLM.load(tmp_path / name)
-        assert alone.scores_ is None and list(alone.predict(["a cat"])) == list(run.predict(["a cat"]))
+        assert alone.scores_ is None and list(alone.predict(["a cat"])) == list(
+            run.predict(["a cat"])
+        )
         with pytest.raises(RunError, match="there is no report beside"):
             alone.report()
     run.save(run.folder_ / "saved")  # inside a run, and yet not its model
@@ -121,7 +156,9 @@ def test_scores_of_an_earlier_recipe_are_told(run: TaskLM, tmp_path: Path) -> No
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert TaskLM.load(folder).scores_ == run.scores_
-    flow.fit(load_recipe(folder / "recipe.toml", {"hardware.threads": 1}), folder, SILENT, until="check")
+    flow.fit(
+        load_recipe(folder / "recipe.toml", {"hardware.threads": 1}), folder, SILENT, until="check"
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the same recipe again, on another machine
         TaskLM.load(folder)
@@ -136,7 +173,9 @@ def test_an_explanation_takes_what_predict_takes(run: TaskLM) -> None:
     assert row.text == plain.text == text and row.examples == plain.examples
     pair = run.explain((text, "a dog"), top=2)
     (answer,) = run.answers([(text, "a dog")])
-    assert pair.text == answer["text"] and pair.probability == pytest.approx(answer["probabilities"][pair.label], abs=1e-5)
+    assert pair.text == answer["text"] and pair.probability == pytest.approx(
+        answer["probabilities"][pair.label], abs=1e-5
+    )
 
 
 def test_an_explanation_shows_its_pushes(run: TaskLM) -> None:
@@ -146,7 +185,11 @@ def test_an_explanation_shows_its_pushes(run: TaskLM) -> None:
     pushes = [push for side in sides for push in [*side.pushed_for, *side.pushed_against]]
     assert pushes and "script" not in shown.tags and "b" not in shown.tags and "mark" in shown.tags
     for push in pushes:
-        assert f"{push.score:+.3f}" in shown.text and push.where.rsplit("/", 1)[-1] in shown.text and f"{push.score:+.3f}" in str(found)
+        assert (
+            f"{push.score:+.3f}" in shown.text
+            and push.where.rsplit("/", 1)[-1] in shown.text
+            and f"{push.score:+.3f}" in str(found)
+        )
     assert str(found).startswith(f"{found.label} (probability {found.probability:.2f})")
 
 

@@ -1,4 +1,6 @@
-"""Damage in a run folder: found, told, made again; and runs of the version before, which have no checksums."""
+"""Damage in a run folder: found, told, made again; and runs of the version before, which have no
+checksums.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,10 @@ def flip(path: Path, at: int = -9) -> None:
 
 
 def weights_of(place: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(place)): path.read_bytes() for path in sorted(place.rglob("*.safetensors"))}
+    return {
+        str(path.relative_to(place)): path.read_bytes()
+        for path in sorted(place.rglob("*.safetensors"))
+    }
 
 
 def check_files(*words: object) -> tuple[int, str]:
@@ -63,7 +68,13 @@ def test_check_files_says_what_is_damaged_and_what_to_do_and_that_works(place: P
     assert check_files(run)[0] == 0 and "none is damaged" in check_files(run)[1]
     (corpus,) = (place / ".cache").glob("corpus-*/text.bin")
     (index,) = (place / ".cache").glob("bm25-*/block-00000/tf.npy")
-    names = ("stage2/seed-1/best.safetensors", "ranking/scores.npy", "model/tokenizer.json", "stage1/artefact.json", "scores.json")
+    names = (
+        "stage2/seed-1/best.safetensors",
+        "ranking/scores.npy",
+        "model/tokenizer.json",
+        "stage1/artefact.json",
+        "scores.json",
+    )
     for path in (*(run / name for name in names), corpus, index):
         flip(path, at=40)
     status, output = check_files(run, "--json")
@@ -94,7 +105,11 @@ def test_check_files_tells_a_damaged_record_in_the_cache(place: Path) -> None:
         record.write_bytes(whole[:20])
         status, output = check_files(place / "run", "--json")
         (damage,) = json.loads(output)["damaged"]
-        assert status == 1 and damage["file"] == str(record) and f"Delete {folder} and run" in damage["remedy"]
+        assert (
+            status == 1
+            and damage["file"] == str(record)
+            and f"Delete {folder} and run" in damage["remedy"]
+        )
         record.write_bytes(whole)
         (folder / "damaged.json").unlink(missing_ok=True)
 
@@ -104,8 +119,15 @@ def test_a_model_by_itself_is_checked_too(place: Path, tmp_path: Path) -> None:
     assert check_files(model)[0] == 0
     flip(model / "model.safetensors")
     status, output = check_files(model)
-    assert status == 1 and f"Copy {model} again from where it was trained." in output and not (model / "damaged.json").exists()
-    with pytest.raises(DamagedError, match=r"model\.safetensors is damaged \(its checksum does not fit\)\. Copy .*shipped again"):
+    assert (
+        status == 1
+        and f"Copy {model} again from where it was trained." in output
+        and not (model / "damaged.json").exists()
+    )
+    with pytest.raises(
+        DamagedError,
+        match=r"model\.safetensors is damaged \(its checksum does not fit\)\. Copy .*shipped again",
+    ):
         TaskLM.load(model)
     (damage,) = tasklm.check_files(model).damaged
     assert damage.file == str(model / "model.safetensors")
@@ -158,8 +180,15 @@ def test_what_is_too_large_to_be_read_each_time_is_read_before_something_is_made
     whole, after = weights_of(tmp_path / "whole"), weights_of(place)
     assert whole == after
     assert corpus.read_bytes() != right  # nothing was made of it
-    fit(recipe_for(files, train__steps="6", finetune__epochs="2", select__k="5"), place / "run", SILENT, until="select")
-    assert [message for message in messages if f"{corpus.parent.name} made again" in message] and corpus.read_bytes() == right
+    fit(
+        recipe_for(files, train__steps="6", finetune__epochs="2", select__k="5"),
+        place / "run",
+        SILENT,
+        until="select",
+    )
+    assert [
+        message for message in messages if f"{corpus.parent.name} made again" in message
+    ] and corpus.read_bytes() == right
 
 
 def test_a_run_of_the_version_before_goes_on_and_its_model_loads(place: Path, files: Path) -> None:
@@ -167,14 +196,24 @@ def test_a_run_of_the_version_before_goes_on_and_its_model_loads(place: Path, fi
     for path in place.rglob("*.json"):
         values = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(values, dict):
-            older = {name: value for name, value in values.items() if name not in ("crc32", "files", "uses")}
+            older = {
+                name: value
+                for name, value in values.items()
+                if name not in ("crc32", "files", "uses")
+            }
             path.write_text(json.dumps(older), encoding="utf-8")
-    before = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.suffix in (".safetensors", ".npy", ".parquet")}
+    before = {
+        path: path.stat().st_mtime_ns
+        for path in place.rglob("*")
+        if path.suffix in (".safetensors", ".npy", ".parquet")
+    }
     fit(recipe_for(files, train__steps="6", finetune__epochs="1"), run, SILENT)
     assert before == {path: path.stat().st_mtime_ns for path in before}
     assert TaskLM.load(run).predict(["a dog likes music"]).shape == (1,)
     status, output = check_files(run)
-    assert status == 0 and f"{run / 'stage1'} has no checksums: an earlier version wrote it." in output
+    assert (
+        status == 0 and f"{run / 'stage1'} has no checksums: an earlier version wrote it." in output
+    )
     (run / "tokens" / "offsets.npy").write_bytes(b"")
     (run / "plan" / "plan.json").write_bytes(b"{}")
     (run / "stage1" / "model.safetensors").write_bytes(b"")

@@ -11,7 +11,9 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 def test_every_file_of_a_run_once_damaged_is_made_again_or_told(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, BENCHMARKS / "damages.py", "--work", tmp_path / "work", "--together"], capture_output=True, text=True
+        [sys.executable, BENCHMARKS / "damages.py", "--work", tmp_path / "work", "--together"],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     last = done.stdout.splitlines()[-1]
@@ -20,6 +22,8 @@ def test_every_file_of_a_run_once_damaged_is_made_again_or_told(tmp_path: Path) 
 
 def test_a_run_whose_power_was_cut_ends_the_same(tmp_path: Path) -> None:
     words = ["--work", tmp_path / "work", "--images", "4", "--seed", "7"]
-    done = subprocess.run([sys.executable, BENCHMARKS / "power_cuts.py", *words], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, BENCHMARKS / "power_cuts.py", *words], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert done.stdout.splitlines()[-1] == "4 of 4 images end as the run that was never cut"

@@ -21,7 +21,12 @@ from tests.end_to_end.conftest import options
 @pytest.fixture(scope="module")
 def done(files: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Scores]:
     folder = tmp_path_factory.mktemp("runs") / "run"
-    recipe = load(None, options(files, evaluate__compare="task-only,random", train__steps="100", finetune__epochs="6"))
+    recipe = load(
+        None,
+        options(
+            files, evaluate__compare="task-only,random", train__steps="100", finetune__epochs="6"
+        ),
+    )
     scores = fit(recipe, folder, Tracker())
     assert scores is not None
     return folder, scores
@@ -30,7 +35,13 @@ def done(files: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, S
 def test_the_model_learns_and_every_row_is_there(done: tuple[Path, Scores]) -> None:
     _, scores = done
     names = [row.name for row in scores.rows]
-    assert names == ["majority", "TF-IDF + linear", "task data only", "random selection", "BM25 selection (TLM)"]
+    assert names == [
+        "majority",
+        "TF-IDF + linear",
+        "task data only",
+        "random selection",
+        "BM25 selection (TLM)",
+    ]
     tests = {row.name: row.test.mean for row in scores.rows if row.test is not None}
     assert tests["BM25 selection (TLM)"] > tests["majority"] + 0.2
     ours = scores.ours
@@ -65,7 +76,12 @@ def test_the_run_folder_holds_what_was_promised(done: tuple[Path, Scores]) -> No
 
 def test_dev_and_test_never_reach_the_selected_text(done: tuple[Path, Scores], files: Path) -> None:
     folder, _ = done
-    texts = [words(text) for text in pq.read_table(folder / "selected" / "selected.parquet").column("text").to_pylist()]
+    texts = [
+        words(text)
+        for text in pq.read_table(folder / "selected" / "selected.parquet")
+        .column("text")
+        .to_pylist()
+    ]
     selected = {tuple(text[i : i + 5]) for text in texts for i in range(len(text))}
     for name in ("dev", "test"):
         for line in (files / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
@@ -81,7 +97,12 @@ def test_the_saved_model_predicts_what_was_scored(done: tuple[Path, Scores]) -> 
     predictor = Predictor(folder / "model")
     rows = labelled(80, 3)
     right = np.mean(
-        [answer["label"] == row["label"] for answer, row in zip(predictor.answers([str(r["text"]) for r in rows]), rows, strict=True)]
+        [
+            answer["label"] == row["label"]
+            for answer, row in zip(
+                predictor.answers([str(r["text"]) for r in rows]), rows, strict=True
+            )
+        ]
     )
     assert scores.ours is not None and scores.ours.test is not None
     best = json.loads((folder / "model" / "config.json").read_text())["about"]["seed"]
@@ -90,13 +111,25 @@ def test_the_saved_model_predicts_what_was_scored(done: tuple[Path, Scores]) -> 
 
 def _accuracy(folder: Path, seed: int) -> float:
     answers = json.loads((folder / "predictions" / f"test-{seed}.json").read_text())
-    return float(np.mean([answer["label"] == row["label"] for answer, row in zip(answers, labelled(80, 3), strict=True)]))
+    return float(
+        np.mean(
+            [
+                answer["label"] == row["label"]
+                for answer, row in zip(answers, labelled(80, 3), strict=True)
+            ]
+        )
+    )
 
 
 def test_running_again_skips_everything(done: tuple[Path, Scores], files: Path) -> None:
     folder, scores = done
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("model.safetensors")}
-    recipe = load(None, options(files, evaluate__compare="task-only,random", train__steps="100", finetune__epochs="6"))
+    recipe = load(
+        None,
+        options(
+            files, evaluate__compare="task-only,random", train__steps="100", finetune__epochs="6"
+        ),
+    )
     again = fit(recipe, folder, SILENT)
     assert again is not None and again.verdict == scores.verdict
     assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("model.safetensors")}
@@ -106,7 +139,9 @@ def test_same_seed_twice_gives_identical_predictions(files: Path, tmp_path: Path
     recipe = load(None, options(files))
     for name in ("a", "b"):
         fit(recipe, tmp_path / name, Tracker(), until="evaluate")
-    first, second = ((tmp_path / name / "predictions" / "test-1.json").read_text() for name in ("a", "b"))
+    first, second = (
+        (tmp_path / name / "predictions" / "test-1.json").read_text() for name in ("a", "b")
+    )
     assert first == second
     recipe = load(None, options(files, train__seed="2"))
     fit(recipe, tmp_path / "c", Tracker(), until="evaluate")
@@ -117,17 +152,32 @@ def test_another_number_of_seeds_redoes_only_what_is_new(files: Path, tmp_path: 
     fit(load(None, options(files)), tmp_path / "run", Tracker(), until="finetune")
     stage1 = (tmp_path / "run" / "stage1" / "model.safetensors").stat().st_mtime_ns
     first = (tmp_path / "run" / "stage2" / "seed-1" / "best.safetensors").stat().st_mtime_ns
-    fit(load(None, options(files, finetune__seeds="3")), tmp_path / "run", Tracker(), until="finetune")
+    fit(
+        load(None, options(files, finetune__seeds="3")),
+        tmp_path / "run",
+        Tracker(),
+        until="finetune",
+    )
     assert (tmp_path / "run" / "stage1" / "model.safetensors").stat().st_mtime_ns == stage1
     assert (tmp_path / "run" / "stage2" / "seed-1" / "best.safetensors").stat().st_mtime_ns == first
     assert (tmp_path / "run" / "stage2" / "seed-3").exists()
 
 
 @pytest.mark.parametrize("budget", [{"budget__minutes": "0.1"}, {"budget__flops": "1e9"}])
-def test_a_budget_decides_everything(files: Path, tmp_path: Path, budget: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TRY_SECONDS", "STAGE1_SECONDS", "STAGE2_SECONDS"):  # how fast this machine is does not matter here
+def test_a_budget_decides_everything(
+    files: Path, tmp_path: Path, budget: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (
+        "TRY_SECONDS",
+        "STAGE1_SECONDS",
+        "STAGE2_SECONDS",
+    ):  # how fast this machine is does not matter here
         monkeypatch.setattr(planning, name, 0.05)
-    chosen = {key: value for key, value in options(files, **budget).items() if key not in ("train.steps", "train.batch", "model.size")}
+    chosen = {
+        key: value
+        for key, value in options(files, **budget).items()
+        if key not in ("train.steps", "train.batch", "model.size")
+    }
     scores = fit(load(None, {**chosen, "finetune.epochs": "1"}), tmp_path / "run", Tracker())
     assert scores is not None and scores.ours is not None
     decided = json.loads((tmp_path / "run" / "stage1" / "plan.json").read_text())["stage1"]
@@ -139,7 +189,11 @@ def test_a_budget_decides_everything(files: Path, tmp_path: Path, budget: dict[s
 
 def test_check_finds_what_fit_refuses(files: Path, tmp_path: Path) -> None:
     leaky = tmp_path / "leaky.jsonl"
-    leaky.write_text((files / "train.jsonl").read_text().splitlines()[0] + "\n" + (files / "test.jsonl").read_text())
+    leaky.write_text(
+        (files / "train.jsonl").read_text().splitlines()[0]
+        + "\n"
+        + (files / "test.jsonl").read_text()
+    )
     recipe = load(None, options(files, data__test=str(leaky)))
     findings = check(recipe, tmp_path / "check", Tracker())
     errors = [finding.message for finding in findings if finding.level == "error"]
@@ -150,11 +204,26 @@ def test_check_finds_what_fit_refuses(files: Path, tmp_path: Path) -> None:
 
 def test_a_comparison_takes_a_vocabulary_smaller_than_a_recipe_may_ask_for(tmp_path: Path) -> None:
     """What little text there is has fewer types."""
-    rows: list[dict[str, object]] = [{"text": f"{a} {b}", "label": a} for a in ("ab", "ba") for b in ("aa", "bb", "aab", "bba", "abab")]
+    rows: list[dict[str, object]] = [
+        {"text": f"{a} {b}", "label": a}
+        for a in ("ab", "ba")
+        for b in ("aa", "bb", "aab", "bba", "abab")
+    ]
     for name in ("train", "dev", "test"):
-        write_jsonl(tmp_path / f"{name}.jsonl", [{**row, "text": f"{row['text']} {name}"} for row in rows])
-    write_jsonl(tmp_path / "corpus.jsonl", [{"text": f"aa bb ab {'b' * number}"} for number in range(1, 9)])
+        write_jsonl(
+            tmp_path / f"{name}.jsonl", [{**row, "text": f"{row['text']} {name}"} for row in rows]
+        )
+    write_jsonl(
+        tmp_path / "corpus.jsonl", [{"text": f"aa bb ab {'b' * number}"} for number in range(1, 9)]
+    )
     few = options(tmp_path, evaluate__compare="task-only", train__steps="2", finetune__epochs="1")
     scores = fit(load(None, {**few, "select.passages": "4"}), tmp_path / "run", SILENT)
     assert scores is not None and "task data only" in [row.name for row in scores.rows]
-    assert len(json.loads((tmp_path / "run" / "model" / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]) < 300
+    assert (
+        len(
+            json.loads((tmp_path / "run" / "model" / "tokenizer.json").read_text(encoding="utf-8"))[
+                "model"
+            ]["vocab"]
+        )
+        < 300
+    )

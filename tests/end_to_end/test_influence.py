@@ -28,7 +28,12 @@ QUICK = {"select__passages": "100", "select__influence_steps": "20", "select__ne
 
 
 def chained(files: Path, first: str = "bm25", **changes: str) -> Recipe:
-    given = {"select__method": f"{first},influence", **QUICK, "finetune__seeds": "1", "finetune__epochs": "1"}
+    given = {
+        "select__method": f"{first},influence",
+        **QUICK,
+        "finetune__seeds": "1",
+        "finetune__epochs": "1",
+    }
     return load(None, options(files, **{**given, **changes}))
 
 
@@ -59,27 +64,45 @@ def test_a_fifth_of_the_candidates_is_selected_and_trained_on(done: Path, files:
         assert (scores[best] > scores[best, place[row["id"]]]).sum() == row["rank"]
     summary = json.loads((done / "scoring-model" / "summary.json").read_text())
     assert (summary["steps"], summary["rho1"]) == (20, 0)
-    dev = [json.loads(line)["text"] for line in (files / "dev.jsonl").read_text(encoding="utf-8").splitlines()]
+    dev = [
+        json.loads(line)["text"]
+        for line in (files / "dev.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     report = (done / "report.html").read_text(encoding="utf-8")
     assert all(dev[number] in report for row in chosen[:10] for number in row["asked_by"][:3])  # type: ignore[index]
     assert pq.read_schema(done / "selected" / "selected.parquet").metadata[b"asking"] == b"dev"
 
 
-def test_explain_names_the_batches_that_asked_and_the_words_that_made_it_a_candidate(done: Path, files: Path) -> None:
+def test_explain_names_the_batches_that_asked_and_the_words_that_made_it_a_candidate(
+    done: Path, files: Path
+) -> None:
     candidates, row = rows(done, "candidates"), rows(done)[3]
-    found = json.loads(CliRunner().invoke(app, ["select", str(done), "--explain", str(row["id"]), "--json"]).stdout)
-    dev = [json.loads(line) for line in (files / "dev.jsonl").read_text(encoding="utf-8").splitlines()]
+    found = json.loads(
+        CliRunner().invoke(app, ["select", str(done), "--explain", str(row["id"]), "--json"]).stdout
+    )
+    dev = [
+        json.loads(line) for line in (files / "dev.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     reasons, asked = found["influence"], row["asked_by"][:5]  # type: ignore[index]
-    assert [batch["texts"] for batch in reasons["batches"]] == [[dev[number]["text"]] for number in asked]
-    assert [batch["labels"] for batch in reasons["batches"]] == [[dev[number]["label"]] for number in asked]
+    assert [batch["texts"] for batch in reasons["batches"]] == [
+        [dev[number]["text"]] for number in asked
+    ]
+    assert [batch["labels"] for batch in reasons["batches"]] == [
+        [dev[number]["label"]] for number in asked
+    ]
     assert reasons["batches"][0]["rank"] == row["rank"] and reasons["best"] == row["score"]
     assert candidates[reasons["place"]]["id"] == row["id"] and reasons["candidates"] == 100
     assert found["askers"] and all(asker["terms"] for asker in found["askers"])
     shown = CliRunner().invoke(app, ["select", str(done), "--explain", str(row["id"])]).stdout
-    assert "place 4 of the selection" in shown and f"candidate {reasons['place'] + 1} of 100 by bm25" in shown
+    assert (
+        "place 4 of the selection" in shown
+        and f"candidate {reasons['place'] + 1} of 100 by bm25" in shown
+    )
 
 
-def test_another_share_computes_no_gradient(done: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_share_computes_no_gradient(
+    done: Path, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = rows(done)
 
     def never(*_: object) -> None:
@@ -92,7 +115,9 @@ def test_another_share_computes_no_gradient(done: Path, files: Path, monkeypatch
     assert len(after) == 30 and [row["id"] for row in after[:20]] == [row["id"] for row in before]
 
 
-def test_a_killed_scoring_ends_in_the_same_scores(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_scoring_ends_in_the_same_scores(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     blocks, finish, score = selection.score_blocks, selection.finish_scores, Influence.scores
     monkeypatch.setattr(selection, "score_blocks", lambda *given: blocks(*given, 16))
     monkeypatch.setattr(selection, "finish_scores", lambda *given: finish(*given, 16))
@@ -109,25 +134,40 @@ def test_a_killed_scoring_ends_in_the_same_scores(files: Path, tmp_path: Path, m
     assert len(list((tmp_path / "cut" / "influence.partial").glob("block-*"))) == 2
     for name in ("cut", "whole"):
         fit(chained(files), tmp_path / name, Tracker(), until="select")
-    ours, theirs = (InfluenceScores(tmp_path / name / "influence").of_tasks(0, 60) for name in ("cut", "whole"))
+    ours, theirs = (
+        InfluenceScores(tmp_path / name / "influence").of_tasks(0, 60) for name in ("cut", "whole")
+    )
     np.testing.assert_array_equal(ours, theirs)
     assert rows(tmp_path / "cut") == rows(tmp_path / "whole")
 
 
 def test_random_candidates_and_train_examples(files: Path, tmp_path: Path) -> None:
-    keys = {"select__influence_on": "train", "select__influence_task_batch": "16", "select__influence_batch": "4"}
-    more = {"select__influence_layers": "all", "select__influence_model": "tiny", "select__influence_share": "0.25"}
+    keys = {
+        "select__influence_on": "train",
+        "select__influence_task_batch": "16",
+        "select__influence_batch": "4",
+    }
+    more = {
+        "select__influence_layers": "all",
+        "select__influence_model": "tiny",
+        "select__influence_share": "0.25",
+    }
     fit(chained(files, "random", **keys, **more), tmp_path / "run", Tracker(), until="select")
     assert len(rows(tmp_path / "run")) == 25 and len(rows(tmp_path / "run", "candidates")) == 100
     scores = InfluenceScores(tmp_path / "run" / "influence")
     assert (scores.units, scores.tasks) == (25, 10)
 
 
-def test_two_processes_score_what_one_scores(done: Path, files: Path, tmp_path: Path, commands: Commands) -> None:
+def test_two_processes_score_what_one_scores(
+    done: Path, files: Path, tmp_path: Path, commands: Commands
+) -> None:
     given = quick(files, select__method="bm25,influence", **QUICK)
     commands.run(until("select", given, tmp_path / "two" / "run"), processes=2)
     assert json.loads((tmp_path / "two" / "run" / "manifest.json").read_text())["processes"] == 2
-    ours, theirs = (InfluenceScores(place / "influence").of_tasks(0, 60) for place in (tmp_path / "two" / "run", done))
+    ours, theirs = (
+        InfluenceScores(place / "influence").of_tasks(0, 60)
+        for place in (tmp_path / "two" / "run", done)
+    )
     np.testing.assert_allclose(ours, theirs, rtol=1e-2, atol=1e-3 * np.abs(theirs).max())
     assert len(rows(tmp_path / "two" / "run")) == 20
 
@@ -146,13 +186,17 @@ def test_two_processes_score_what_one_scores(done: Path, files: Path, tmp_path: 
         ({"select__influence_share": "0"}, "at least 0.0001"),
     ],
 )
-def test_settings_that_cannot_be_meant_are_refused(files: Path, tmp_path: Path, changes: dict[str, str], message: str) -> None:
+def test_settings_that_cannot_be_meant_are_refused(
+    files: Path, tmp_path: Path, changes: dict[str, str], message: str
+) -> None:
     with pytest.raises(RecipeError, match=message):
         fit(chained(files, **changes), tmp_path / "run", Tracker(), until="select")
     assert not (tmp_path / "run" / "candidates").exists()
 
 
-def test_no_dev_examples_are_said(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_dev_examples_are_said(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Splits, "named", lambda self: {"train": self.train, "test": self.test})
     with pytest.raises(DataError, match=r"labelled dev examples.*influence_on train"):
         fit(chained(files), tmp_path / "run", Tracker(), until="select")

@@ -45,12 +45,20 @@ class Done:
 
 
 def settings_of(case: Case, data: Path) -> dict[str, str]:
-    """Returns the recipe keys of a quick run."""
+    """The recipe keys of a quick run."""
     quick = {
-        "train__steps": "30", "finetune__epochs": "12", "finetune__learning_rate": "0.01",
-        "finetune__seeds": "1", "finetune__wide": "true", "select__passages": "40", "select__near_duplicates": "0",
-        "select__influence_steps": "5", "select__influence_model": "tiny", "data__leaks": "keep", "evaluate__bootstrap": "100",
-    }  # fmt: skip
+        "train__steps": "30",
+        "finetune__epochs": "12",
+        "finetune__learning_rate": "0.01",
+        "finetune__seeds": "1",
+        "finetune__wide": "true",
+        "select__passages": "40",
+        "select__near_duplicates": "0",
+        "select__influence_steps": "5",
+        "select__influence_model": "tiny",
+        "data__leaks": "keep",
+        "evaluate__bootstrap": "100",
+    }
     files = {f"data__{name}": str(data / f"{name}{case.suffix}") for name, _, _ in SPLITS}
     return options(data, **{**quick, **files, **case.options})
 
@@ -59,7 +67,9 @@ def settings_of(case: Case, data: Path) -> dict[str, str]:
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a corpus."""
     folder = tmp_path_factory.mktemp("kinds")
-    write_jsonl(folder / "corpus.jsonl", [{"text": " ".join(sentences(8, 100 + i))} for i in range(100)])
+    write_jsonl(
+        folder / "corpus.jsonl", [{"text": " ".join(sentences(8, 100 + i))} for i in range(100)]
+    )
     return folder
 
 
@@ -77,7 +87,7 @@ def done(request: pytest.FixtureRequest, corpus: Path) -> Done:
 
 
 def answers(done: Done, *words: str) -> list[dict[str, Any]]:
-    """Returns what `tasklm predict` prints."""
+    """What `tasklm predict` prints."""
     result = runner.invoke(app, ["predict", str(done.folder / "model"), *words])
     assert result.exit_code == 0, (result.output, result.exception)
     return [json.loads(line) for line in result.stdout.splitlines()]
@@ -92,15 +102,23 @@ def test_scores_and_report(done: Done) -> None:
         assert list(row["metrics"]) == done.case.metrics
         assert all(-1 <= value <= 1 for value in row["metrics"].values())
         assert row["metrics"][scores["metric"]] == pytest.approx(row["test"]["mean"])
-    # On dev, which chooses the epoch: 24 test examples are luck, which differs between kinds of CPU.
+    # On dev, which chooses the epoch: 24 test examples are luck, which differs between kinds of
+    # CPU.
     assert ours["dev"]["mean"] > baselines[0]["dev"]["mean"]
     assert done.case.baselines[1] in (done.folder / "report.html").read_text(encoding="utf-8")
-    assert json.loads((done.folder / "model" / "config.json").read_text(encoding="utf-8"))["task"]["kind"] == done.case.kind
+    assert (
+        json.loads((done.folder / "model" / "config.json").read_text(encoding="utf-8"))["task"][
+            "kind"
+        ]
+        == done.case.kind
+    )
 
 
 def classify_is_natural(answer: dict[str, Any]) -> None:
     assert answer["label"] == max(answer["probabilities"], key=answer["probabilities"].get)
-    assert set(answer["probabilities"]) == {"yes", "no"} and sum(answer["probabilities"].values()) == pytest.approx(1)
+    assert set(answer["probabilities"]) == {"yes", "no"} and sum(
+        answer["probabilities"].values()
+    ) == pytest.approx(1)
 
 
 def multilabel_is_natural(answer: dict[str, Any]) -> None:
@@ -115,7 +133,10 @@ def regress_is_natural(answer: dict[str, Any]) -> None:
 def choice_is_natural(answer: dict[str, Any]) -> None:
     assert sum(answer["probabilities"]) == pytest.approx(1)
     assert answer["probabilities"][answer["number"]] == max(answer["probabilities"])
-    assert answer["text"].split("\n")[-len(answer["probabilities"]) :][answer["number"]] == answer["option"]
+    assert (
+        answer["text"].split("\n")[-len(answer["probabilities"]) :][answer["number"]]
+        == answer["option"]
+    )
 
 
 def tag_is_natural(answer: dict[str, Any]) -> None:
@@ -123,7 +144,10 @@ def tag_is_natural(answer: dict[str, Any]) -> None:
     for found in answer["entities"]:
         assert answer["text"][found["begin"] : found["end"]] == found["text"]
         first, last = found["words"]
-        assert " ".join(answer["words"][first : last + 1]) == found["text"] and answer["tags"][first][2:] == found["type"]
+        assert (
+            " ".join(answer["words"][first : last + 1]) == found["text"]
+            and answer["tags"][first][2:] == found["type"]
+        )
 
 
 def span_is_natural(answer: dict[str, Any]) -> None:
@@ -134,7 +158,11 @@ def span_is_natural(answer: dict[str, Any]) -> None:
 
 def parse_is_natural(answer: dict[str, Any]) -> None:
     words = answer["text"].split()
-    assert answer["words"] == words and answer["heads"].count(0) == 1 and len(answer["relations"]) == len(words)
+    assert (
+        answer["words"] == words
+        and answer["heads"].count(0) == 1
+        and len(answer["relations"]) == len(words)
+    )
     comment, *lines = answer["conllu"].removesuffix("\n\n").split("\n")
     assert comment == f"# text = {answer['text']}"
     for place, line in enumerate(lines):
@@ -144,9 +172,14 @@ def parse_is_natural(answer: dict[str, Any]) -> None:
 
 
 NATURAL: dict[str, Callable[[dict[str, Any]], None]] = {
-    "classify": classify_is_natural, "multilabel": multilabel_is_natural, "regress": regress_is_natural, "choice": choice_is_natural,
-    "tag": tag_is_natural, "span": span_is_natural, "parse": parse_is_natural,
-}  # fmt: skip
+    "classify": classify_is_natural,
+    "multilabel": multilabel_is_natural,
+    "regress": regress_is_natural,
+    "choice": choice_is_natural,
+    "tag": tag_is_natural,
+    "span": span_is_natural,
+    "parse": parse_is_natural,
+}
 
 
 def test_predict_gives_the_natural_answer(done: Done) -> None:
@@ -157,8 +190,12 @@ def test_predict_gives_the_natural_answer(done: Done) -> None:
     for answer in (one, *several):
         NATURAL[done.case.kind](answer)
     stored = json.loads((done.folder / "predictions" / "test-1.json").read_text(encoding="utf-8"))
-    kept = [{name: value for name, value in answer.items() if name in stored[0]} for answer in several]
-    assert [_rounded(answer) for answer in kept] == [_rounded(answer) for answer in stored]  # a file with labels: they are not looked at
+    kept = [
+        {name: value for name, value in answer.items() if name in stored[0]} for answer in several
+    ]
+    assert [_rounded(answer) for answer in kept] == [
+        _rounded(answer) for answer in stored
+    ]  # a file with labels: they are not looked at
 
 
 def _rounded(value: Any) -> Any:
@@ -172,7 +209,9 @@ def _rounded(value: Any) -> Any:
 def test_a_text_by_itself(done: Done) -> None:
     result = runner.invoke(app, ["predict", str(done.folder / "model"), "a text"])
     if done.case.kind in ("choice", "span"):
-        assert isinstance(result.exception, DataError) and "not a text by itself" in str(result.exception)
+        assert isinstance(result.exception, DataError) and "not a text by itself" in str(
+            result.exception
+        )
     else:
         assert result.exit_code == 0, result.exception
 
@@ -192,7 +231,9 @@ def test_passages_are_selected_by_what_the_kind_asks(done: Done) -> None:
 
 
 def test_explain_explains_or_says_why_not(done: Done) -> None:
-    result = runner.invoke(app, ["explain", str(done.folder), done.case.asked, "--top", "2", "--json"])
+    result = runner.invoke(
+        app, ["explain", str(done.folder), done.case.asked, "--top", "2", "--json"]
+    )
     if done.case.kind == "choice":
         assert isinstance(result.exception, RunError) and "one row each" in str(result.exception)
         return
@@ -202,7 +243,10 @@ def test_explain_explains_or_says_why_not(done: Done) -> None:
     assert ASKED in found["text"] and "{" not in found["text"] and found["examples"]["in_all"] == 48
     # a number that the model gives has no squared error there, and so no gradient to compare with
     assert bool(shown) == (done.case.kind != "regress")
-    assert all(-1 <= push["score"] <= 1 and f"train{done.case.suffix}, line" in push["where"] for push in shown)
+    assert all(
+        -1 <= push["score"] <= 1 and f"train{done.case.suffix}, line" in push["where"]
+        for push in shown
+    )
     assert found["passages"]["pushed_for"] or found["passages"]["pushed_against"]
 
 
@@ -218,15 +262,21 @@ def test_explain_says_what_it_needs_and_what_is_too_long(done: Done) -> None:
 def test_another_metric_is_refused_with_those_that_exist(done: Done, tmp_path: Path) -> None:
     with pytest.raises(RecipeError) as raised:
         fit(load(None, {**done.settings, "evaluate.metric": "bleu"}), tmp_path / "run", Tracker())
-    assert "'bleu'" in str(raised.value) and all(name in str(raised.value) for name in done.case.metrics)
+    assert "'bleu'" in str(raised.value) and all(
+        name in str(raised.value) for name in done.case.metrics
+    )
     assert not (tmp_path / "run" / "stage1").exists() and not (tmp_path / "run" / "tokens").exists()
 
 
-def test_init_recognises_the_kind_and_says_why(done: Done, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_recognises_the_kind_and_says_why(
+    done: Done, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     to = tmp_path / "recipe.toml"
     files = [f"--{name}={done.data / f'{name}{done.case.suffix}'}" for name in ("dev", "test")]
     monkeypatch.setattr(app.screen, "width", 1000)
-    result = runner.invoke(app, ["init", str(done.data / f"train{done.case.suffix}"), *files, "--to", str(to)])
+    result = runner.invoke(
+        app, ["init", str(done.data / f"train{done.case.suffix}"), *files, "--to", str(to)]
+    )
     assert result.exit_code == 0, result.exception
     assert f"data.kind: {done.case.why}" in result.stderr
     text = to.read_text(encoding="utf-8")
@@ -251,9 +301,24 @@ def test_check_finds_the_faults_of_the_kind(done: Done, tmp_path: Path) -> None:
 
 def test_the_same_command_changes_nothing(done: Done) -> None:
     def files() -> dict[str, tuple[int, bytes]]:
-        records = ("events.jsonl", "log.txt", "progress.json", "clock.json")  # of the process itself
-        kept = (path for path in sorted(done.folder.rglob("*")) if path.is_file() and path.name not in records)
-        return {str(path): (path.stat().st_mtime_ns if path.suffix == ".safetensors" else 0, path.read_bytes()) for path in kept}
+        records = (
+            "events.jsonl",
+            "log.txt",
+            "progress.json",
+            "clock.json",
+        )  # of the process itself
+        kept = (
+            path
+            for path in sorted(done.folder.rglob("*"))
+            if path.is_file() and path.name not in records
+        )
+        return {
+            str(path): (
+                path.stat().st_mtime_ns if path.suffix == ".safetensors" else 0,
+                path.read_bytes(),
+            )
+            for path in kept
+        }
 
     before = files()
     fit(load(None, done.settings), done.folder, Tracker())
@@ -264,13 +329,27 @@ def test_the_same_command_changes_nothing(done: Done) -> None:
 
 def test_another_number_of_epochs_trains_stage_2_alone_again(done: Done) -> None:
     stage1 = (done.folder / "stage1" / "model.safetensors").stat().st_mtime_ns
-    fit(load(None, {**done.settings, "finetune.epochs": "1"}), done.folder, Tracker(), until="finetune")
-    assert json.loads((done.folder / "stage2" / "seed-1" / "summary.json").read_text(encoding="utf-8"))["epochs"] == 1
+    fit(
+        load(None, {**done.settings, "finetune.epochs": "1"}),
+        done.folder,
+        Tracker(),
+        until="finetune",
+    )
+    assert (
+        json.loads(
+            (done.folder / "stage2" / "seed-1" / "summary.json").read_text(encoding="utf-8")
+        )["epochs"]
+        == 1
+    )
     assert (done.folder / "stage1" / "model.safetensors").stat().st_mtime_ns == stage1
 
 
-@pytest.mark.parametrize(("kind", "crf"), [("choice", False), ("span", False), ("parse", False), ("tag", True)])
-def test_batches_of_few_shapes_have_the_loss_of_padded_ones(kind: str, crf: bool, tmp_path: Path, vocabulary: Vocabulary) -> None:
+@pytest.mark.parametrize(
+    ("kind", "crf"), [("choice", False), ("span", False), ("parse", False), ("tag", True)]
+)
+def test_batches_of_few_shapes_have_the_loss_of_padded_ones(
+    kind: str, crf: bool, tmp_path: Path, vocabulary: Vocabulary
+) -> None:
     (case,) = [case for case in CASES if case.kind == kind]
     path = case.write(tmp_path / f"train{case.suffix}", case.rows(21, 1))
     read = TASKS.get(kind)
@@ -278,12 +357,16 @@ def test_batches_of_few_shapes_have_the_loss_of_padded_ones(kind: str, crf: bool
     task = read.from_examples(examples, Kind(crf=crf, stride=4))
     assert task.packs == (kind == "choice")
     torch.manual_seed(0)
-    table = torch.nn.Embedding(len(vocabulary), 16)  # in place of an encoder: padding must not matter to the head and the loss
+    table = torch.nn.Embedding(
+        len(vocabulary), 16
+    )  # in place of an encoder: padding must not matter to the head and the loss
     head = task.head(16, 0.0)
     encoded = EncodedExamples.of(task, examples, vocabulary, 24)
 
     def epoch(one_shape: bool) -> tuple[set[tuple[int, ...]], float, int]:
-        stream = ExampleStream(encoded, 4 * task.together, seed=1, one_shape=one_shape, packs=task.packs)
+        stream = ExampleStream(
+            encoded, 4 * task.together, seed=1, one_shape=one_shape, packs=task.packs
+        )
         shapes, loss, count = set(), 0.0, 0
         for _ in range(len(stream)):
             batch = stream.next()
@@ -300,8 +383,13 @@ def test_batches_of_few_shapes_have_the_loss_of_padded_ones(kind: str, crf: bool
 
 
 @pytest.mark.parametrize("pair", PAIR_NAMES, ids=",".join)
-def test_pairs_that_are_recognised_are_read_as_pairs_when_they_are_to_be_predicted(pair: tuple[str, str], tmp_path: Path) -> None:
-    rows = [{pair[0]: one, pair[1]: "other", "label": "ab"[place % 2]} for place, one in enumerate(sentences(8))]
+def test_pairs_that_are_recognised_are_read_as_pairs_when_they_are_to_be_predicted(
+    pair: tuple[str, str], tmp_path: Path
+) -> None:
+    rows = [
+        {pair[0]: one, pair[1]: "other", "label": "ab"[place % 2]}
+        for place, one in enumerate(sentences(8))
+    ]
     path = write_jsonl(tmp_path / "train.jsonl", rows)
     found = recognise(path)
     assert (found.kind, found.columns) == ("classify", {"text": ",".join(pair), "label": "label"})
@@ -310,12 +398,24 @@ def test_pairs_that_are_recognised_are_read_as_pairs_when_they_are_to_be_predict
 
 
 def test_options_with_names_as_ai2_writes_them(tmp_path: Path) -> None:
-    choices = [{"text": ["a road", "a ball"], "label": ["A", "B"]}, {"text": ["1", "2", "3"], "label": ["1", "2", "3"]}]
-    rows = [{"question": "which ?", "choices": cell, "answerKey": key} for cell, key in zip(choices, ("B", "3"), strict=True)]
+    choices = [
+        {"text": ["a road", "a ball"], "label": ["A", "B"]},
+        {"text": ["1", "2", "3"], "label": ["1", "2", "3"]},
+    ]
+    rows = [
+        {"question": "which ?", "choices": cell, "answerKey": key}
+        for cell, key in zip(choices, ("B", "3"), strict=True)
+    ]
     path = write_jsonl(tmp_path / "train.jsonl", rows)
     data = resolved(Data(train=str(path)))
     assert data.kind == "choice"
     examples, _ = TASKS.get("choice").read(path, data)
-    assert [(example.options, example.label) for example in examples] == [(("a road", "a ball"), 1), (("1", "2", "3"), 2)]
+    assert [(example.options, example.label) for example in examples] == [
+        (("a road", "a ball"), 1),
+        (("1", "2", "3"), 2),
+    ]
     unlabelled, _ = TASKS.get("choice").read(path, Data(), labelled=False)
-    assert [(example.options, example.label) for example in unlabelled] == [(("a road", "a ball"), None), (("1", "2", "3"), None)]
+    assert [(example.options, example.label) for example in unlabelled] == [
+        (("a road", "a ball"), None),
+        (("1", "2", "3"), None),
+    ]

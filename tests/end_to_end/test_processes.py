@@ -1,4 +1,6 @@
-"""Several processes under torchrun train what one process trains, and a dead one ends the job in a way that can be continued."""
+"""Several processes under torchrun train what one process trains, and a dead one ends the job in a
+way that can be continued.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,33 @@ def quick(files: Path, **changes: str) -> dict[str, str]:
 
 def arguments(files: Path, out: Path, **changes: str) -> list[str]:
     given = quick(files, **changes)
-    words = ["fit", given.pop("data.train"), "--corpus", given.pop("data.corpus"), "--out", str(out)]
+    words = [
+        "fit",
+        given.pop("data.train"),
+        "--corpus",
+        given.pop("data.corpus"),
+        "--out",
+        str(out),
+    ]
     for key, value in given.items():
         words += [f"--{key}", value]
     return words
 
 
 def several(count: int) -> list[str]:
-    """Returns the beginning of a command that starts so many processes, which speak to one another on this machine alone."""
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(count)]
+    """The beginning of a command that starts so many processes, which speak to one another on this
+    machine alone.
+    """
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--local-addr",
+        "127.0.0.1",
+        "--nproc-per-node",
+        str(count),
+    ]
 
 
 def environment() -> dict[str, str]:
@@ -41,20 +61,35 @@ def environment() -> dict[str, str]:
 
 
 def run(words: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, check=False, capture_output=True, text=True, env=environment(), timeout=300)
+    return subprocess.run(
+        words, check=False, capture_output=True, text=True, env=environment(), timeout=300
+    )
 
 
 def losses(folder: Path) -> list[tuple[int, dict[str, float]]]:
     points = json.loads((folder / "curve.json").read_text())
-    return [(point["step"], {name: value for name, value in point.items() if name not in ("step", "rate")}) for point in points]
+    return [
+        (
+            point["step"],
+            {name: value for name, value in point.items() if name not in ("step", "rate")},
+        )
+        for point in points
+    ]
 
 
 def same_training(first: Path, second: Path) -> None:
     """Losses and weights of stage 1 agree but for the order of sums."""
-    for (step, ours), (other_step, theirs) in zip(losses(first / "stage1"), losses(second / "stage1"), strict=True):
+    for (step, ours), (other_step, theirs) in zip(
+        losses(first / "stage1"), losses(second / "stage1"), strict=True
+    ):
         assert step == other_step and ours.keys() == theirs.keys()
-        assert all(ours[name] == pytest.approx(theirs[name], abs=2e-4) for name in ours), (step, ours, theirs)
-    weights, other = load_weights(first / "stage1/model.safetensors"), load_weights(second / "stage1/model.safetensors")
+        assert all(ours[name] == pytest.approx(theirs[name], abs=2e-4) for name in ours), (
+            step,
+            ours,
+            theirs,
+        )
+    weights = load_weights(first / "stage1/model.safetensors")
+    other = load_weights(second / "stage1/model.safetensors")
     for name, weight in weights.items():
         torch.testing.assert_close(other[name], weight, atol=1e-3, rtol=1e-2, msg=name)
 
@@ -72,9 +107,20 @@ def test_two_processes_train_what_one_trains(files: Path, alone: Path, tmp_path:
     assert done.returncode == 0, done.stderr
     assert json.loads((folder / "manifest.json").read_text())["processes"] == 2
     same_training(alone, folder)
-    assert done.stdout.count("report:") == 1 and (folder / "report.html").exists()  # one of them speaks and writes
+    assert (
+        done.stdout.count("report:") == 1 and (folder / "report.html").exists()
+    )  # one of them speaks and writes
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
-    assert len([event for event in events if event["event"] == "message" and event["text"].startswith("selected")]) == 1
+    assert (
+        len(
+            [
+                event
+                for event in events
+                if event["event"] == "message" and event["text"].startswith("selected")
+            ]
+        )
+        == 1
+    )
     ours, theirs = (json.loads((place / "scores.json").read_text()) for place in (alone, folder))
     assert [row["name"] for row in ours["rows"]] == [row["name"] for row in theirs["rows"]]
 
@@ -91,5 +137,9 @@ def test_a_process_that_dies_ends_the_job_and_another_number_continues(
     commands.run(["train", str(folder)], processes=3)
     same_training(alone, folder)
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
-    steps = [event["step"] for event in events if event["event"] == "step" and event["stage"] == "stage 1"]
+    steps = [
+        event["step"]
+        for event in events
+        if event["event"] == "step" and event["stage"] == "stage 1"
+    ]
     assert steps.count(1) == 1 and steps[-1] == 12  # continued, not begun anew

@@ -39,8 +39,16 @@ def run(vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> Pat
     encoded = EncodedExamples.of(task, examples, vocabulary, 32)
     machine = set_up(Hardware(device="cpu", precision="fp32", threads=1))
     shape = Shape(len(vocabulary), 2, 64, 2, 128, 32)
-    parts = Ingredients("bert", shape, task, vocabulary, encoded, encoded, Shards.open(out / "stage1"), 32, machine)
-    run_stage1(out / "stage1", parts, Train(learning_rate=3e-3), Stage1Plan(steps=200, rho1=8, batch=16, seconds_allowed=None), SILENT)
+    parts = Ingredients(
+        "bert", shape, task, vocabulary, encoded, encoded, Shards.open(out / "stage1"), 32, machine
+    )
+    run_stage1(
+        out / "stage1",
+        parts,
+        Train(learning_rate=3e-3),
+        Stage1Plan(steps=200, rho1=8, batch=16, seconds_allowed=None),
+        SILENT,
+    )
     return out
 
 
@@ -59,26 +67,55 @@ def test_score_reads_every_kind_of_file(run: Path, tmp_path: Path) -> None:
     found = rows_of(first)
     wanted = list(Scorer(load_language_model(run / "stage1", CPU)).scored(texts))
     assert [row["pll"] for row in found] == pytest.approx([each.total for each in wanted])
-    assert [row["tokens"] for row in found] == [len(each.tokens) for each in wanted] and found[1]["pll_per_token"] is None
-    assert [row["number"] for row in found] == [1, 2, 3, 4] and [row["text"] for row in found] == texts
+    assert [row["tokens"] for row in found] == [len(each.tokens) for each in wanted] and found[1][
+        "pll_per_token"
+    ] is None
+    assert [row["number"] for row in found] == [1, 2, 3, 4] and [
+        row["text"] for row in found
+    ] == texts
     assert found[0]["pll_per_token"] == pytest.approx(wanted[0].total / len(wanted[0].tokens))
-    assert "4 texts" in first.stderr and "1 of the texts are longer than 30 tokens: cut into windows" in first.stderr
-    assert [row["pll"] for row in rows_of(runner.invoke(app, ["score", str(run), str(lines)]))] == [row["pll"] for row in found]
-    named = runner.invoke(app, ["score", str(run), str(table), "--text-column", "body", "--out", str(tmp_path / "out.jsonl")])
+    assert (
+        "4 texts" in first.stderr
+        and "1 of the texts are longer than 30 tokens: cut into windows" in first.stderr
+    )
+    assert [row["pll"] for row in rows_of(runner.invoke(app, ["score", str(run), str(lines)]))] == [
+        row["pll"] for row in found
+    ]
+    named = runner.invoke(
+        app,
+        [
+            "score",
+            str(run),
+            str(table),
+            "--text-column",
+            "body",
+            "--out",
+            str(tmp_path / "out.jsonl"),
+        ],
+    )
     assert rows_of(named) == []
-    written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [row["pll"] for row in written] == [row["pll"] for row in found] and [row["line"] for row in written] == [2, 3, 4, 5]
+    written = [
+        json.loads(line)
+        for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    assert [row["pll"] for row in written] == [row["pll"] for row in found] and [
+        row["line"] for row in written
+    ] == [2, 3, 4, 5]
 
 
 def test_score_shows_every_token(run: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the cat\n", encoding="utf-8")
-    (row,) = rows_of(runner.invoke(app, ["score", str(run), str(tmp_path / "a.txt"), "--per-token"]))
+    (row,) = rows_of(
+        runner.invoke(app, ["score", str(run), str(tmp_path / "a.txt"), "--per-token"])
+    )
     assert [piece for piece, _ in row["scores"]] == ["the", "cat"]  # type: ignore[attr-defined]
     assert sum(score for _, score in row["scores"]) == pytest.approx(row["pll"])  # type: ignore[attr-defined]
 
 
 def lists_of(count: int, seed: int) -> list[dict[str, object]]:
-    """Returns lists whose scores say nothing: a sentence among versions of it with two words exchanged."""
+    """Returns lists whose scores say nothing: a sentence among versions of it with two words
+    exchanged.
+    """
     draw, lists = random.Random(seed), []
     for number, text in enumerate(sentences(count, seed)):
         candidates = [text]
@@ -90,7 +127,13 @@ def lists_of(count: int, seed: int) -> list[dict[str, object]]:
                 candidates.append(" ".join(words))
         draw.shuffle(candidates)
         scored = [{"text": candidate, "score": draw.gauss(0, 1)} for candidate in candidates]
-        lists.append({"id": f"list {number}", "candidates": scored, "answer": text if number % 2 else candidates.index(text)})
+        lists.append(
+            {
+                "id": f"list {number}",
+                "candidates": scored,
+                "answer": text if number % 2 else candidates.index(text),
+            }
+        )
     return lists
 
 
@@ -104,28 +147,59 @@ def test_rerank_finds_the_sentences_among_disordered_ones(run: Path, tmp_path: P
     for row, each in zip(found, lists, strict=True):
         candidates = each["candidates"]
         assert isinstance(candidates, list)
-        right = each["answer"] if isinstance(each["answer"], int) else [c["text"] for c in candidates].index(each["answer"])
+        right = (
+            each["answer"]
+            if isinstance(each["answer"], int)
+            else [c["text"] for c in candidates].index(each["answer"])
+        )
         before += max(range(4), key=lambda number: candidates[number]["score"]) == right
-        assert row["right"] == (row["choice"] == right) and row["text"] == candidates[row["choice"]]["text"]
+        assert (
+            row["right"] == (row["choice"] == right)
+            and row["text"] == candidates[row["choice"]]["text"]
+        )
     after = sum(bool(row["right"]) for row in found)
     assert before < 20 and after > 30, (before, after)
     assert (
-        f"accuracy {after / 40:.3f}, {before / 40:.3f} by the scores alone, on 40 lists" in result.stderr and "chosen on" in result.stderr
+        f"accuracy {after / 40:.3f}, {before / 40:.3f} by the scores alone, on 40 lists"
+        in result.stderr
+        and "chosen on" in result.stderr
     )
     weight = float(result.stderr.partition("λ = ")[2].partition(",")[0])
-    again = rows_of(runner.invoke(app, ["rerank", str(run), str(test), "--weight", str(weight), "--out", str(tmp_path / "out.jsonl")]))
+    again = rows_of(
+        runner.invoke(
+            app,
+            [
+                "rerank",
+                str(run),
+                str(test),
+                "--weight",
+                str(weight),
+                "--out",
+                str(tmp_path / "out.jsonl"),
+            ],
+        )
+    )
     assert again == []
-    assert [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()] == found
+    assert [
+        json.loads(line)
+        for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
+    ] == found
     for row in found:
         assert row["sum"] == pytest.approx(row["score"] + weight * row["pll"])  # type: ignore[operator]
 
 
 def test_rerank_without_answers_says_so(run: Path, tmp_path: Path) -> None:
-    lists = write_jsonl(tmp_path / "lists.jsonl", [{"candidates": [{"text": "the cat", "score": 0.0}, {"text": "music", "score": 1e6}]}])
+    lists = write_jsonl(
+        tmp_path / "lists.jsonl",
+        [{"candidates": [{"text": "the cat", "score": 0.0}, {"text": "music", "score": 1e6}]}],
+    )
     result = runner.invoke(app, ["rerank", str(run), str(lists)])
     (row,) = rows_of(result)
     assert row["choice"] == 1 and row["id"] == 1 and "right" not in row
-    assert "λ = 1: there is nothing to choose it on" in result.stderr and "no answers to compare with" in result.stderr
+    assert (
+        "λ = 1: there is nothing to choose it on" in result.stderr
+        and "no answers to compare with" in result.stderr
+    )
 
 
 def test_what_cannot_be_scored_is_told(run: Path, tmp_path: Path) -> None:
@@ -137,12 +211,23 @@ def test_what_cannot_be_scored_is_told(run: Path, tmp_path: Path) -> None:
         (["score", str(run), str(tmp_path / "empty.txt")], DataError, "the file is empty"),
         (["score", str(run), str(lists), "--text-column", "body"], DataError, "'body'"),
         (["rerank", str(run), str(tmp_path / "empty.txt")], DataError, "JSON lines"),
-        (["rerank", str(run), str(lists), "--dev", str(lists)], DataError, "no list has an 'answer'"),
-        (["rerank", str(run), str(lists), "--dev", str(lists), "--weight", "1"], RecipeError, "leave one of them out"),
+        (
+            ["rerank", str(run), str(lists), "--dev", str(lists)],
+            DataError,
+            "no list has an 'answer'",
+        ),
+        (
+            ["rerank", str(run), str(lists), "--dev", str(lists), "--weight", "1"],
+            RecipeError,
+            "leave one of them out",
+        ),
     ]
     for words, kind, message in cases:
         result = runner.invoke(app, words)
-        assert isinstance(result.exception, kind) and message in str(result.exception), (words, result.exception)
+        assert isinstance(result.exception, kind) and message in str(result.exception), (
+            words,
+            result.exception,
+        )
 
 
 @pytest.mark.parametrize("verb", ["score", "rerank"])

@@ -1,4 +1,6 @@
-"""Several trainings of stage 1 in one run: where they lie, what they differ by, and which of their models is kept."""
+"""Several trainings of stage 1 in one run: where they lie, what they differ by, and which of their
+models is kept.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,12 @@ from tasklm.train import stages
 from tasklm.train.start import starting_weights, title_of
 from tests.end_to_end.conftest import options
 
-SMALL = {"train__steps": "20", "finetune__epochs": "4", "evaluate__bootstrap": "100", "evaluate__baselines": "false"}
+SMALL = {
+    "train__steps": "20",
+    "finetune__epochs": "4",
+    "evaluate__bootstrap": "100",
+    "evaluate__baselines": "false",
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,21 +59,39 @@ def read(path: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def done(files: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Scores]:
-    """A run of two trainings with two fine-tunings each, and the same of random passages beside it."""
+    """A run of two trainings with two fine-tunings each, and the same of
+    random passages beside it.
+    """
     folder = tmp_path_factory.mktemp("trainings") / "run"
-    scores = fit(recipe_of(files, train__seeds="2", evaluate__compare="random", evaluate__ensemble="true"), folder, SILENT)
+    scores = fit(
+        recipe_of(files, train__seeds="2", evaluate__compare="random", evaluate__ensemble="true"),
+        folder,
+        SILENT,
+    )
     assert scores is not None
     return folder, scores
 
 
-def test_each_training_has_its_folders_its_seed_and_as_many_steps(done: tuple[Path, Scores]) -> None:
+def test_each_training_has_its_folders_its_seed_and_as_many_steps(
+    done: tuple[Path, Scores],
+) -> None:
     folder, _ = done
     for where in (folder, folder / "compare" / "random"):
-        one, two = (load_file(where / name / "model.safetensors") for name in ("stage1", "stage1-2"))
+        one, two = (
+            load_file(where / name / "model.safetensors") for name in ("stage1", "stage1-2")
+        )
         assert not all(torch.equal(one[name], two[name]) for name in one)
-        assert [read(where / name / "config.json")["train"]["seed"] for name in ("stage1", "stage1-2")] == [1, 2]
-        assert {read(where / name / "summary.json")["steps"] for name in ("stage1", "stage1-2")} == {20}
-        tuned = [where / f"stage2{of}" / f"seed-{seed}" / "best.safetensors" for of in ("", "-2") for seed in (1, 2)]
+        assert [
+            read(where / name / "config.json")["train"]["seed"] for name in ("stage1", "stage1-2")
+        ] == [1, 2]
+        assert {
+            read(where / name / "summary.json")["steps"] for name in ("stage1", "stage1-2")
+        } == {20}
+        tuned = [
+            where / f"stage2{of}" / f"seed-{seed}" / "best.safetensors"
+            for of in ("", "-2")
+            for seed in (1, 2)
+        ]
         assert all(path.exists() for path in tuned) and not (where / "stage1-3").exists()
 
 
@@ -76,25 +101,41 @@ def test_scores_name_every_seed_and_the_best_of_all_is_kept(done: tuple[Path, Sc
     assert (stored["trainings"], stored["seeds"]) == (2, 2)
     rows = {row["name"]: row for row in stored["rows"]}
     for row in (rows["random selection"], rows["BM25 selection (TLM)"]):
-        assert [(seed["stage1"], seed["stage2"]) for seed in row["seeds"]] == [(1, 1), (1, 2), (2, 1), (2, 2)]
-        assert len(row["test"]["stage1"]) == 2 and row["resampled"] == "test examples and seeds of stages 1 and 2"
+        assert [(seed["stage1"], seed["stage2"]) for seed in row["seeds"]] == [
+            (1, 1),
+            (1, 2),
+            (2, 1),
+            (2, 2),
+        ]
+        assert (
+            len(row["test"]["stage1"]) == 2
+            and row["resampled"] == "test examples and seeds of stages 1 and 2"
+        )
     dev = [read(seed.folder / "summary.json")["dev"] for seed in seeds_of(folder, 2, 2)]
     assert [seed["dev"] for seed in rows["BM25 selection (TLM)"]["seeds"]] == pytest.approx(dev)
     best, about = best_seed(seeds_of(folder, 2, 2)), read(folder / "model" / "config.json")["about"]
     assert (about["stage1"], about["seed"], about["dev"]) == (best.stage1, best.stage2, max(dev))
     kept, tuned = load_file(folder / "model" / "model.safetensors"), load_file(best.weights)
     assert all(torch.equal(kept[name], tuned[name]) for name in tuned)
-    assert rows["ensemble of 4 seeds"]["seeds"] == [] and read(folder / "ensemble" / "config.json")["models"] == 4
+    assert (
+        rows["ensemble of 4 seeds"]["seeds"] == []
+        and read(folder / "ensemble" / "config.json")["models"] == 4
+    )
     assert "significant" not in scores.verdict or "not significant" in scores.verdict
 
 
 def test_the_report_shows_the_spread_over_trainings(done: tuple[Path, Scores]) -> None:
     page = (done[0] / "report.html").read_text(encoding="utf-8")
-    assert "over 4 seeds (2 of stage 1 × 2 of stage 2)" in page and "over 2 trainings of stage 1" in page
+    assert (
+        "over 4 seeds (2 of stage 1 × 2 of stage 2)" in page
+        and "over 2 trainings of stage 1" in page
+    )
     assert "test examples and seeds of stages 1 and 2" in page
 
 
-def test_what_asks_for_the_language_model_gets_that_of_the_shipped_model(done: tuple[Path, Scores], tmp_path: Path) -> None:
+def test_what_asks_for_the_language_model_gets_that_of_the_shipped_model(
+    done: tuple[Path, Scores], tmp_path: Path
+) -> None:
     folder, _ = done
     number = read(folder / "model" / "config.json")["about"]["stage1"]
     wanted = folder / ("stage1" if number == 1 else "stage1-2")
@@ -102,30 +143,49 @@ def test_what_asks_for_the_language_model_gets_that_of_the_shipped_model(done: t
     for other in (1, 2):
         config = folder / "model" / "config.json"
         before = config.read_bytes()
-        values = {name: value for name, value in json.loads(before).items() if name not in ("crc32", "files")}  # changed on purpose
+        values = {
+            name: value
+            for name, value in json.loads(before).items()
+            if name not in ("crc32", "files")
+        }  # changed on purpose
         values["about"]["stage1"] = other
         config.write_text(json.dumps(values), encoding="utf-8")
         try:
-            weights = load_file(folder / ("stage1" if other == 1 else "stage1-2") / "model.safetensors")
-            head = PassagePushes(folder, Classify(["no", "yes"]), torch.device("cpu")).head.state_dict()
-            assert head and all(torch.equal(value, weights[f"head.{name}"]) for name, value in head.items())
-            assert starting_weights(folder).folder == (folder / ("stage1" if other == 1 else "stage1-2")).resolve()
+            weights = load_file(
+                folder / ("stage1" if other == 1 else "stage1-2") / "model.safetensors"
+            )
+            head = PassagePushes(
+                folder, Classify(["no", "yes"]), torch.device("cpu")
+            ).head.state_dict()
+            assert head and all(
+                torch.equal(value, weights[f"head.{name}"]) for name, value in head.items()
+            )
+            assert (
+                starting_weights(folder).folder
+                == (folder / ("stage1" if other == 1 else "stage1-2")).resolve()
+            )
         finally:
             config.write_bytes(before)
     assert title_of(folder / "stage1-2") == title_of(folder / "stage1") == "run"
 
 
-def test_the_advice_for_damage_of_a_later_training_makes_it_again(done: tuple[Path, Scores], tmp_path: Path) -> None:
+def test_the_advice_for_damage_of_a_later_training_makes_it_again(
+    done: tuple[Path, Scores], tmp_path: Path
+) -> None:
     run = Path(shutil.copytree(done[0].parent, tmp_path / "copy")) / "run"
     verbs = {
-        "stage1-2/model.safetensors": "train", "stage2-2/seed-2/best.safetensors": "finetune",
-        "compare/random/stage1-2/model.safetensors": "evaluate", "compare/random/stage2-2/seed-1/best.safetensors": "evaluate",
-    }  # fmt: skip
+        "stage1-2/model.safetensors": "train",
+        "stage2-2/seed-2/best.safetensors": "finetune",
+        "compare/random/stage1-2/model.safetensors": "evaluate",
+        "compare/random/stage2-2/seed-1/best.safetensors": "evaluate",
+    }
     whole = {name: (run / name).read_bytes() for name in verbs}
     for name, content in whole.items():
         (run / name).write_bytes(content[:-9] + bytes([content[-9] ^ 4]) + content[-8:])
     remedies = {damage.file: damage.remedy for damage in check_files(run).damaged}
-    assert remedies == {str(run / name): f"Make it again: tasklm {verb} {run}" for name, verb in verbs.items()}
+    assert remedies == {
+        str(run / name): f"Make it again: tasklm {verb} {run}" for name, verb in verbs.items()
+    }
     output = ""
     for remedy in remedies.values():
         result = CliRunner().invoke(app, remedy.split()[4:])
@@ -133,30 +193,44 @@ def test_the_advice_for_damage_of_a_later_training_makes_it_again(done: tuple[Pa
         output += "".join(result.output.split())
     for name in verbs:  # also in a comparison, which says little else
         assert f"{(run / name).parent}isdamaged,andmadeagain" in output
-    assert {name: (run / name).read_bytes() for name in verbs} == whole and check_files(run).damaged == []
+    assert {name: (run / name).read_bytes() for name in verbs} == whole and check_files(
+        run
+    ).damaged == []
 
 
 def test_another_number_of_trainings_redoes_none_of_them(files: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
 
     def stamps() -> dict[str, int]:
-        return {str(path.relative_to(run)): path.stat().st_mtime_ns for path in run.rglob("*.safetensors")}
+        return {
+            str(path.relative_to(run)): path.stat().st_mtime_ns
+            for path in run.rglob("*.safetensors")
+        }
 
     fit(recipe_of(files, finetune__seeds="1"), run, SILENT, until="finetune")
     one = stamps()
     assert set(one) == {"stage1/model.safetensors", "stage2/seed-1/best.safetensors"}
     fit(recipe_of(files, finetune__seeds="1", train__seeds="2"), run, SILENT, until="finetune")
     two = stamps()
-    assert one.items() < two.items() and set(two) - set(one) == {"stage1-2/model.safetensors", "stage2-2/seed-1/best.safetensors"}
+    assert one.items() < two.items() and set(two) - set(one) == {
+        "stage1-2/model.safetensors",
+        "stage2-2/seed-1/best.safetensors",
+    }
     fit(recipe_of(files, finetune__seeds="1"), run, SILENT, until="finetune")
     assert stamps() == two
 
 
-def test_the_keys_are_those_of_runs_before_there_were_several_trainings(done: tuple[Path, Scores], files: Path) -> None:
-    """A finished run of the version before is not trained again: the number of seeds is no part of any key."""
+def test_the_keys_are_those_of_runs_before_there_were_several_trainings(
+    done: tuple[Path, Scores], files: Path
+) -> None:
+    """A finished run of the version before is not trained again: the number of seeds is no part of
+    any key.
+    """
     folder, _ = done
     recipe = recipe_of(files, train__seeds="2")
-    train = {name: value for name, value in dataclasses.asdict(recipe.train).items() if name != "seeds"}
+    train = {
+        name: value for name, value in dataclasses.asdict(recipe.train).items() if name != "seeds"
+    }
     made_of = [dataclasses.asdict(recipe.model), train, dataclasses.asdict(recipe.budget)]
     tokens = read(folder / "tokens" / "artefact.json")["key"]
     stage1 = digest([tokens, "tiny", 16, "", *made_of])
@@ -165,19 +239,35 @@ def test_the_keys_are_those_of_runs_before_there_were_several_trainings(done: tu
     assert read(folder / "stage2" / "seed-2" / "artefact.json")["key"] == tuned
 
 
-def test_runs_are_compared_by_the_same_resampling(done: tuple[Path, Scores], files: Path, tmp_path: Path) -> None:
+def test_runs_are_compared_by_the_same_resampling(
+    done: tuple[Path, Scores], files: Path, tmp_path: Path
+) -> None:
     folder, _ = done
     other = tmp_path / "other"
-    fit(recipe_of(files, train__steps="1", finetune__epochs="1", finetune__seeds="1"), other, SILENT, until="evaluate")
+    fit(
+        recipe_of(files, train__steps="1", finetune__epochs="1", finetune__seeds="1"),
+        other,
+        SILENT,
+        until="evaluate",
+    )
     runs = read_runs([folder, other])
     (pair,) = pairs_of(runs)
     assert pair.difference is not None and pair.difference.resamples == 100
     assert pair.difference.resampled == "test examples and seeds of stages 1 and 2"
-    means = {run.name: run.scores.ours.test.mean for run in runs if run.scores.ours is not None and run.scores.ours.test is not None}
+    means = {
+        run.name: run.scores.ours.test.mean
+        for run in runs
+        if run.scores.ours is not None and run.scores.ours.test is not None
+    }
     assert pair.difference.difference == pytest.approx(max(means.values()) - min(means.values()))
     told = leader(runs, [pair])
-    assert told.startswith("run is ahead") and f"Less other: difference {100 * pair.difference.difference:.1f}, " in told
-    assert pair.difference.sureness() in told and ("2 and 1 trainings of stage 1" in told or "not significant" in told)
+    assert (
+        told.startswith("run is ahead")
+        and f"Less other: difference {100 * pair.difference.difference:.1f}, " in told
+    )
+    assert pair.difference.sureness() in told and (
+        "2 and 1 trainings of stage 1" in told or "not significant" in told
+    )
     assert "paired over test examples" in render_comparison(runs, [pair]).lower()
     (other / "predictions" / "test-1.json").unlink()
     (lost,) = pairs_of(runs)

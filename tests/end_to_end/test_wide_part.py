@@ -1,4 +1,6 @@
-"""A run whose model has a wide part: there from the first seconds, never worse on dev, in its folder and in an export."""
+"""A run whose model has a wide part: there from the first seconds, never worse on dev, in its
+folder and in an export.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ from tasklm.tasks.readers.splits import read_splits
 from tasklm.tracking import SILENT
 from tests.end_to_end.conftest import options
 
-SMALL = {"train__steps": "10", "finetune__epochs": "1", "finetune__seeds": "1", "finetune__wide": "true"}
+SMALL = {
+    "train__steps": "10",
+    "finetune__epochs": "1",
+    "finetune__seeds": "1",
+    "finetune__wide": "true",
+}
 TEXTS = ["the cat likes music", "cold water on the road", "a dog in the house"]
 
 
@@ -37,7 +44,9 @@ def done(files: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, S
     return folder, scores
 
 
-def test_on_dev_the_model_is_at_least_as_good_as_the_linear_model(done: tuple[Path, Scores]) -> None:
+def test_on_dev_the_model_is_at_least_as_good_as_the_linear_model(
+    done: tuple[Path, Scores],
+) -> None:
     dev = {row.name: row.dev.mean for row in done[1].rows if row.dev is not None}
     assert done[1].ours is not None and done[1].ours.dev is not None
     assert done[1].ours.dev.mean >= dev["TF-IDF + linear"] > dev["majority"]
@@ -51,10 +60,19 @@ def test_a_network_that_learns_nothing_leaves_the_linear_model(files: Path, tmp_
     assert linear.dev is not None and linear.test is not None and scores.ours.test is not None
     assert (scores.ours.dev.mean, scores.ours.test.mean) == (linear.dev.mean, linear.test.mean)
     assert json.loads((tmp_path / "run/stage2/seed-1/summary.json").read_text())["best_epoch"] == 0
-    assert scores.linear and scores.verdict.startswith("The model is the linear model of words alone")
+    assert scores.linear and scores.verdict.startswith(
+        "The model is the linear model of words alone"
+    )
     config = json.loads((tmp_path / "run/model/config.json").read_text())
-    assert config["about"]["linear"] and config["shape"]["layers"] == 1 and config["shape"]["width"] == 8
-    assert config["about"]["dev"] == linear.dev.mean and config["about"]["test"]["mean"] == linear.test.mean
+    assert (
+        config["about"]["linear"]
+        and config["shape"]["layers"] == 1
+        and config["shape"]["width"] == 8
+    )
+    assert (
+        config["about"]["dev"] == linear.dev.mean
+        and config["about"]["test"]["mean"] == linear.test.mean
+    )
     again = (tmp_path / "run/model/artefact.json").read_bytes()
     fit(load(None, given), tmp_path / "run", SILENT)
     assert (tmp_path / "run/model/artefact.json").read_bytes() == again
@@ -65,17 +83,24 @@ def test_a_run_that_is_stopped_before_training_has_a_model(files: Path, tmp_path
     assert fit(recipe, tmp_path / "run", SILENT, until="select") is None
     first = Predictor(tmp_path / "run/model")
     train, *_ = read_splits(recipe.data).named().values()
-    right = sum(answer["label"] == example.label for example, answer in zip(train, first.answers([one.text for one in train]), strict=True))
+    right = sum(
+        answer["label"] == example.label
+        for example, answer in zip(train, first.answers([one.text for one in train]), strict=True)
+    )
     assert right > 0.9 * len(train)
     with pytest.raises(RunError, match="it has no network to go on from"):
-        fit(recipe.changed(train={"start": str(tmp_path / "run/model")}), tmp_path / "other", SILENT)
+        fit(
+            recipe.changed(train={"start": str(tmp_path / "run/model")}), tmp_path / "other", SILENT
+        )
     scores = fit(recipe, tmp_path / "run", SILENT)
     assert scores is not None
     ships = json.loads((tmp_path / "run/model/config.json").read_text())["about"]
     assert ships.get("linear", False) == scores.linear and "test" in ships
 
 
-def test_many_examples_have_a_model_of_some_of_them_first(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_examples_have_a_model_of_some_of_them_first(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recipe, folder = load(None, options(files, **SMALL)), tmp_path / "run"
     monkeypatch.setattr(linear_part, "MANY_WORDS", 50)
     monkeypatch.setattr(linear_part, "QUICK_WORDS", 50)
@@ -91,7 +116,9 @@ def test_many_examples_have_a_model_of_some_of_them_first(files: Path, tmp_path:
     fit(recipe, folder, SILENT, until="select")
     about = json.loads((folder / "model/config.json").read_text())["about"]
     assert about["linear"] and "quick" not in about
-    assert (folder / "wide-quick/train.npy").stat().st_size < (folder / "wide/train.npy").stat().st_size
+    assert (folder / "wide-quick/train.npy").stat().st_size < (
+        folder / "wide/train.npy"
+    ).stat().st_size
 
 
 def test_examples_of_a_quick_model_have_every_class(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,16 +130,24 @@ def test_examples_of_a_quick_model_have_every_class(monkeypatch: pytest.MonkeyPa
     assert linear_part._quick_examples(train[:15]) == train[:15]
 
 
-def test_an_export_predicts_what_the_model_predicts_and_says_what_it_leaves_out(done: tuple[Path, Scores], tmp_path: Path) -> None:
+def test_an_export_predicts_what_the_model_predicts_and_says_what_it_leaves_out(
+    done: tuple[Path, Scores], tmp_path: Path
+) -> None:
     folder = done[0]
     ours = Predictor(folder / "model").answers(TEXTS)
     export(folder, "onnx", tmp_path / "onnx")
     theirs = Predictor(tmp_path / "onnx").answers(TEXTS)
     for one, other in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(list(one["probabilities"].values()), list(other["probabilities"].values()), atol=1e-4)
+        np.testing.assert_allclose(
+            list(one["probabilities"].values()), list(other["probabilities"].values()), atol=1e-4
+        )
     record = json.loads((tmp_path / "onnx/export.json").read_text())
-    assert record["wide"] == pytest.approx(float(load_weights(folder / "model/model.safetensors")["wide_scale"]))
-    assert record["network"]["examples"] == 60 and record["network"]["model"] == pytest.approx(done[1].ours.dev.mean)  # type: ignore[union-attr]
+    assert record["wide"] == pytest.approx(
+        float(load_weights(folder / "model/model.safetensors")["wide_scale"])
+    )
+    assert record["network"]["examples"] == 60 and record["network"]["model"] == pytest.approx(
+        done[1].ours.dev.mean
+    )  # type: ignore[union-attr]
     for to in ("onnx", "hf"):
         if to == "hf":
             export(folder, "hf", tmp_path / "hf")
@@ -123,22 +158,33 @@ def test_an_export_predicts_what_the_model_predicts_and_says_what_it_leaves_out(
         Predictor(tmp_path / "onnx")
 
 
-def test_it_is_fitted_once_and_left_out_when_told_so(done: tuple[Path, Scores], files: Path, tmp_path: Path) -> None:
+def test_it_is_fitted_once_and_left_out_when_told_so(
+    done: tuple[Path, Scores], files: Path, tmp_path: Path
+) -> None:
     folder = done[0]
     assert sorted(path.name for path in (folder / "model/wide").iterdir()) == [
-        "features.json", "features.safetensors", "weights.safetensors", "wide.json",
-    ]  # fmt: skip
+        "features.json",
+        "features.safetensors",
+        "weights.safetensors",
+        "wide.json",
+    ]
     before = (folder / "wide/weights.safetensors").stat().st_mtime_ns
     given = options(files, **{**SMALL, "finetune__wide": "false"})
     shutil.copytree(folder, tmp_path / "run", copy_function=shutil.copy2)
     fit(load(None, given), tmp_path / "run", SILENT)
-    assert (tmp_path / "run/wide/weights.safetensors").stat().st_mtime_ns == before  # the baseline is the same
+    assert (
+        tmp_path / "run/wide/weights.safetensors"
+    ).stat().st_mtime_ns == before  # the baseline is the same
     assert not (tmp_path / "run/model/wide").exists()
     assert "wide_scale" not in load_weights(tmp_path / "run/model/model.safetensors")
-    assert (tmp_path / "run/stage1/artefact.json").read_bytes() == (folder / "stage1/artefact.json").read_bytes()
+    assert (tmp_path / "run/stage1/artefact.json").read_bytes() == (
+        folder / "stage1/artefact.json"
+    ).read_bytes()
 
 
-def test_a_run_that_is_stopped_between_seeds_has_the_best_one_so_far(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_stopped_between_seeds_has_the_best_one_so_far(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = options(files, **{**SMALL, "finetune__seeds": "2", "finetune__wide": "false"})
     recipe, stage2, seeds = load(None, given), steps.run_stage2, []
 
@@ -152,7 +198,11 @@ def test_a_run_that_is_stopped_between_seeds_has_the_best_one_so_far(files: Path
         patch.setattr(steps, "run_stage2", cut_off)
         fit(recipe, tmp_path / "run", SILENT)
     about = json.loads((tmp_path / "run/model/config.json").read_text())["about"]
-    assert about["seed"] == 1 and about["dev"] == json.loads((tmp_path / "run/stage2/seed-1/summary.json").read_text())["dev"]
+    assert (
+        about["seed"] == 1
+        and about["dev"]
+        == json.loads((tmp_path / "run/stage2/seed-1/summary.json").read_text())["dev"]
+    )
     assert len(Predictor(tmp_path / "run/model").answers(TEXTS)) == 3
     scores = fit(recipe, tmp_path / "run", SILENT)
     assert scores is not None and scores.ours is not None and scores.ours.dev is not None

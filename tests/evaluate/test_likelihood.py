@@ -21,14 +21,22 @@ from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
 
 LENGTH = 24
-TEXTS = [*sentences(5, 3), "music", "", "the cat ☃ sees music"]  # of several lengths, one empty, one with an unknown character
+TEXTS = [
+    *sentences(5, 3),
+    "music",
+    "",
+    "the cat ☃ sees music",
+]  # of several lengths, one empty, one with an unknown character
 
 
-def model_of(vocabulary: Vocabulary, name: str, kind: str = "bert", **settings: Any) -> LanguageModel:
+def model_of(
+    vocabulary: Vocabulary, name: str, kind: str = "bert", **settings: Any
+) -> LanguageModel:
     torch.manual_seed(0)
     shape = Shape(len(vocabulary) + 12, 2, 64, 2, 128, LENGTH, embedding=32)
     train = Train(objective=name, **settings)
-    encoder, objective = ENCODERS.get(kind)(shape).eval(), OBJECTIVES.get(name)(kind, shape, vocabulary, train).eval()
+    encoder = ENCODERS.get(kind)(shape).eval()
+    objective = OBJECTIVES.get(name)(kind, shape, vocabulary, train).eval()
     stir(encoder, 0.1)
     stir(objective, 0.1)
     return LanguageModel(encoder, objective, vocabulary, train, LENGTH, torch.device("cpu"))
@@ -51,12 +59,25 @@ def by_hand(model: LanguageModel, numbers: list[int]) -> list[float]:
         elif model.settings.objective == "mlm":
             hidden = row_of(model.vocabulary, numbers)
             hidden.ids[0, column] = model.vocabulary.mask
-            found.append(math.log(float(objective.logits(encoder(hidden)[0, column], encoder.token).softmax(-1)[token])))
+            found.append(
+                math.log(
+                    float(
+                        objective.logits(encoder(hidden)[0, column], encoder.token).softmax(-1)[
+                            token
+                        ]
+                    )
+                )
+            )
         else:
             tokens, rate = len(model.vocabulary), model.settings.mask_rate
             states = objective.generator.states(encoder, batch)[column]
-            q = (objective.generator.prediction.logits(states, encoder.token)[:tokens] / model.settings.temperature).softmax(-1)[token]
-            d = 1 - float(torch.sigmoid(objective.judgement(encoder(batch))[0, column]))  # the head judges "replaced"
+            q = (
+                objective.generator.prediction.logits(states, encoder.token)[:tokens]
+                / model.settings.temperature
+            ).softmax(-1)[token]
+            d = 1 - float(
+                torch.sigmoid(objective.judgement(encoder(batch))[0, column])
+            )  # the head judges "replaced"
             noise = rate / (1 - rate) * float(q)
             odds = noise * d / (1 - d) / (1 + noise)
             found.append(math.log(odds / (1 + odds)))
@@ -65,7 +86,9 @@ def by_hand(model: LanguageModel, numbers: list[int]) -> list[float]:
 
 @pytest.mark.parametrize("kind", ["bert", "modern"])
 @pytest.mark.parametrize("name", list(METHODS))
-def test_scores_are_the_formula_one_token_at_a_time(vocabulary: Vocabulary, name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_are_the_formula_one_token_at_a_time(
+    vocabulary: Vocabulary, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(likelihood, "TOKENS", 40)  # several passes, of different numbers of rows
     monkeypatch.setattr(likelihood, "AT_ONCE", 3)
     model = model_of(vocabulary, name, kind, mask_rate=0.2, temperature=0.9)
@@ -76,7 +99,9 @@ def test_scores_are_the_formula_one_token_at_a_time(vocabulary: Vocabulary, name
             numbers = vocabulary.encode([text])[0]
             wanted = by_hand(model, numbers)
             assert each.tokens == [token for token in numbers if token not in vocabulary.specials]
-            assert each.scores == pytest.approx(wanted, abs=2e-5) and each.total == pytest.approx(sum(wanted), abs=1e-4)
+            assert each.scores == pytest.approx(wanted, abs=2e-5) and each.total == pytest.approx(
+                sum(wanted), abs=1e-4
+            )
             assert each.left_out == len(numbers) - len(wanted)
     assert found[-1].left_out == 1  # [UNK]
     assert (found[6].total, found[6].per_token, found[6].windows) == (0.0, None, 0)
@@ -84,7 +109,9 @@ def test_scores_are_the_formula_one_token_at_a_time(vocabulary: Vocabulary, name
 
 
 def test_judgements_of_an_ideal_discriminator_give_the_probabilities_of_the_data() -> None:
-    """By enumeration of what can stand in a place: the original, or a sample, which may be the original again."""
+    """By enumeration of what can stand in a place: the original, or a sample, which may be the
+    original again.
+    """
     p, q, rate = torch.tensor([0.7, 0.2, 0.09, 0.01]), torch.tensor([0.1, 0.6, 0.25, 0.05]), 0.3
     data, replaced = torch.zeros(4), torch.zeros(4)
     for original in range(4):
@@ -108,17 +135,21 @@ def test_a_long_text_is_the_sum_of_its_windows(vocabulary: Vocabulary, name: str
     parts = windows_of(numbers, LENGTH - 2)
     assert found.windows == len(parts) > 1 and found.tokens == numbers
     with torch.no_grad():
-        assert found.total == pytest.approx(sum(sum(by_hand(model, part)) for part in parts), abs=1e-3)
+        assert found.total == pytest.approx(
+            sum(sum(by_hand(model, part)) for part in parts), abs=1e-3
+        )
 
 
 @pytest.mark.parametrize("name", sorted(set(OBJECTIVES.names()) - set(METHODS)))
 def test_objectives_without_probabilities_are_refused(vocabulary: Vocabulary, name: str) -> None:
-    with pytest.raises(RecipeError, match=f"'{name}' gives no probability.*electric, electra-tt, mlm"):
+    with pytest.raises(
+        RecipeError, match=f"'{name}' gives no probability.*electric, electra-tt, mlm"
+    ):
         Scorer(model_of(vocabulary, name))
 
 
 def swapped(text: str, draw: random.Random) -> str:
-    """Returns the text with two different words in each other's places."""
+    """The text with two different words in each other's places."""
     words = text.split()
     while True:
         first, second = draw.sample(range(len(words)), 2)
@@ -138,12 +169,16 @@ def train(model: LanguageModel, texts: list[str], steps: int) -> None:
         targets, weight = model.objective.targets(corrupted), model.objective.weights
         losses = model.objective(model.encoder, corrupted)
         optimiser.zero_grad()
-        torch.stack([weight[name] * loss / targets[name] for name, loss in losses.items()]).sum().backward()
+        torch.stack(
+            [weight[name] * loss / targets[name] for name, loss in losses.items()]
+        ).sum().backward()
         optimiser.step()
 
 
 @pytest.mark.parametrize("name", ["electric", "mlm"])
-def test_a_trained_model_finds_sentences_likelier_than_the_same_words_in_disorder(vocabulary: Vocabulary, name: str) -> None:
+def test_a_trained_model_finds_sentences_likelier_than_the_same_words_in_disorder(
+    vocabulary: Vocabulary, name: str
+) -> None:
     torch.manual_seed(1)
     shape, settings = Shape(len(vocabulary), 2, 64, 2, 128, LENGTH), Train(objective=name)
     fresh = ENCODERS.get("bert")(shape), OBJECTIVES.get(name)("bert", shape, vocabulary, settings)
@@ -153,7 +188,9 @@ def test_a_trained_model_finds_sentences_likelier_than_the_same_words_in_disorde
 
     def preferred() -> float:
         both = list(Scorer(model).scored([*unseen, *disordered]))
-        return sum(good.total > bad.total for good, bad in zip(both[:60], both[60:], strict=True)) / 60
+        return (
+            sum(good.total > bad.total for good, bad in zip(both[:60], both[60:], strict=True)) / 60
+        )
 
     before = preferred()
     train(model, sentences(400, 1), 100)

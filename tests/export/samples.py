@@ -40,9 +40,11 @@ def saved(
     length: int = LENGTH,
     **task: Any,
 ) -> Source:
-    """Returns a model that was saved to a folder and opened again."""
+    """A model that was saved to a folder and opened again."""
     torch.manual_seed(3)
-    shape = replace(SHAPE, vocabulary=len(vocabulary), embedding=embedding, layers=layers, positions=length)
+    shape = replace(
+        SHAPE, vocabulary=len(vocabulary), embedding=embedding, layers=layers, positions=length
+    )
     made: Any = TASKS.get(kind).from_dict({"kind": kind, **TASKS_OF[kind], **task})
     body = ENCODERS.get(encoder)(shape)
     model = TaskModel(body, made.head(shape.width, 0.0, body.normed_heads))
@@ -57,18 +59,26 @@ def examples(kind: str) -> list[Example]:
     texts = sentences(12, 5)
     if kind == "choice":
         options = ("a dog", "cold water", "music .")
-        return [Example((text, "what is it ?", *options), None, options=options) for text in texts[:3]]
+        return [
+            Example((text, "what is it ?", *options), None, options=options) for text in texts[:3]
+        ]
     singles = [Example((text,), None) for text in [*texts[:3], " ".join(texts[:4]), "a dog", ""]]
-    return singles if kind == "tag" else singles + [Example((texts[i], texts[-1 - i][: 10 + i]), None) for i in range(4)]
+    return (
+        singles
+        if kind == "tag"
+        else singles + [Example((texts[i], texts[-1 - i][: 10 + i]), None) for i in range(4)]
+    )
 
 
 def rows_of(source: Source, given: list[Example] | None = None) -> EncodedExamples:
     """Returns examples as the model's rows."""
-    return EncodedExamples.of(source.task, given or examples(source.task.kind), source.vocabulary, source.length)
+    return EncodedExamples.of(
+        source.task, given or examples(source.task.kind), source.vocabulary, source.length
+    )
 
 
 def ran(folder: Path) -> dict[str, Any]:
-    """Returns what the code of a card computes."""
+    """What the code of a card computes."""
     card = (folder / "README.md").read_text(encoding="utf-8")
     found: dict[str, Any] = {}
     exec(card.split("```python\n")[1].split("```")[0].replace("FOLDER", str(folder)), found)

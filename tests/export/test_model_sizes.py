@@ -1,4 +1,6 @@
-"""Weights of 8 bits: how close they are, what they cost on dev, and which are taken where a file may have a size."""
+"""Weights of 8 bits: how close they are, what they cost on dev, and which are taken where a file
+may have a size.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def test_weights_of_eight_bits_are_close(exact: tuple[Source, Path], tmp_path: P
     ours, apart = source.model(batch).detach(), {}
     for step in STEPS.keys() - {"fp32"}:
         quantise(graph, tmp_path / "small.onnx", step)
-        apart[step] = float((ours - OnnxModel(tmp_path / "small.onnx", inputs_of(source), 1)(batch)).abs().max())
+        apart[step] = float(
+            (ours - OnnxModel(tmp_path / "small.onnx", inputs_of(source), 1)(batch)).abs().max()
+        )
         assert 1e-6 < apart[step] < 0.25 * float(ours.std())  # rounded, and not more than that
     assert len(set(apart.values())) == 3
 
@@ -50,17 +54,36 @@ def test_what_fits_is_taken(exact: tuple[Source, Path], tmp_path: Path) -> None:
     here.write_bytes(graph.read_bytes())
     alone = {step: fitting(source, here, 1e-7, inputs, [step], None) for step in steps}
     size = {step: sized.megabytes for step, (_, sized) in alone.items()}
-    assert size["fp32"] > max(size["int8-embeddings"], size["int8-matrices"]) and min(size, key=lambda step: size[step]) == "int8"
-    assert all(path.stat().st_size / 1e6 == sized.megabytes and sized.step == step for step, (path, sized) in alone.items())
-    assert fitting(source, here, 1e-7, inputs, steps, size["fp32"]) == (here, Sized("fp32", size["fp32"], 1e-7, None))
-    path, sized = fitting(source, here, 1e-7, inputs, steps, size["fp32"] - 1e-6)  # without dev, how far logits are apart decides
-    assert sized == min((one for step, (_, one) in alone.items() if step != "fp32"), key=lambda one: one.apart) and path.exists()
+    assert (
+        size["fp32"] > max(size["int8-embeddings"], size["int8-matrices"])
+        and min(size, key=lambda step: size[step]) == "int8"
+    )
+    assert all(
+        path.stat().st_size / 1e6 == sized.megabytes and sized.step == step
+        for step, (path, sized) in alone.items()
+    )
+    assert fitting(source, here, 1e-7, inputs, steps, size["fp32"]) == (
+        here,
+        Sized("fp32", size["fp32"], 1e-7, None),
+    )
+    path, sized = fitting(
+        source, here, 1e-7, inputs, steps, size["fp32"] - 1e-6
+    )  # without dev, how far logits are apart decides
+    assert (
+        sized
+        == min(
+            (one for step, (_, one) in alone.items() if step != "fp32"), key=lambda one: one.apart
+        )
+        and path.exists()
+    )
     assert fitting(source, here, 1e-7, inputs, steps, size["int8"])[1].step == "int8"
     with pytest.raises(RecipeError, match=rf"the smallest file, int8, has {size['int8']:.2f} MB"):
         fitting(source, here, 1e-7, inputs, steps, size["int8"] - 0.001)
 
 
-def test_the_least_loss_on_dev_is_taken(exact: tuple[Source, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_loss_on_dev_is_taken(
+    exact: tuple[Source, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, graph = exact
     here, inputs = tmp_path / "exact.onnx", inputs_of(source)
     here.write_bytes(graph.read_bytes())
@@ -69,7 +92,9 @@ def test_the_least_loss_on_dev_is_taken(exact: tuple[Source, Path], tmp_path: Pa
     monkeypatch.setattr(Source, "dev", lambda self: dev)
     monkeypatch.setattr(DevScores, "beside", lambda self, path, inputs: {"loss": lost[path.stem]})
     far = {"int8-embeddings": 0.1, "int8-matrices": 0.3, "int8": 0.2}
-    monkeypatch.setattr(model_sizes, "difference", lambda source, path, inputs: (far[path.stem], 1.0))
+    monkeypatch.setattr(
+        model_sizes, "difference", lambda source, path, inputs: (far[path.stem], 1.0)
+    )
     assert fitting(source, here, 1e-7, inputs, steps_of("onnx-int8", 9.0), 9.0)[1] == Sized(
         "int8", (tmp_path / "int8.onnx").stat().st_size / 1e6, 0.2, {"loss": 0.0}
     )
@@ -77,7 +102,11 @@ def test_the_least_loss_on_dev_is_taken(exact: tuple[Source, Path], tmp_path: Pa
 
 def test_which_weights_a_format_has() -> None:
     assert steps_of("onnx", None) == ["fp32"] and steps_of("onnx-int8", None) == ["int8"]
-    assert steps_of("onnx", 3.0) == list(STEPS) and steps_of("onnx-int8", 3.0) == ["int8-embeddings", "int8-matrices", "int8"]
+    assert steps_of("onnx", 3.0) == list(STEPS) and steps_of("onnx-int8", 3.0) == [
+        "int8-embeddings",
+        "int8-matrices",
+        "int8",
+    ]
 
 
 def test_the_card_says_what_was_not_measured(exact: tuple[Source, Path], tmp_path: Path) -> None:
@@ -89,5 +118,9 @@ def test_the_card_says_what_was_not_measured(exact: tuple[Source, Path], tmp_pat
     for step in STEPS:
         write_card(source, replace(record, to="onnx-int8", weights=step), tmp_path)
         cards[step] = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert source.dev() is None and {step for step, card in cards.items() if "was **not measured**" in card} == STEPS.keys() - {"fp32"}
-    assert {step for step, card in cards.items() if "depend a little on the rows beside" in card} == {"int8-matrices", "int8"}
+    assert source.dev() is None and {
+        step for step, card in cards.items() if "was **not measured**" in card
+    } == STEPS.keys() - {"fp32"}
+    assert {
+        step for step, card in cards.items() if "depend a little on the rows beside" in card
+    } == {"int8-matrices", "int8"}

@@ -1,4 +1,6 @@
-"""ONNX files: the same logits by onnxruntime, at any number of rows of any length; what is refused."""
+"""ONNX files: the same logits by onnxruntime, at any number of rows of any
+length; what is refused.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,11 @@ def test_the_graph_takes_rows_of_any_number_and_length(exported: Path) -> None:
     ]
     assert [(one.name, one.shape) for one in session.get_outputs()] == [("logits", ["batch", 3])]
     found = json.loads((exported / "out" / "export.json").read_text(encoding="utf-8"))
-    assert found["weights"] == "fp32" and found["max_difference"] < 1e-4 and found["task"]["labels"] == ["no", "yes – ja", "“maybe”"]
+    assert (
+        found["weights"] == "fp32"
+        and found["max_difference"] < 1e-4
+        and found["task"]["labels"] == ["no", "yes – ja", "“maybe”"]
+    )
     assert json.loads(session.get_modelmeta().custom_metadata_map["task"]) == found["task"]
 
 
@@ -48,16 +54,28 @@ def test_texts_and_pairs_get_our_logits(exported: Path) -> None:
     session = session_of(exported / "out" / "model.onnx", 1)
     tokenizer = Tokenizer.from_file(str(exported / "out" / "tokenizer.json"))
     given = examples("classify")
-    rows = tokenizer.encode_batch([example.texts if len(example.texts) == 2 else example.text for example in given])
-    assert max(len(row.ids) for row in rows) == LENGTH and {len(row.ids) for row in rows} == {LENGTH}
+    rows = tokenizer.encode_batch(
+        [example.texts if len(example.texts) == 2 else example.text for example in given]
+    )
+    assert max(len(row.ids) for row in rows) == LENGTH and {len(row.ids) for row in rows} == {
+        LENGTH
+    }
     fields = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
-    found = session.run(["logits"], {name: np.array([getattr(row, field) for row in rows]) for name, field in fields.items()})[0]
+    found = session.run(
+        ["logits"],
+        {name: np.array([getattr(row, field) for row in rows]) for name, field in fields.items()},
+    )[0]
     encoded = rows_of(source, given)
     ours = source.model(encoded.padded(np.arange(len(encoded))))[:, 0].detach()
     torch.testing.assert_close(torch.from_numpy(found), ours, atol=1e-4, rtol=0)
     alone = source.model(rows_of(source, given[4:5]).padded(np.arange(1)))[:, 0].detach()
-    short = {name: np.array([getattr(rows[4], field)[: sum(rows[4].attention_mask)] for _ in "1"]) for name, field in fields.items()}
-    torch.testing.assert_close(torch.from_numpy(session.run(None, short)[0]), alone, atol=1e-4, rtol=0)  # one row, no padding
+    short = {
+        name: np.array([getattr(rows[4], field)[: sum(rows[4].attention_mask)] for _ in "1"])
+        for name, field in fields.items()
+    }
+    torch.testing.assert_close(
+        torch.from_numpy(session.run(None, short)[0]), alone, atol=1e-4, rtol=0
+    )  # one row, no padding
 
 
 def test_local_layers_and_all_tokens_are_the_same(vocabulary: Vocabulary, tmp_path: Path) -> None:
@@ -68,23 +86,31 @@ def test_local_layers_and_all_tokens_are_the_same(vocabulary: Vocabulary, tmp_pa
     assert require_same(source, path, inputs) < 1e-4
     encoded = rows_of(source)
     batch = encoded.padded(np.arange(len(encoded)))
-    torch.testing.assert_close(OnnxModel(path, inputs, 1)(batch), source.model(batch).detach(), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        OnnxModel(path, inputs, 1)(batch), source.model(batch).detach(), atol=1e-4, rtol=0
+    )
     with torch.no_grad():
         source.model.head.out.bias += 0.01
     with pytest.raises(RunError, match=r"differ by 0\.01"):  # the comparison can fail
         require_same(source, path, inputs)
 
 
-def test_missing_packages_are_named(vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named(
+    vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     saved(tmp_path / "model", vocabulary)
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(RecipeError, match=r"pip install 'tasklm\[onnx\]'"):
         export(tmp_path / "model", "onnx", tmp_path / "out")
-    assert not (tmp_path / "out").exists() and {path.name for path in tmp_path.iterdir()} == {"model"}
+    assert not (tmp_path / "out").exists() and {path.name for path in tmp_path.iterdir()} == {
+        "model"
+    }
 
 
 @pytest.mark.parametrize(("kind", "task"), [("span", {}), ("tag", {"crf": True})])
-def test_answers_that_are_searched_for_are_refused(kind: str, task: dict[str, Any], vocabulary: Vocabulary, tmp_path: Path) -> None:
+def test_answers_that_are_searched_for_are_refused(
+    kind: str, task: dict[str, Any], vocabulary: Vocabulary, tmp_path: Path
+) -> None:
     source = saved(tmp_path / "model", vocabulary, kind, **task)
     with pytest.raises(RecipeError, match=r"cannot be exported.*tasklm predict"):
         check_onnx(source)
@@ -95,14 +121,25 @@ def test_answers_that_are_searched_for_are_refused(kind: str, task: dict[str, An
 def test_several_models_are_refused(vocabulary: Vocabulary, tmp_path: Path) -> None:
     source = saved(tmp_path / "model", vocabulary)
     two = [source.model, source.model]
-    save_models(tmp_path / "ensemble", "bert", source.shape, two, source.task, vocabulary, LENGTH, source.config["about"])
+    save_models(
+        tmp_path / "ensemble",
+        "bert",
+        source.shape,
+        two,
+        source.task,
+        vocabulary,
+        LENGTH,
+        source.config["about"],
+    )
     with pytest.raises(RecipeError, match=r"2 models that answer together"):
         as_onnx(tmp_path / "ensemble", tmp_path / "scratch")
     with pytest.raises(RunError, match=r"2 models that answer together"):
         export(tmp_path / "ensemble", "onnx", tmp_path / "out")
 
 
-def test_segments_are_asked_for_where_there_may_be_pairs(vocabulary: Vocabulary, tmp_path: Path) -> None:
+def test_segments_are_asked_for_where_there_may_be_pairs(
+    vocabulary: Vocabulary, tmp_path: Path
+) -> None:
     both = ["input_ids", "attention_mask"]
     assert inputs_of(saved(tmp_path / "a", vocabulary)) == [*both, "token_type_ids"]
     assert inputs_of(saved(tmp_path / "b", vocabulary, "tag")) == both

@@ -1,4 +1,6 @@
-"""`Predictor` and `tasklm predict` on exported folders: threads, and what they say about folders that they cannot take."""
+"""`Predictor` and `tasklm predict` on exported folders: threads, and what they say about folders
+that they cannot take.
+"""
 
 from __future__ import annotations
 
@@ -35,18 +37,32 @@ def folder(vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_predict_takes_an_export(folder: Path) -> None:
-    said = [CliRunner().invoke(app, ["predict", str(folder / name), "a dog likes music"]) for name in ("model", "small")]
+    said = [
+        CliRunner().invoke(app, ["predict", str(folder / name), "a dog likes music"])
+        for name in ("model", "small")
+    ]
     assert [result.exit_code for result in said] == [0, 0], said
     ours, theirs = (json.loads(result.stdout) for result in said)
-    assert ours["text"] == theirs["text"] and ours["probabilities"].keys() == theirs["probabilities"].keys()
+    assert (
+        ours["text"] == theirs["text"]
+        and ours["probabilities"].keys() == theirs["probabilities"].keys()
+    )
     assert theirs["probabilities"] == pytest.approx(ours["probabilities"], abs=0.1)
-    assert theirs["probabilities"] != pytest.approx(ours["probabilities"], abs=1e-6)  # it is the one with 8 bits
+    assert theirs["probabilities"] != pytest.approx(
+        ours["probabilities"], abs=1e-6
+    )  # it is the one with 8 bits
 
 
-def test_the_number_of_threads_is_the_hardwares(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_threads_is_the_hardwares(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before, asked = torch.get_num_threads(), []
     opened = onnx_model.session_of
-    monkeypatch.setattr(onnx_model, "session_of", lambda path, threads: asked.append(threads) or opened(path, threads))
+    monkeypatch.setattr(
+        onnx_model,
+        "session_of",
+        lambda path, threads: asked.append(threads) or opened(path, threads),
+    )
     try:
         predictor = Predictor(folder / "small", Hardware(threads=2))
     finally:
@@ -55,7 +71,9 @@ def test_the_number_of_threads_is_the_hardwares(folder: Path, monkeypatch: pytes
     assert asked == [2] and session.get_session_options().intra_op_num_threads == 2
 
 
-def test_without_onnxruntime_the_remedy_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_onnxruntime_the_remedy_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(RunError, match=r"onnxruntime.*pip install 'tasklm\[onnx\]'"):
         Predictor(folder / "small", ONE)
@@ -72,7 +90,9 @@ def test_other_folders_are_named(folder: Path, tmp_path: Path) -> None:
         _ = Predictor(folder / "small", ONE).model
     shutil.copytree(folder / "small", tmp_path / "broken")
     (tmp_path / "broken" / "model.onnx").write_bytes(b"none")
-    with pytest.raises(DamagedError, match=r"model\.onnx is damaged .*Delete .*broken and export the model again"):
+    with pytest.raises(
+        DamagedError, match=r"model\.onnx is damaged .*Delete .*broken and export the model again"
+    ):
         Predictor(tmp_path / "broken", ONE)
     record = read_json(tmp_path / "broken" / "export.json")
     del record["files"]  # as an earlier version wrote it
@@ -84,7 +104,9 @@ def test_other_folders_are_named(folder: Path, tmp_path: Path) -> None:
         Predictor(tmp_path / "broken", ONE)
 
 
-def test_one_flipped_bit_of_an_export_is_an_error_and_an_edited_card_is_not(folder: Path, tmp_path: Path) -> None:
+def test_one_flipped_bit_of_an_export_is_an_error_and_an_edited_card_is_not(
+    folder: Path, tmp_path: Path
+) -> None:
     shutil.copytree(folder / "small", tmp_path / "copy")
     (tmp_path / "copy" / "README.md").write_text("# Mine", encoding="utf-8")
     Predictor(tmp_path / "copy", ONE)

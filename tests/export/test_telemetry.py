@@ -18,7 +18,11 @@ from tasklm.tokens.tokenizer import Vocabulary
 from tests.export.samples import saved
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = [path for folder in ("src", "tests", "benchmarks", "docs_build") for path in sorted((ROOT / folder).rglob("*.py"))]
+FILES = [
+    path
+    for folder in ("src", "tests", "benchmarks", "docs_build")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
 
 
 class Runtime(SimpleNamespace):
@@ -45,14 +49,19 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Runtime:
 
 
 def imports_onnxruntime(path: Path) -> bool:
-    """Whether a file imports the package, by a statement or through a function that imports by name."""
+    """Whether a file imports the package, by a statement or through a function that imports by
+    name.
+    """
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = [str(node.module)]
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("import_module", "importorskip"):
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in (
+            "import_module",
+            "importorskip",
+        ):
             names = [str(word.value) for word in node.args if isinstance(word, ast.Constant)]
         if any(name.partition(".")[0] == "onnxruntime" for name in names):
             return True
@@ -64,8 +73,12 @@ def test_one_file_imports_onnxruntime() -> None:
     assert importing == ["src/tasklm/export/onnx_runtime.py"]
 
 
-def test_the_variable_is_set_before_the_module_is_loaded(not_yet_loaded: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "onnxruntime.py").write_text(f"import os\nvariable = os.environ.get({SWITCH!r})\n", encoding="utf-8")
+def test_the_variable_is_set_before_the_module_is_loaded(
+    not_yet_loaded: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "onnxruntime.py").write_text(
+        f"import os\nvariable = os.environ.get({SWITCH!r})\n", encoding="utf-8"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert load_onnxruntime().variable == "1"
     assert sys.modules.pop("onnxruntime").__file__ == str(tmp_path / "onnxruntime.py")
@@ -76,7 +89,9 @@ def test_events_are_switched_off_as_well(runtime: Runtime) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "0"])
-def test_a_module_that_was_loaded_with_its_telemetry_on_is_refused(runtime: Runtime, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_a_module_that_was_loaded_with_its_telemetry_on_is_refused(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
     monkeypatch.setenv(SWITCH, value)
     with pytest.raises(RunError, match=f"{SWITCH}=1 in the environment before Python starts"):
         load_onnxruntime()
@@ -84,7 +99,9 @@ def test_a_module_that_was_loaded_with_its_telemetry_on_is_refused(runtime: Runt
         library("onnxruntime.quantization")
 
 
-def test_telemetry_that_cannot_be_switched_off_is_refused(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_telemetry_that_cannot_be_switched_off_is_refused(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails() -> None:
         raise RuntimeError("no such call")
 
@@ -93,7 +110,9 @@ def test_telemetry_that_cannot_be_switched_off_is_refused(runtime: Runtime, monk
         load_onnxruntime()
 
 
-def test_the_code_of_a_card_switches_telemetry_off_before_it_imports(vocabulary: Vocabulary, tmp_path: Path) -> None:
+def test_the_code_of_a_card_switches_telemetry_off_before_it_imports(
+    vocabulary: Vocabulary, tmp_path: Path
+) -> None:
     saved(tmp_path / "alone", vocabulary, layers=1)
     _, folder = export(tmp_path / "alone", "onnx", tmp_path / "out")
     code = (folder / "README.md").read_text(encoding="utf-8").split("```python\n")[1]

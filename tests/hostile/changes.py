@@ -17,7 +17,7 @@ Change = Callable[[Path], None]
 
 
 def edit(file: str, **values: Any) -> Change:
-    """Returns a change of some keys of a JSON file; a key a__b is b inside a, and `...` takes a key
+    """A change of some keys of a JSON file; a key a__b is b inside a, and `...` takes a key
     away."""
 
     def change(folder: Path) -> None:
@@ -37,7 +37,7 @@ def edit(file: str, **values: Any) -> Change:
 
 
 def put(file: str, content: bytes | str) -> Change:
-    """Returns a change of the content of a file."""
+    """A change of the content of a file."""
 
     def change(folder: Path) -> None:
         (folder / file).write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -46,7 +46,7 @@ def put(file: str, content: bytes | str) -> Change:
 
 
 def in_place(file: str, kind: str) -> Change:
-    """Returns a change that puts something else in the place of a file."""
+    """A change that puts something else in the place of a file."""
 
     def change(folder: Path) -> None:
         path = folder / file
@@ -76,12 +76,14 @@ def in_place(file: str, kind: str) -> Change:
 
 
 def cut(file: str, share: float) -> Change:
-    """Returns a change that leaves the first part of a file."""
-    return lambda folder: put(file, (content := (folder / file).read_bytes())[: int(share * len(content))])(folder)
+    """A change that leaves the first part of a file."""
+    return lambda folder: put(
+        file, (content := (folder / file).read_bytes())[: int(share * len(content))]
+    )(folder)
 
 
 def weights(change_one: Callable[[dict[str, torch.Tensor]], Any]) -> Change:
-    """Returns a change of the tensors of a folder."""
+    """A change of the tensors of a folder."""
 
     def change(folder: Path) -> None:
         tensors = load_file(folder / "model.safetensors")
@@ -93,7 +95,7 @@ def weights(change_one: Callable[[dict[str, torch.Tensor]], Any]) -> Change:
 
 
 def header(change_one: Callable[[dict[str, Any]], Any], data: int | None = None) -> Change:
-    """Returns a change of the header of a file of weights; `data` is the length of what follows
+    """A change of the header of a file of weights; `data` is the length of what follows
     it."""
 
     def change(folder: Path) -> None:
@@ -112,10 +114,10 @@ def header(change_one: Callable[[dict[str, Any]], Any], data: int | None = None)
 
 
 def entry(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
-    """Returns what sets an entry of a header."""
+    """What sets an entry of a header."""
     return lambda values: values.__setitem__(key, value)
 
 
 def filled(name: str, value: float) -> Callable[[dict[str, torch.Tensor]], object]:
-    """Returns what fills a tensor with a number."""
+    """What fills a tensor with a number."""
     return lambda tensors: tensors[name].fill_(value)

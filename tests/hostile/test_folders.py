@@ -15,8 +15,9 @@ from tests.hostile.workers import Outcome, Worker
 
 FOLDERS = everything()[::3]  # all of them: benchmarks/hostile_folders.py
 ASKED = {
-    "choice": '{"question": "what ?", "options": ["a", "b"]}', "span": '{"question": "what ?", "context": "the cat sees music ."}',
-}  # fmt: skip
+    "choice": ('{"question": "what ?", "options": ["a", "b"]}'),
+    "span": ('{"question": "what ?", "context": "the cat sees music ."}'),
+}
 TEXT = "日本 é the cat sees music aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!"
 
 
@@ -62,10 +63,14 @@ def test_there_are_many() -> None:
 
 @pytest.mark.parametrize("base", sorted({one.base for one in FOLDERS}))
 def test_good_folders_are_opened(base: str, bases: Path, worker: Worker) -> None:
-    assert end_of(opened(Hostile(base, base, lambda folder: None), bases / base, worker)) == "answered"
+    assert (
+        end_of(opened(Hostile(base, base, lambda folder: None), bases / base, worker)) == "answered"
+    )
 
 
 @pytest.mark.parametrize("one", FOLDERS, ids=lambda one: one.name.replace("/", "|"))
-def test_hostile_folders_are_refused_in_words(one: Hostile, bases: Path, worker: Worker, tmp_path: Path) -> None:
+def test_hostile_folders_are_refused_in_words(
+    one: Hostile, bases: Path, worker: Worker, tmp_path: Path
+) -> None:
     ended = end_of(opened(one, one.make(bases, tmp_path / "folder"), worker))
     assert ended in one.ends and set(one.ends) <= set(HARMLESS)

@@ -22,14 +22,16 @@ FAR_AWAY = b"""{"data": [{"paragraphs": [
 
 @some.composite
 def changed(draw: some.DrawFn) -> Sample:
-    """Returns a mutated sample."""
+    """A mutated sample."""
     return mutated(draw(some.sampled_from(SAMPLES)), random.Random(draw(some.integers(0, 2**64))))
 
 
 def rows(*values: bytes) -> bytes:
-    """Returns rows of labelled JSON lines, the last ones with these labels."""
+    """Rows of labelled JSON lines, the last ones with these labels."""
     plain = [{"text": f"a text {number}", "label": f"{number % 2}"} for number in range(6)]
-    return jsonl(plain) + b"".join(b'{"text": "one more", "label": ' + value + b"}\n" for value in values)
+    return jsonl(plain) + b"".join(
+        b'{"text": "one more", "label": ' + value + b"}\n" for value in values
+    )
 
 
 def test_whole_samples_are_read(tmp_path: Path) -> None:
@@ -50,17 +52,37 @@ def test_mutated_samples_are_read_or_refused() -> None:
     @example(one("a.jsonl", "multilabel", rows(rb'["a\ud800", "b"]')))
     @example(one("a.jsonl", "classify", rows(DEEP)))
     @example(one("a.jsonl", "tag", rb'{"tokens": ["a\udfff"], "tags": ["\ud800"]}' + b"\n"))
-    @example(one("a.jsonl", "parse", b'{"tokens": ["a"], "heads": [-1' + b"0" * 400 + b'], "deprels": ["root"]}\n'))
+    @example(
+        one(
+            "a.jsonl",
+            "parse",
+            b'{"tokens": ["a"], "heads": [-1' + b"0" * 400 + b'], "deprels": ["root"]}\n',
+        )
+    )
     @example(one("a.conllu", "parse", b"1\ta\t_\t_\t_\t_\t" + HUGE + b"\troot\t_\t_\n"))
-    @example(one("a.jsonl", "choice", rb'{"question": "a", "options": ["\ud800", "b"], "answer": "' + HUGE + b'"}\n'))
+    @example(
+        one(
+            "a.jsonl",
+            "choice",
+            rb'{"question": "a", "options": ["\ud800", "b"], "answer": "' + HUGE + b'"}\n',
+        )
+    )
     @example(one("a.csv", "choice", b'question,options,answer\na,"[' + HUGE + b']",0\n'))
     @example(one("a.json", "span", b'{"data": [], "a": ' + HUGE + b', "paragraphs": []}'))
     @example(one("a.json", "span", FAR_AWAY))
-    @example(one("a.jsonl", "lists", b'{"candidates": [{"text": "a", "score": 1' + b"0" * 400 + b"}]}\n"))
+    @example(
+        one("a.jsonl", "lists", b'{"candidates": [{"text": "a", "score": 1' + b"0" * 400 + b"}]}\n")
+    )
     @example(one("recipe.toml", "recipe", b"[train]\nsteps = " + HUGE))
     @example(one("recipe.toml", "recipe", b"[train]\nrho2 = 1" + b"0" * 400))
     @example(one("recipe.toml", "recipe", b"a = " + DEEP))
-    @settings(max_examples=400, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=400,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
     def read(sample: Sample) -> None:
         with tempfile.TemporaryDirectory() as folder, limited():
             seen[outcome(sample, sample.write(Path(folder)))] += 1

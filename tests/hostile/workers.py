@@ -41,7 +41,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, action: str, *given: str) -> Outcome:
-        """Returns how an action of `ACTIONS` ended."""
+        """How an action of `ACTIONS` ended."""
         process = self._process = self._process or self._started()
         assert process.stdin is not None and process.stdout is not None
         begin = self._log.seek(0, os.SEEK_END)
@@ -62,7 +62,10 @@ class Worker:
         assert process.stdout is not None
         ends = time.monotonic() + self.seconds
         line = b""
-        while not line.endswith(b"\n") and select.select([process.stdout], [], [], max(0.0, ends - time.monotonic()))[0]:
+        while (
+            not line.endswith(b"\n")
+            and select.select([process.stdout], [], [], max(0.0, ends - time.monotonic()))[0]
+        ):
             block = os.read(process.stdout.fileno(), 1 << 20)
             if not block:
                 return b""
@@ -71,9 +74,21 @@ class Worker:
 
     def _started(self) -> subprocess.Popen[bytes]:
         paths = os.pathsep.join([str(ROOT), *sys.path])
-        environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "RUST_BACKTRACE": "0"}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": paths,
+            "OMP_NUM_THREADS": "1",
+            "RUST_BACKTRACE": "0",
+        }
         command = [sys.executable, "-m", "tests.hostile.workers"]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env=environment, cwd=ROOT)
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=environment,
+            cwd=ROOT,
+        )
 
     def close(self) -> None:
         """Ends the process."""
@@ -152,7 +167,9 @@ def main() -> None:
         except BaseException as error:  # what a person would see as a traceback
             import traceback
 
-            ended = Outcome(type(error).__name__, "".join(traceback.format_exception(error))[-2000:])
+            ended = Outcome(
+                type(error).__name__, "".join(traceback.format_exception(error))[-2000:]
+            )
         answers.write(json.dumps({"end": ended.end, "err": ended.err, "out": ended.out}) + "\n")
         answers.flush()
 

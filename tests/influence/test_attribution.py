@@ -1,4 +1,6 @@
-"""Pushes of training texts on a prediction: against autograd, against real steps, and on copies of the text asked about."""
+"""Pushes of training texts on a prediction: against autograd, against real steps, and on copies of
+the text asked about.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ LENGTH = 24
 
 
 def examples_of(rows: list[tuple[str, str]]) -> list[Example]:
-    return [Example((text,), label, "train.csv", line) for line, (text, label) in enumerate(rows, 2)]
+    return [
+        Example((text,), label, "train.csv", line) for line, (text, label) in enumerate(rows, 2)
+    ]
 
 
 def encoded(examples: list[Example], task: Classify, vocabulary: Vocabulary) -> EncodedExamples:
@@ -55,7 +59,11 @@ def test_products_and_lengths_are_those_of_autograd(kind: str, vocabulary: Vocab
     asked, train = (encoded(examples_of(some), task, vocabulary) for some in (rows[:2], rows[2:]))
     model = model_of(kind, vocabulary, task)
     found = TaskPushes(model, task, MACHINE).products(asked, train)
-    weights = [weight for layer in [*chosen_layers(model.encoder, "last"), model.head] for weight in layer.parameters()]
+    weights = [
+        weight
+        for layer in [*chosen_layers(model.encoder, "last"), model.head]
+        for weight in layer.parameters()
+    ]
     model.requires_grad_(True)
 
     def gradients(examples: EncodedExamples) -> torch.Tensor:
@@ -69,7 +77,9 @@ def test_products_and_lengths_are_those_of_autograd(kind: str, vocabulary: Vocab
 
     ours, theirs = gradients(asked), gradients(train)
     expected = (theirs @ ours.T).numpy()
-    np.testing.assert_allclose(found.products, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+    np.testing.assert_allclose(
+        found.products, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max()
+    )
     np.testing.assert_allclose(found.lengths, theirs.norm(dim=1).numpy(), rtol=1e-4)
     np.testing.assert_allclose(found.asked, ours.norm(dim=1).numpy(), rtol=1e-4)
     expected = torch.nn.functional.cosine_similarity(theirs[:, None], ours[None], dim=2).numpy()
@@ -78,7 +88,9 @@ def test_products_and_lengths_are_those_of_autograd(kind: str, vocabulary: Vocab
 
 def side_of(rows: list[tuple[str, str]], vocabulary: Vocabulary) -> ExampleSide:
     task = Classify(["no", "yes"])
-    loaded = LoadedModels([model_of("bert", vocabulary, task)], task, vocabulary, {"length": LENGTH}, None)
+    loaded = LoadedModels(
+        [model_of("bert", vocabulary, task)], task, vocabulary, {"length": LENGTH}, None
+    )
     return ExampleSide(loaded, MACHINE, examples_of(rows))
 
 
@@ -88,43 +100,75 @@ def explained(side: ExampleSide, text: str, top: int, most: int = 1000) -> tuple
     return str(answer["label"]), found
 
 
-def test_copies_with_the_label_push_most_for_it_and_those_with_the_other_most_against_it(vocabulary: Vocabulary) -> None:
+def test_copies_with_the_label_push_most_for_it_and_those_with_the_other_most_against_it(
+    vocabulary: Vocabulary,
+) -> None:
     text, *others = sentences(30, 4)
     rows = [(other, "no" if i % 2 else "yes") for i, other in enumerate(others)]
     rows[7], rows[20] = (text, "yes"), (text, "no")
     label, found = explained(side_of(rows, vocabulary), text, 3)
     same, other = found.pushed_for[0], found.pushed_against[0]
-    assert (same.text, same.label) == (text, label) and (other.text, other.label) == (text, {"no": "yes", "yes": "no"}[label])
-    assert same.score == pytest.approx(1.0, abs=1e-5) and other.score == pytest.approx(-1.0, abs=1e-5)
+    assert (same.text, same.label) == (text, label) and (other.text, other.label) == (
+        text,
+        {"no": "yes", "yes": "no"}[label],
+    )
+    assert same.score == pytest.approx(1.0, abs=1e-5) and other.score == pytest.approx(
+        -1.0, abs=1e-5
+    )
     assert same.where == f"train.csv, line {9 if label == 'yes' else 22}"
-    assert found.pushed_for[1].score < 0.999 and len(found.pushed_for) == len(found.pushed_against) == 3
-    assert [push.score for push in found.pushed_for] == sorted((push.score for push in found.pushed_for), reverse=True)
-    assert [push.score for push in found.pushed_against] == sorted(push.score for push in found.pushed_against)
-    assert all(push.product > 0 for push in found.pushed_for) and all(push.product < 0 for push in found.pushed_against)
+    assert (
+        found.pushed_for[1].score < 0.999
+        and len(found.pushed_for) == len(found.pushed_against) == 3
+    )
+    assert [push.score for push in found.pushed_for] == sorted(
+        (push.score for push in found.pushed_for), reverse=True
+    )
+    assert [push.score for push in found.pushed_against] == sorted(
+        push.score for push in found.pushed_against
+    )
+    assert all(push.product > 0 for push in found.pushed_for) and all(
+        push.product < 0 for push in found.pushed_against
+    )
     assert (found.compared, found.in_all) == (29, 29)
 
 
 def test_only_the_examples_that_share_the_rarest_words_are_compared(vocabulary: Vocabulary) -> None:
-    rows = [("the dog sees music", "yes"), ("the cat", "no"), ("cold water", "yes"), ("the bird sees music", "no")]
+    rows = [
+        ("the dog sees music", "yes"),
+        ("the cat", "no"),
+        ("cold water", "yes"),
+        ("the bird sees music", "no"),
+    ]
     _, found = explained(side_of(rows, vocabulary), "the dog hears music", 5, most=2)
     shown = {push.text: push.shared for push in (*found.pushed_for, *found.pushed_against)}
-    assert shown == {"the dog sees music": ["dog", "music", "the"], "the bird sees music": ["music", "the"]}
+    assert shown == {
+        "the dog sees music": ["dog", "music", "the"],
+        "the bird sees music": ["music", "the"],
+    }
     assert (found.compared, found.in_all) == (2, 4)
 
 
 def test_several_texts_at_once_get_what_each_gets_alone(vocabulary: Vocabulary) -> None:
     text, second, *others = sentences(20, 6)
-    side = side_of([(other, "no" if i % 3 else "yes") for i, other in enumerate(others)], vocabulary)
+    side = side_of(
+        [(other, "no" if i % 3 else "yes") for i, other in enumerate(others)], vocabulary
+    )
     asked, _ = side.predicted([text, second])
     both = side.pushes([text, second], asked, 4)
     for one, found in zip((text, second), both, strict=True):
         _, alone = explained(side, one, 4)
         assert [push.text for push in found.pushed_for] == [push.text for push in alone.pushed_for]
-        np.testing.assert_allclose([p.score for p in found.pushed_against], [p.score for p in alone.pushed_against], rtol=1e-4)
+        np.testing.assert_allclose(
+            [p.score for p in found.pushed_against],
+            [p.score for p in alone.pushed_against],
+            rtol=1e-4,
+        )
 
 
 @pytest.fixture(scope="module", params=["mlm", "electra", "electra-two-stage", "permutation"])
-def run(request: pytest.FixtureRequest, vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(
+    request: pytest.FixtureRequest, vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """A folder with a short stage 1."""
     out = tmp_path_factory.mktemp("runs")
     (out / "stage1").mkdir()
@@ -133,29 +177,57 @@ def run(request: pytest.FixtureRequest, vocabulary: Vocabulary, tmp_path_factory
     task = Classify.from_examples(examples, Kind())
     shape = dataclasses.replace(KINDS["bert"][1], vocabulary=len(vocabulary), layers=2, dropout=0.0)
     own = encoded(examples, task, vocabulary)
-    parts = Ingredients("bert", shape, task, vocabulary, own, own, Shards.open(out / "stage1"), LENGTH, MACHINE)
+    parts = Ingredients(
+        "bert", shape, task, vocabulary, own, own, Shards.open(out / "stage1"), LENGTH, MACHINE
+    )
     settings = Train(objective=request.param, learning_rate=3e-3)
-    run_stage1(out / "stage1", parts, settings, Stage1Plan(steps=12, rho1=2, batch=8, seconds_allowed=None), SILENT)
+    run_stage1(
+        out / "stage1",
+        parts,
+        settings,
+        Stage1Plan(steps=12, rho1=2, batch=8, seconds_allowed=None),
+        SILENT,
+    )
     return out
 
 
-def test_a_step_on_a_passage_changes_the_loss_as_its_product_says(run: Path, vocabulary: Vocabulary) -> None:
+def test_a_step_on_a_passage_changes_the_loss_as_its_product_says(
+    run: Path, vocabulary: Vocabulary
+) -> None:
     task = Classify(["no", "yes"])
-    asked = encoded(examples_of([("the cat likes cold water .", "yes"), ("a dog sees music .", "no")]), task, vocabulary)
+    asked = encoded(
+        examples_of([("the cat likes cold water .", "yes"), ("a dog sees music .", "no")]),
+        task,
+        vocabulary,
+    )
     passages = [*sentences(4, 9), " ".join(sentences(5, 10)), ""]  # the fifth is longer than a row
     made = PassagePushes(run, task, torch.device("cpu"))
     found = made.products(asked, passages)
-    assert (found.products[5] == 0).all() and (found.cosines()[5] == 0).all() and (np.abs(found.cosines()[:5]) <= 1).all()
-    expected = np.array([[fall(made, asked, number, passage) for number in range(2)] for passage in passages[:5]])
-    np.testing.assert_allclose(found.products[:5], expected, rtol=0.05, atol=0.02 * np.abs(expected).max())
+    assert (
+        (found.products[5] == 0).all()
+        and (found.cosines()[5] == 0).all()
+        and (np.abs(found.cosines()[:5]) <= 1).all()
+    )
+    expected = np.array(
+        [[fall(made, asked, number, passage) for number in range(2)] for passage in passages[:5]]
+    )
+    np.testing.assert_allclose(
+        found.products[:5], expected, rtol=0.05, atol=0.02 * np.abs(expected).max()
+    )
     assert np.linalg.norm(found.products[:5]) > 0
 
 
-def fall(made: PassagePushes, asked: EncodedExamples, number: int, passage: str, rate: float = 0.02) -> float:
-    """Returns how a small step of SGD on a passage lowers the task's loss at an example, per length of the step, from both sides."""
+def fall(
+    made: PassagePushes, asked: EncodedExamples, number: int, passage: str, rate: float = 0.02
+) -> float:
+    """How a small step of SGD on a passage lowers the task's loss at an example, per length of the
+    step, from both sides.
+    """
     before = [weight.detach().clone() for weight in made.weights]
     (tokens,) = made.vocabulary.encode([passage])
-    gradients: Any = torch.autograd.grad(made.language_loss(tokens), made.weights, allow_unused=True)
+    gradients: Any = torch.autograd.grad(
+        made.language_loss(tokens), made.weights, allow_unused=True
+    )
     losses = []
     with torch.no_grad():
         for step in (-rate, rate):

@@ -24,7 +24,9 @@ from tests.influence.test_gradients import examples_of, joint, scorer, texts_of
 
 
 class Counter(TorchDispatchMode):
-    """PyTorch's own counts of every operation; FlopCounterMode also follows modules, which fails where the graph begins at a norm."""
+    """PyTorch's own counts of every operation; FlopCounterMode also follows modules, which fails
+    where the graph begins at a norm.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +52,9 @@ class Counter(TorchDispatchMode):
         ("albert", {"layers": "last", "projection": 8}),
     ],
 )
-def test_flops_are_those_that_pytorch_counts(kind: str, keys: dict[str, Any], vocabulary: Vocabulary) -> None:
+def test_flops_are_those_that_pytorch_counts(
+    kind: str, keys: dict[str, Any], vocabulary: Vocabulary
+) -> None:
     model, texts, examples = joint(kind, vocabulary), texts_of(23), examples_of(31, vocabulary)
     with Counter() as counter, sdpa_kernel(SDPBackend.MATH):  # the counter knows this kernel
         made = scorer(model, vocabulary, texts, examples, **keys)
@@ -64,7 +68,9 @@ def test_shapes_are_those_of_the_batches(vocabulary: Vocabulary) -> None:
     model, texts, examples = joint("bert", vocabulary), texts_of(23), examples_of(4, vocabulary)
     pieces = scorer(model, vocabulary, texts, examples, batch=2).pieces
     found = [
-        tuple(rows.batch.ids.shape) for start in range(0, len(pieces), 5) for rows in pieces.batches(start, min(start + 5, len(pieces)))
+        tuple(rows.batch.ids.shape)
+        for start in range(0, len(pieces), 5)
+        for rows in pieces.batches(start, min(start + 5, len(pieces)))
     ]
     assert list(pieces.shapes(5)) == found and len(set(found)) > 2
 
@@ -82,14 +88,21 @@ def test_one_layer_by_hand() -> None:
     encoder: Any = nn.Module()
     encoder.layers = nn.ModuleList([OneLayer()])
     cost = EncoderCost(layers=1, width=2, feedforward=8, vocabulary=10, positions=4)
-    made = GradientCost(encoder, list(encoder.layers), Numbers(Watch(list(encoder.layers)).parts, 0, 0), cost)
-    # two rows of 3 tokens, one of which is read: QKV 2·2·6 = 24 and attention 2·(2·3·2) = 24 for all, out 8 and feed-forward 64 for one
+    made = GradientCost(
+        encoder, list(encoder.layers), Numbers(Watch(list(encoder.layers)).parts, 0, 0), cost
+    )
+    # two rows of 3 tokens, one of which is read: QKV 2·2·6 = 24 and attention 2·(2·3·2) = 24 for
+    # all, out 8 and feed-forward 64 for one
     forward = 2 * (3 * (24 + 24) + 8 + 64 + 100)
     backward = 2 * (3 * 2 * 24 + 8 + 64 + 100)  # attention twice; what QKV is given has no gradient
     assert made.passes(2, 3, 1, 100.0) == forward + backward
-    # gradients, the bias in: QKV 6·3 numbers of 3 tokens, out 2·3, up 8·3 and down 2·9 of one; times four task batches
+    # gradients, the bias in: QKV 6·3 numbers of 3 tokens, out 2·3, up 8·3 and down 2·9 of one;
+    # times four task batches
     assert made.gradients(2, 3, 1) == 2 * 2 * (3 * 18 + 6 + 24 + 18)
-    assert made.gradients(2, 3, 1, others=4) - made.gradients(2, 3, 1) == 2 * 2 * (18 + 6 + 24 + 18) * 4
+    assert (
+        made.gradients(2, 3, 1, others=4) - made.gradients(2, 3, 1)
+        == 2 * 2 * (18 + 6 + 24 + 18) * 4
+    )
 
 
 def test_more_layers_cost_more_and_a_projection_less(vocabulary: Vocabulary) -> None:
@@ -104,16 +117,23 @@ def test_more_layers_cost_more_and_a_projection_less(vocabulary: Vocabulary) -> 
 
 
 def test_the_shares_on_the_page_are_those_of_bert_base() -> None:
-    shape = Shape(layers=12, width=768, heads=12, feedforward=3072, vocabulary=30_522, positions=512)
+    shape = Shape(
+        layers=12, width=768, heads=12, feedforward=3072, vocabulary=30_522, positions=512
+    )
     with torch.device("meta"):
         encoder = new_encoder("bert", shape)
     cost = cost_of("bert", shape)
-    epoch = cost.training(128, 19, 128, wanted=19)  # a row of 128 tokens, of which 15 % are predicted
+    epoch = cost.training(
+        128, 19, 128, wanted=19
+    )  # a row of 128 tokens, of which 15 % are predicted
 
     def share(layers: str, projection: int, batches: int) -> float:
         chosen = chosen_layers(encoder, layers)
         made = GradientCost(encoder, chosen, Numbers(Watch(chosen).parts, projection, 0), cost)
-        return (made.passes(1, 128, 19, cost.forward_per_target()) + made.gradients(1, 128, 19, others=batches)) / epoch
+        return (
+            made.passes(1, 128, 19, cost.forward_per_target())
+            + made.gradients(1, 128, 19, others=batches)
+        ) / epoch
 
     assert 1 / 3 < share("last", 64, 500) < share("last", 0, 500) < 1 / 2
     assert 1 / 3 < share("last", 0, 16) < share("last", 0, 500)

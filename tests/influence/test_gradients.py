@@ -38,7 +38,7 @@ LENGTH = 16
 
 
 def joint(kind: str, vocabulary: Vocabulary, spread: float = 0.2) -> JointModel:
-    """Returns a joint model whose weights are nowhere neutral."""
+    """A joint model whose weights are nowhere neutral."""
     torch.manual_seed(0)
     name, shape = KINDS[kind]
     shape = dataclasses.replace(shape, vocabulary=len(vocabulary), layers=3)
@@ -51,12 +51,17 @@ def joint(kind: str, vocabulary: Vocabulary, spread: float = 0.2) -> JointModel:
 
 def shards_of(texts: list[str], vocabulary: Vocabulary) -> Shards:
     encoded = vocabulary.encode(texts)
-    return Shards(np.concatenate([np.array(row, np.uint16) for row in encoded]), np.cumsum([0, *map(len, encoded)]))
+    return Shards(
+        np.concatenate([np.array(row, np.uint16) for row in encoded]),
+        np.cumsum([0, *map(len, encoded)]),
+    )
 
 
 def examples_of(count: int, vocabulary: Vocabulary, seed: int = 5) -> EncodedExamples:
     rows = labelled(count, seed)
-    return EncodedExamples.of(TASK, [Example((str(row["text"]),), row["label"]) for row in rows], vocabulary, LENGTH)
+    return EncodedExamples.of(
+        TASK, [Example((str(row["text"]),), row["label"]) for row in rows], vocabulary, LENGTH
+    )
 
 
 def texts_of(count: int) -> list[str]:
@@ -65,24 +70,41 @@ def texts_of(count: int) -> list[str]:
     return [" ".join(lines[4 * i : 4 * i + 1 + i % 4]) for i in range(count)]
 
 
-def scorer(model: JointModel, vocabulary: Vocabulary, texts: list[str], examples: EncodedExamples, **keys: Any) -> Influence:
+def scorer(
+    model: JointModel,
+    vocabulary: Vocabulary,
+    texts: list[str],
+    examples: EncodedExamples,
+    **keys: Any,
+) -> Influence:
     projection = keys.pop("projection", 0)
-    settings = dataclasses.replace(Select(), **{f"influence_{name}": value for name, value in keys.items()})
-    pieces = Pieces(shards_of(texts, vocabulary), vocabulary, LENGTH, settings.influence_batch, tokens=200)
+    settings = dataclasses.replace(
+        Select(), **{f"influence_{name}": value for name, value in keys.items()}
+    )
+    pieces = Pieces(
+        shards_of(texts, vocabulary), vocabulary, LENGTH, settings.influence_batch, tokens=200
+    )
     return Influence(model, pieces, examples, settings, projection, MACHINE)
 
 
 def flat_gradient(loss: Tensor, layers: list[torch.nn.Module]) -> Tensor:
-    found = torch.autograd.grad(loss, [parameter for layer in layers for parameter in layer.parameters()])
+    found = torch.autograd.grad(
+        loss, [parameter for layer in layers for parameter in layer.parameters()]
+    )
     return torch.cat([part.flatten() for part in found])
 
 
 def rows_and_masks(made: Influence, texts: int) -> list[tuple[TokenBatch, list[Corrupted]]]:
-    """Returns each passage's rows by themselves, in the order of the passages, with the masks that the scorer draws."""
+    """Each passage's rows by themselves, in the order of the passages, with the masks that the
+    scorer draws.
+    """
     found = {}
     for place in range(len(made.pieces)):
         (rows,) = made.pieces.batches(place, place + 1)
-        draws = [masked(made.model.objective, rows.batch, step_seed(made.seed, draw), rows.first) for draw in range(made.draws)]
+        draws = [
+            masked(made.model.objective, rows.batch, step_seed(made.seed, draw), rows.first)
+            for draw in range(made.draws)
+        ]
         found[int(made.pieces.order[place])] = rows.batch, draws
     return [found[unit] for unit in range(len(found))]
 
@@ -92,19 +114,25 @@ def passage_loss(model: Any, text: Corrupted) -> Tensor:
     return model.objective(model.encoder, text)["lm"] / int((text.answers != NONE).sum())
 
 
-def by_autograd(made: Influence, model: JointModel, examples: EncodedExamples, layers: str, texts: int) -> np.ndarray:
+def by_autograd(
+    made: Influence, model: JointModel, examples: EncodedExamples, layers: str, texts: int
+) -> np.ndarray:
     chosen = chosen_layers(model.encoder, layers)
     model.requires_grad_(True)
     passages = [
-        sum(flat_gradient(passage_loss(model, text), chosen) for text in draws) / len(draws) for _, draws in rows_and_masks(made, texts)
+        sum(flat_gradient(passage_loss(model, text), chosen) for text in draws) / len(draws)
+        for _, draws in rows_and_masks(made, texts)
     ]
-    task = [flat_gradient(model.task_loss(examples.padded(np.array([i]))), chosen) for i in range(len(examples))]
+    task = [
+        flat_gradient(model.task_loss(examples.padded(np.array([i]))), chosen)
+        for i in range(len(examples))
+    ]
     model.requires_grad_(False)
     return (torch.stack(passages) @ torch.stack(task).T).numpy()
 
 
 def in_order(made: Influence) -> np.ndarray:
-    """Returns all scores in the order of the units."""
+    """All scores in the order of the units."""
     found = np.empty((len(made.pieces), made.task_batches), np.float32)
     found[made.pieces.order] = made.scores(0, len(made.pieces))
     return found
@@ -112,33 +140,57 @@ def in_order(made: Influence) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("kind", "layers", "draws"),
-    [("bert", "last", 1), ("bert", "1,3", 2), ("modern", "last", 1), ("modern", "all", 1), ("albert", "last", 2)],
+    [
+        ("bert", "last", 1),
+        ("bert", "1,3", 2),
+        ("modern", "last", 1),
+        ("modern", "all", 1),
+        ("albert", "last", 2),
+    ],
 )
-def test_products_are_those_of_autograd_for_every_encoder(kind: str, layers: str, draws: int, vocabulary: Vocabulary) -> None:
+def test_products_are_those_of_autograd_for_every_encoder(
+    kind: str, layers: str, draws: int, vocabulary: Vocabulary
+) -> None:
     model, texts, examples = joint(kind, vocabulary), texts_of(11), examples_of(7, vocabulary)
     made = scorer(model, vocabulary, texts, examples, layers=layers, draws=draws)
     assert made.pieces.counts.max() > 1  # some passages are cut into rows
     expected = by_autograd(made, model, examples, layers, len(texts))
-    np.testing.assert_allclose(in_order(made), expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+    np.testing.assert_allclose(
+        in_order(made), expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max()
+    )
 
 
-def test_passages_and_examples_that_share_a_gradient_have_the_mean_of_theirs(vocabulary: Vocabulary) -> None:
+def test_passages_and_examples_that_share_a_gradient_have_the_mean_of_theirs(
+    vocabulary: Vocabulary,
+) -> None:
     model, texts, examples = joint("bert", vocabulary), texts_of(11), examples_of(7, vocabulary)
     alone = in_order(scorer(model, vocabulary, texts, examples))
     shared = scorer(model, vocabulary, texts, examples, task_batch=3)
-    np.testing.assert_allclose(in_order(shared), np.stack([alone[:, i : i + 3].mean(1) for i in (0, 3, 6)], 1), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        in_order(shared),
+        np.stack([alone[:, i : i + 3].mean(1) for i in (0, 3, 6)], 1),
+        rtol=1e-5,
+        atol=1e-5,
+    )
     made = scorer(model, vocabulary, texts, examples, batch=4)
     assert len(made.pieces) == 3
     grouped = in_order(made)
     model.requires_grad_(True)
     chosen = chosen_layers(model.encoder, "last")
-    task = torch.stack([flat_gradient(model.task_loss(examples.padded(np.array([i]))), chosen) for i in range(7)])
+    task = torch.stack(
+        [flat_gradient(model.task_loss(examples.padded(np.array([i]))), chosen) for i in range(7)]
+    )
     for place, unit in enumerate(made.pieces.order):
         (rows,) = made.pieces.batches(place, place + 1)
         text = masked(model.objective, rows.batch, step_seed(made.seed, 0), rows.first)
-        losses = [passage_loss(model, _some(text, rows.passages == number)) for number in range(rows.passages.max() + 1)]
+        losses = [
+            passage_loss(model, _some(text, rows.passages == number))
+            for number in range(rows.passages.max() + 1)
+        ]
         expected = flat_gradient(sum(losses) / len(losses), chosen) @ task.T  # type: ignore[arg-type]
-        np.testing.assert_allclose(grouped[unit], expected.numpy(), rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
+        np.testing.assert_allclose(
+            grouped[unit], expected.numpy(), rtol=1e-5, atol=1e-5 * float(expected.abs().max())
+        )
 
 
 def _some(text: Corrupted, rows: np.ndarray) -> Corrupted:
@@ -159,11 +211,19 @@ def test_scores_do_not_depend_on_how_passages_are_batched(vocabulary: Vocabulary
 
 @pytest.mark.parametrize("layers", ["last", "all"])
 def test_the_estimate_ranks_passages_as_real_steps_do(layers: str, vocabulary: Vocabulary) -> None:
-    """Eq. 6 of ISS: the fall of the task's loss after a small step of SGD on the passage, by the chosen layers' weights."""
-    model, texts, examples = joint("bert", vocabulary, spread=0.1), texts_of(30), examples_of(12, vocabulary)
+    """Eq. 6 of ISS: the fall of the task's loss after a small step of SGD on the passage, by the
+    chosen layers' weights.
+    """
+    model = joint("bert", vocabulary, spread=0.1)
+    texts = texts_of(30)
+    examples = examples_of(12, vocabulary)
     made = scorer(model, vocabulary, texts, examples, layers=layers, task_batch=12)
     estimate = in_order(made)[:, 0]
-    chosen = [parameter for layer in chosen_layers(model.encoder, layers) for parameter in layer.parameters()]
+    chosen = [
+        parameter
+        for layer in chosen_layers(model.encoder, layers)
+        for parameter in layer.parameters()
+    ]
     everything = examples.padded(np.arange(12))
     model.requires_grad_(True)
     falls = []
@@ -180,7 +240,9 @@ def test_the_estimate_ranks_passages_as_real_steps_do(layers: str, vocabulary: V
                 parameter.copy_(value)
     ranks = [np.argsort(np.argsort(values)) for values in (estimate, np.array(falls))]
     assert np.corrcoef(ranks[0], ranks[1])[0, 1] > 0.9  # Spearman
-    np.testing.assert_allclose(np.array(falls) / 1e-3, estimate, rtol=0.1, atol=0.1 * np.abs(estimate).max())
+    np.testing.assert_allclose(
+        np.array(falls) / 1e-3, estimate, rtol=0.1, atol=0.1 * np.abs(estimate).max()
+    )
 
 
 def test_projected_products_are_unbiased_and_better_with_size(vocabulary: Vocabulary) -> None:
@@ -196,7 +258,9 @@ def test_projected_products_are_unbiased_and_better_with_size(vocabulary: Vocabu
         stacked = np.stack(found)
         errors[size] = np.sqrt(((stacked - exact) ** 2).mean())
         means[size] = np.abs(stacked.mean(0) - exact) / (stacked.std(0) / np.sqrt(len(stacked)))
-    assert all(np.quantile(mean, 0.95) < 3.5 for mean in means.values())  # off by a few standard errors of the mean at most
+    assert all(
+        np.quantile(mean, 0.95) < 3.5 for mean in means.values()
+    )  # off by a few standard errors of the mean at most
     assert errors[16] < 0.6 * errors[4]
     made.numbers = Numbers(made.watch.parts, 1000, 1)  # wider than any side: nothing is projected
     made.task = made._task_side(examples, 1)
@@ -205,7 +269,9 @@ def test_projected_products_are_unbiased_and_better_with_size(vocabulary: Vocabu
 
 def test_the_recipe_or_memory_decides_about_projection(vocabulary: Vocabulary) -> None:
     shape = dataclasses.replace(KINDS["bert"][1], layers=3)
-    one = sum(parameter.numel() for parameter in joint("bert", vocabulary).encoder.layers[-1].parameters())
+    one = sum(
+        parameter.numel() for parameter in joint("bert", vocabulary).encoder.layers[-1].parameters()
+    )
     assert projection_for(Select(), "bert", shape, 10, 40 * one) == 0
     assert projection_for(Select(), "bert", shape, 11, 40 * one) == 64
     assert projection_for(Select(influence_layers="all"), "bert", shape, 1, 1 << 30) == 64
@@ -222,7 +288,12 @@ def test_the_recipe_or_memory_decides_about_projection(vocabulary: Vocabulary) -
 def test_shared_layers_are_one_layer(vocabulary: Vocabulary) -> None:
     encoder: Any = joint("albert", vocabulary).encoder
     assert chosen_layers(encoder, "all") == chosen_layers(encoder, "1,3") == [encoder.shared]
-    assert sum(isinstance(module, torch.nn.Linear) for module in Watch([encoder.shared]).parts.values()) == 4
+    assert (
+        sum(
+            isinstance(module, torch.nn.Linear) for module in Watch([encoder.shared]).parts.values()
+        )
+        == 4
+    )
 
 
 def test_watching_leaves_no_trace(vocabulary: Vocabulary) -> None:
@@ -235,7 +306,9 @@ def test_watching_leaves_no_trace(vocabulary: Vocabulary) -> None:
 
 
 class WordsOfAClass(torch.nn.Module):
-    """A head that reads the class off the language model: which class's words does it expect at the first token?"""
+    """A head that reads the class off the language model: which class's words does it expect at the
+    first token?
+    """
 
     def __init__(self, model: JointModel, words: list[list[int]]) -> None:
         super().__init__()
@@ -248,7 +321,9 @@ class WordsOfAClass(torch.nn.Module):
 
 
 @pytest.mark.parametrize("kind", ["bert", "modern", "albert"])
-def test_passages_in_the_words_of_a_class_help_the_examples_of_that_class(kind: str, vocabulary: Vocabulary) -> None:
+def test_passages_in_the_words_of_a_class_help_the_examples_of_that_class(
+    kind: str, vocabulary: Vocabulary
+) -> None:
     animals, things = ["cat", "dog", "bird"], ["ball", "field", "road"]
     words = [[int(number) for (number,) in vocabulary.encode(some)] for some in (animals, things)]
     model = joint(kind, vocabulary)
@@ -257,7 +332,9 @@ def test_passages_in_the_words_of_a_class_help_the_examples_of_that_class(kind: 
     texts = [" ".join((some * 4)[i : i + 8]) for some in (animals, things) for i in range(3)]
     examples = encoded_texts([("number",), ("the",)] * 2, vocabulary, LENGTH, [0, 0, 1, 1])
     found = in_order(scorer(model, vocabulary, texts, examples, draws=30))
-    by_class = found.reshape(2, 3, 2, 2).mean((1, 3))  # (class of the passages, class of the examples)
+    by_class = found.reshape(2, 3, 2, 2).mean(
+        (1, 3)
+    )  # (class of the passages, class of the examples)
     assert by_class[0, 0] > 0 > by_class[1, 0] and by_class[1, 1] > 0 > by_class[0, 1]
 
 

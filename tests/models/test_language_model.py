@@ -22,14 +22,20 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def trained(parts: Ingredients, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: F811
+def trained(parts: Ingredients, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "first"
     (run / "stage1").mkdir(parents=True)
-    run_stage1(run / "stage1", parts, Train(objective="electric", mask_rate=0.2, average=0.9), Stage1Plan(3, 1, 8, None), SILENT)
+    run_stage1(
+        run / "stage1",
+        parts,
+        Train(objective="electric", mask_rate=0.2, average=0.9),
+        Stage1Plan(3, 1, 8, None),
+        SILENT,
+    )
     return run
 
 
-def test_what_stage_1_wrote_comes_back(trained: Path, parts: Ingredients) -> None:  # noqa: F811
+def test_what_stage_1_wrote_comes_back(trained: Path, parts: Ingredients) -> None:
     model = load_language_model(trained, CPU)
     stored = load_weights(trained / "stage1" / "model.safetensors")
     loaded = {f"encoder.{name}": value for name, value in model.encoder.state_dict().items()}
@@ -38,17 +44,23 @@ def test_what_stage_1_wrote_comes_back(trained: Path, parts: Ingredients) -> Non
     assert all(torch.equal(stored[name], value) for name, value in loaded.items())
     assert model.settings == Train(objective="electric", mask_rate=0.2, average=0.9)
     assert model.length == parts.length and model.encoder.shape == parts.shape
-    assert model.vocabulary.encode(["the cat likes music"]) == parts.vocabulary.encode(["the cat likes music"])
+    assert model.vocabulary.encode(["the cat likes music"]) == parts.vocabulary.encode(
+        ["the cat likes music"]
+    )
     assert not model.encoder.training and not model.objective.training
     again = load_language_model(trained / "stage1", CPU)
     assert torch.equal(again.encoder.token.weight, model.encoder.token.weight)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES.names())
-def test_every_objective_can_be_loaded(parts: Ingredients, tmp_path: Path, name: str) -> None:  # noqa: F811
+def test_every_objective_can_be_loaded(parts: Ingredients, tmp_path: Path, name: str) -> None:
     settings = Train(objective=name)
-    save_weights(tmp_path / "model.safetensors", joint_stage(parts, settings, 1, 8).module.state_dict())
-    describe_language_model(tmp_path, parts.encoder, parts.shape, parts.vocabulary, settings, parts.length)
+    save_weights(
+        tmp_path / "model.safetensors", joint_stage(parts, settings, 1, 8).module.state_dict()
+    )
+    describe_language_model(
+        tmp_path, parts.encoder, parts.shape, parts.vocabulary, settings, parts.length
+    )
     assert type(load_language_model(tmp_path, CPU).objective) is OBJECTIVES.get(name)
 
 
@@ -63,7 +75,11 @@ def test_what_is_missing_or_damaged_is_told(trained: Path, tmp_path: Path) -> No
     (tmp_path / "empty").mkdir()
     with pytest.raises(RunError, match=r"holds no language model.*tasklm train"):
         load_language_model(tmp_path / "empty", CPU)
-    for name, message in (("config.json", "before language models"), ("model.safetensors", "is missing"), ("tokenizer.json", "no such")):
+    for name, message in (
+        ("config.json", "before language models"),
+        ("model.safetensors", "is missing"),
+        ("tokenizer.json", "no such"),
+    ):
         (edited(trained, tmp_path / name) / name).unlink()
         with pytest.raises(RunError, match=message):
             load_language_model(tmp_path / name, CPU)
@@ -79,7 +95,9 @@ def test_what_is_missing_or_damaged_is_told(trained: Path, tmp_path: Path) -> No
         ({"length": "long"}, "damaged"),
     ],
 )
-def test_a_changed_description_is_refused(trained: Path, tmp_path: Path, change: dict[str, object], message: str) -> None:
+def test_a_changed_description_is_refused(
+    trained: Path, tmp_path: Path, change: dict[str, object], message: str
+) -> None:
     folder = edited(trained, tmp_path / "run")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     (folder / "config.json").write_text(json.dumps({**config, **change}), encoding="utf-8")
@@ -94,7 +112,9 @@ def test_weights_cut_off_are_refused(trained: Path, tmp_path: Path) -> None:
         load_language_model(tmp_path / "run", CPU)
 
 
-def test_the_folder_of_a_task_model_is_told_from_that_of_a_language_model(trained: Path, tmp_path: Path) -> None:
+def test_the_folder_of_a_task_model_is_told_from_that_of_a_language_model(
+    trained: Path, tmp_path: Path
+) -> None:
     folder = edited(trained, tmp_path / "run")
     (folder / "config.json").write_text(json.dumps({"format": 2, "task": {}}), encoding="utf-8")
     with pytest.raises(RunError, match="holds a task model"):

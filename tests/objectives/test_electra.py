@@ -25,7 +25,9 @@ from tasklm.tokens.tokenizer import Vocabulary
 from tests.encoders.samples import stir
 
 
-def rows_of(vocabulary: Vocabulary, count: int = 6, length: int = 24, padding: int = 5) -> TokenBatch:
+def rows_of(
+    vocabulary: Vocabulary, count: int = 6, length: int = 24, padding: int = 5
+) -> TokenBatch:
     ids = torch.randint(5, len(vocabulary), (count, length))
     ids[:, 0], ids[:, -padding - 1] = vocabulary.cls, vocabulary.sep
     ids[:, length - padding :] = vocabulary.pad
@@ -34,7 +36,9 @@ def rows_of(vocabulary: Vocabulary, count: int = 6, length: int = 24, padding: i
     return TokenBatch(ids, pieces, torch.arange(length).expand_as(ids).clone())
 
 
-def made(vocabulary: Vocabulary, kind: str = "bert", name: str = "electra", **settings: Any) -> tuple[Any, Electra, Corrupted]:
+def made(
+    vocabulary: Vocabulary, kind: str = "bert", name: str = "electra", **settings: Any
+) -> tuple[Any, Electra, Corrupted]:
     torch.manual_seed(0)
     shape = Shape(len(vocabulary) + 12, 2, 64, 2, 128, 32, embedding=32)
     encoder = ENCODERS.get(kind)(shape)
@@ -45,18 +49,29 @@ def made(vocabulary: Vocabulary, kind: str = "bert", name: str = "electra", **se
 
 
 @pytest.mark.parametrize("kind", ["bert", "modern", "albert"])
-def test_both_losses_train_both_networks_and_samples_carry_no_gradient(vocabulary: Vocabulary, kind: str) -> None:
+def test_both_losses_train_both_networks_and_samples_carry_no_gradient(
+    vocabulary: Vocabulary, kind: str
+) -> None:
     encoder, objective, corrupted = made(vocabulary, kind)
     losses = objective(encoder, corrupted)
-    assert set(losses) == set(objective.weights) == set(objective.targets(corrupted)) == {"generator", "discriminator"}
+    assert (
+        set(losses)
+        == set(objective.weights)
+        == set(objective.targets(corrupted))
+        == {"generator", "discriminator"}
+    )
     losses["discriminator"].backward(retain_graph=True)
     assert all(weight.grad is None for weight in objective.generator.parameters())
-    assert objective.judgement.dense.weight.grad is not None and encoder.token.weight.grad is not None
+    assert (
+        objective.judgement.dense.weight.grad is not None and encoder.token.weight.grad is not None
+    )
     losses["generator"].backward()
     assert all(weight.grad is not None for weight in objective.generator.parameters())
 
 
-def test_places_are_filled_with_samples_and_right_ones_count_as_original(vocabulary: Vocabulary) -> None:
+def test_places_are_filled_with_samples_and_right_ones_count_as_original(
+    vocabulary: Vocabulary,
+) -> None:
     _, objective, corrupted = made(vocabulary)
     batch = rows_of(vocabulary)
     corrupted = objective.corrupt(batch, 5)
@@ -64,12 +79,17 @@ def test_places_are_filled_with_samples_and_right_ones_count_as_original(vocabul
     assert (corrupted.batch.ids.flatten()[places] == vocabulary.mask).all()
     assert len(draws) == len(answers) == len(places)
     half = len(places) // 2
-    tokens = torch.cat((answers[:half], torch.where(answers == 7, 8, 7)[half:]))  # right in the first half
+    tokens = torch.cat(
+        (answers[:half], torch.where(answers == 7, 8, 7)[half:])
+    )  # right in the first half
     shown = noised(corrupted.batch, places, answers, tokens)
     wanted = batch.ids.clone().flatten()
     wanted[places[half:]] = tokens[half:]
     assert torch.equal(shown.batch.ids.flatten(), wanted)
-    assert torch.equal(shown.replaced, shown.batch.ids != batch.ids) and int(shown.replaced.sum()) == len(places) - half
+    assert (
+        torch.equal(shown.replaced, shown.batch.ids != batch.ids)
+        and int(shown.replaced.sum()) == len(places) - half
+    )
 
 
 def test_samples_follow_the_distribution_and_its_temperature() -> None:
@@ -77,9 +97,15 @@ def test_samples_follow_the_distribution_and_its_temperature() -> None:
     draws = torch.rand(40_000, generator=torch.Generator().manual_seed(0))
     for temperature in (1.0, 0.5):
         found = torch.bincount(sample(logits / temperature, draws), minlength=4) / 40_000
-        torch.testing.assert_close(found, (logits[0] / temperature).softmax(-1), atol=0.01, rtol=0.0)
+        torch.testing.assert_close(
+            found, (logits[0] / temperature).softmax(-1), atol=0.01, rtol=0.0
+        )
     certain = torch.tensor([[-1e9, 0.0, -1e9]])
-    assert [int(sample(certain, torch.tensor([number]))) for number in (0.0, 0.5, 1 - 2**-24)] == [1, 1, 1]
+    assert [int(sample(certain, torch.tensor([number]))) for number in (0.0, 0.5, 1 - 2**-24)] == [
+        1,
+        1,
+        1,
+    ]
 
 
 def test_draws_do_not_depend_on_the_split_or_on_other_rows(vocabulary: Vocabulary) -> None:
@@ -105,7 +131,9 @@ def test_losses_equal_those_of_transformers(vocabulary: Vocabulary) -> None:
     def theirs(kind: str, network: Any, head: dict[str, torch.Tensor] | None) -> Any:
         state = {**encoder.state_dict(), **network.state_dict()}
         config, weights = to_hugging_face("bert", network.shape, state, head)
-        model = getattr(transformers, kind)(transformers.ElectraConfig(**{**config, "embedding_size": 32})).eval()
+        model = getattr(transformers, kind)(
+            transformers.ElectraConfig(**{**config, "embedding_size": 32})
+        ).eval()
         return model, weights
 
     small = objective.generator
@@ -120,7 +148,10 @@ def test_losses_equal_those_of_transformers(vocabulary: Vocabulary) -> None:
 
     discriminator, weights = theirs("ElectraForPreTraining", encoder, None)
     weights = {f"electra.{name}": value for name, value in weights.items()}
-    heads = {"dense": "discriminator_predictions.dense", "out": "discriminator_predictions.dense_prediction"}
+    heads = {
+        "dense": "discriminator_predictions.dense",
+        "out": "discriminator_predictions.dense_prediction",
+    }
     for name, value in objective.judgement.state_dict().items():
         part, leaf = name.split(".")
         weights[f"{heads[part]}.{leaf}"] = value
@@ -129,8 +160,12 @@ def test_losses_equal_those_of_transformers(vocabulary: Vocabulary) -> None:
     shown = noised(batch, places, answers, sample(logits[:, : len(vocabulary)], draws))
     assert 0 < int(shown.replaced.sum()) <= len(places)
     with torch.no_grad():
-        judged = discriminator(input_ids=shown.batch.ids, attention_mask=real, labels=shown.replaced.long())
-    torch.testing.assert_close(ours["discriminator"] / real.sum(), judged.loss, atol=1e-5, rtol=1e-5)
+        judged = discriminator(
+            input_ids=shown.batch.ids, attention_mask=real, labels=shown.replaced.long()
+        )
+    torch.testing.assert_close(
+        ours["discriminator"] / real.sum(), judged.loss, atol=1e-5, rtol=1e-5
+    )
 
 
 def test_flops_are_the_generators_and_the_encoders(vocabulary: Vocabulary) -> None:
@@ -138,15 +173,25 @@ def test_flops_are_the_generators_and_the_encoders(vocabulary: Vocabulary) -> No
     cost = EncoderCost(2, 64, 128, len(vocabulary) + 12, 32, embedding=32, heads=2)
     tokens, targets = corrupted.batch.ids.numel(), corrupted.targets()
     small = EncoderCost(2, 64, 256, len(vocabulary) + 12, 32, embedding=32, heads=1)
-    wanted = small.training(tokens, targets, 24, wanted=targets) + cost.training(tokens, 0, 24, judged=tokens)
+    wanted = small.training(tokens, targets, 24, wanted=targets) + cost.training(
+        tokens, 0, 24, judged=tokens
+    )
     assert objective.flops(cost, corrupted) == wanted
 
 
 def test_the_generator_is_narrow_and_reads_the_encoders_embeddings() -> None:
     small = Shape(30_528, 12, 256, 4, 1024, 128, embedding=128)
     narrow = generator_shape("bert", small, 0.25)
-    assert (narrow.width, narrow.heads, narrow.feedforward, narrow.layers, narrow.token_width) == (64, 1, 256, 12, 128)
-    base = generator_shape("bert", replace(small, width=768, heads=12, feedforward=3072, embedding=0), 1 / 3)
+    assert (narrow.width, narrow.heads, narrow.feedforward, narrow.layers, narrow.token_width) == (
+        64,
+        1,
+        256,
+        12,
+        128,
+    )
+    base = generator_shape(
+        "bert", replace(small, width=768, heads=12, feedforward=3072, embedding=0), 1 / 3
+    )
     assert (base.width, base.heads, base.token_width, base.embedding) == (256, 4, 768, 768)
 
 
@@ -154,7 +199,9 @@ def test_the_sum_of_both_begins_as_large_as_masked_language_modelling() -> None:
     types, rate = 8000, 0.15
     entropy = float(functional.binary_cross_entropy(torch.tensor(rate), torch.tensor(rate)))
     for weight in (50.0, 5.0):
-        assert (math.log(types) + weight * entropy) / loss_scale(weight, rate, types) == pytest.approx(math.log(types), rel=1e-4)
+        assert (math.log(types) + weight * entropy) / loss_scale(
+            weight, rate, types
+        ) == pytest.approx(math.log(types), rel=1e-4)
 
 
 def test_electra_15_judges_as_many_tokens_as_are_masked(vocabulary: Vocabulary) -> None:
@@ -163,11 +210,15 @@ def test_electra_15_judges_as_many_tokens_as_are_masked(vocabulary: Vocabulary) 
     targets = objective.targets(corrupted)
     assert targets["discriminator"] == targets["generator"] == int(corrupted.judged.sum())
     assert not bool((corrupted.judged & (corrupted.batch.pieces == 0)).any())
-    picked = torch.zeros_like(corrupted.judged).scatter_(1, corrupted.picked, corrupted.answers != NONE)
+    picked = torch.zeros_like(corrupted.judged).scatter_(
+        1, corrupted.picked, corrupted.answers != NONE
+    )
     assert not torch.equal(picked, corrupted.judged)  # others than the masked ones
     shown = objective.generator(encoder, corrupted)
     of_all = objective.judgement.loss(encoder, shown, corrupted.batch.pieces != 0)
-    torch.testing.assert_close(objective(encoder, corrupted)["discriminator"], of_all[corrupted.judged].sum())
+    torch.testing.assert_close(
+        objective(encoder, corrupted)["discriminator"], of_all[corrupted.judged].sum()
+    )
 
 
 @pytest.mark.parametrize("name", ["electra-unigram", "electra-uniform"])
@@ -183,7 +234,9 @@ def test_tokens_replaced_by_chance(vocabulary: Vocabulary, name: str) -> None:
     share = float((shown == 9).float().mean())
     assert 0.47 < share < 0.57 if name == "electra-unigram" else share < 0.05
     losses = objective(encoder, corrupted)
-    assert set(losses) == {"discriminator"} and objective.targets(corrupted) == {"discriminator": int((batch.pieces != 0).sum())}
+    assert set(losses) == {"discriminator"} and objective.targets(corrupted) == {
+        "discriminator": int((batch.pieces != 0).sum())
+    }
     logits = objective.judgement(encoder(corrupted.batch))
     changed = (corrupted.batch.ids != batch.ids).float()
     each = functional.binary_cross_entropy_with_logits(logits, changed, reduction="none")
@@ -201,10 +254,16 @@ def test_the_adversarial_generator_follows_reinforce(vocabulary: Vocabulary) -> 
     """Its gradient is that of −Σ log q(sample)·(reward − baseline), written out for the logits."""
     encoder, objective, corrupted = made(vocabulary, name="electra-adversarial", temperature=0.8)
     shown = objective.generator(encoder, corrupted)
-    reward = objective.judgement.loss(encoder, shown, corrupted.batch.pieces != 0).detach().flatten()[shown.places]
+    reward = (
+        objective.judgement.loss(encoder, shown, corrupted.batch.pieces != 0)
+        .detach()
+        .flatten()[shown.places]
+    )
     baseline = -torch.sigmoid(objective.baseline(shown.states)).log().squeeze(-1).detach()
     losses = objective(encoder, corrupted)
-    bias = objective.generator.prediction.bias  # added to the logits: its gradient is the sum of theirs
+    bias = (
+        objective.generator.prediction.bias
+    )  # added to the logits: its gradient is the sum of theirs
     (gradient,) = torch.autograd.grad(losses["generator"], bias, retain_graph=True)
     shares = (shown.logits[:, : len(vocabulary)] / 0.8).softmax(-1).detach()
     sampled = functional.one_hot(shown.batch.ids.flatten()[shown.places], len(vocabulary)).float()
@@ -213,20 +272,36 @@ def test_the_adversarial_generator_follows_reinforce(vocabulary: Vocabulary) -> 
     assert not bool(gradient[len(vocabulary) :].any())
     p = torch.sigmoid(objective.baseline(shown.states)).squeeze(-1)
     target = (-reward).exp()
-    torch.testing.assert_close(losses["baseline"], -(target * p.log() + (1 - target) * (1 - p).log()).sum(), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        losses["baseline"],
+        -(target * p.log() + (1 - target) * (1 - p).log()).sum(),
+        atol=1e-4,
+        rtol=1e-4,
+    )
 
 
 def test_the_costs_on_the_page_are_those_of_the_objectives(vocabulary: Vocabulary) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "methods" / "electra.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (`.+`)(, first half|, second half|) \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
+    page = (Path(__file__).parents[2] / "docs" / "methods" / "electra.md").read_text(
+        encoding="utf-8"
+    )
+    rows = re.findall(
+        r"^\| (`.+`)(, first half|, second half|) \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE
+    )
     assert len(rows) == 9
-    shapes = Shape(30_528, 12, 256, 4, 1024, 128, embedding=128), Shape(30_528, 12, 768, 12, 3072, 128)
+    shapes = (
+        Shape(30_528, 12, 256, 4, 1024, 128, embedding=128),
+        Shape(30_528, 12, 768, 12, 3072, 128),
+    )
     answers = torch.full((100, 20), 7)
     answers[:80, -1] = NONE  # 1,920 of 12,800 tokens
     ids = torch.full((100, 128), 7)
-    corrupted = Corrupted(TokenBatch(ids, torch.ones_like(ids), ids), torch.zeros_like(answers), answers)
+    corrupted = Corrupted(
+        TokenBatch(ids, torch.ones_like(ids), ids), torch.zeros_like(answers), answers
+    )
     for names, half, *costs in rows:
-        for name, (shape, cost) in itertools.product(re.findall(r"`(.+?)`", names), zip(shapes, costs, strict=True)):
+        for name, (shape, cost) in itertools.product(
+            re.findall(r"`(.+?)`", names), zip(shapes, costs, strict=True)
+        ):
             with torch.device("meta"):
                 objective = OBJECTIVES.get(name)("bert", shape, vocabulary, Train())
             if half:

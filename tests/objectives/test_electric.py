@@ -20,19 +20,26 @@ from tests.objectives.test_electra import made, rows_of
 
 
 @pytest.mark.parametrize("kind", ["bert", "modern", "albert"])
-def test_towers_see_both_sides_of_a_token_but_not_the_token_nor_other_pieces(vocabulary: Vocabulary, kind: str) -> None:
+def test_towers_see_both_sides_of_a_token_but_not_the_token_nor_other_pieces(
+    vocabulary: Vocabulary, kind: str
+) -> None:
     torch.manual_seed(0)
     shape = Shape(len(vocabulary), 2, 32, 2, 64, 32)
-    encoder, towers = ENCODERS.get(kind)(shape).eval(), TwoTowers(kind, shape, len(vocabulary), 1.0).eval()
+    encoder = ENCODERS.get(kind)(shape).eval()
+    towers = TwoTowers(kind, shape, len(vocabulary), 1.0).eval()
     stir(encoder)
     stir(towers)
     ids = torch.randint(5, len(vocabulary), (1, 12))
-    batch = TokenBatch(ids, torch.tensor([[1] * 7 + [2] * 5]), torch.tensor([[*range(7), *range(5)]]))
+    batch = TokenBatch(
+        ids, torch.tensor([[1] * 7 + [2] * 5]), torch.tensor([[*range(7), *range(5)]])
+    )
 
     def changed(column: int) -> torch.Tensor:
         other = ids.clone()
         other[0, column] = 5 if ids[0, column] != 5 else 6
-        difference = towers.states(encoder, replace(batch, ids=other)) - towers.states(encoder, batch)
+        difference = towers.states(encoder, replace(batch, ids=other)) - towers.states(
+            encoder, batch
+        )
         return difference.abs().amax(-1) > 1e-6
 
     inside = changed(3)[1:6]  # tokens with neighbours of their piece on both sides
@@ -47,13 +54,23 @@ def test_the_loss_is_the_formula_token_by_token(vocabulary: Vocabulary) -> None:
     with torch.no_grad():
         shown = objective.noise(encoder, corrupted)
         states = objective.noise.states(encoder, shown.batch)
-        logits = objective.noise.prediction.logits(states, encoder.token)[:, : len(vocabulary)] / 0.9
+        logits = (
+            objective.noise.prediction.logits(states, encoder.token)[:, : len(vocabulary)] / 0.9
+        )
         q = logits.softmax(-1).view(6, 24, -1)
         p = (-objective.energies(encoder, shown.batch)).exp()
         total = 0.0
         for row in range(6):
-            picked = {int(c) for c, a in zip(corrupted.picked[row], corrupted.answers[row], strict=True) if a != NONE}
-            judged = [column for column in range(24) if corrupted.batch.ids[row, column] not in vocabulary.specials]
+            picked = {
+                int(c)
+                for c, a in zip(corrupted.picked[row], corrupted.answers[row], strict=True)
+                if a != NONE
+            }
+            judged = [
+                column
+                for column in range(24)
+                if corrupted.batch.ids[row, column] not in vocabulary.specials
+            ]
             k, n = len(picked), len(judged)
             for column in judged:
                 noise = k * float(q[row, column, shown.batch.ids[row, column]])
@@ -62,14 +79,16 @@ def test_the_loss_is_the_formula_token_by_token(vocabulary: Vocabulary) -> None:
     assert losses["energy"] == pytest.approx(total, rel=1e-4)
     assert objective.targets(corrupted) == {"noise": len(shown.places), "energy": 6 * 17}
     odds = noise_odds(corrupted)
-    assert odds.shape == (6, 1) and float(odds[0]) == pytest.approx(np.log(3 / 14))  # 17 tokens of a row, 3 of them picked
+    assert odds.shape == (6, 1) and float(odds[0]) == pytest.approx(
+        np.log(3 / 14)
+    )  # 17 tokens of a row, 3 of them picked
 
 
 STEPS = 500
 
 
 def language(vocabulary: Vocabulary) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns all sentences of three words out of four, (64, 3) token numbers, and their probabilities."""
+    """All sentences of three words out of four, (64, 3) token numbers, and their probabilities."""
     words = [number for number in range(len(vocabulary)) if number not in vocabulary.specials][:4]
     sentences = torch.tensor(list(itertools.product(words, repeat=3)))
     draw = torch.Generator().manual_seed(4)
@@ -77,27 +96,39 @@ def language(vocabulary: Vocabulary) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def as_batch(vocabulary: Vocabulary, sentences: torch.Tensor) -> TokenBatch:
-    ends = torch.full((len(sentences), 1), vocabulary.cls), torch.full((len(sentences), 1), vocabulary.sep)
+    ends = (
+        torch.full((len(sentences), 1), vocabulary.cls),
+        torch.full((len(sentences), 1), vocabulary.sep),
+    )
     ids = torch.cat((ends[0], sentences, ends[1]), 1)
     return TokenBatch(ids, torch.ones_like(ids), torch.arange(5).expand_as(ids).clone())
 
 
 def naive_loss(scores: torch.Tensor, shares: torch.Tensor, k: float, n: float) -> torch.Tensor:
-    """The paper's first algorithm in expectation: n data tokens, k samples of the four words alike, one replaced at a time.
+    """The paper's first algorithm in expectation: n data tokens, k samples of the four words alike,
+    one replaced at a time.
 
-    A sentence with a replaced word is again one of the 64: the scores −E of all (64, 3) are all that is needed.
+    A sentence with a replaced word is again one of the 64: the scores −E of all (64, 3) are all
+    that is needed.
     """
     odds, total = np.log(n / (k / 4)), torch.zeros(())
     for place in range(3):
-        contexts = shares.view(4, 4, 4).sum(place, keepdim=True).expand(4, 4, 4).flatten()  # how likely the other two words are
+        contexts = (
+            shares.view(4, 4, 4).sum(place, keepdim=True).expand(4, 4, 4).flatten()
+        )  # how likely the other two words are
         total = total - n / 3 * (shares * functional.logsigmoid(scores[:, place] + odds)).sum()
-        total = total - k / 3 * (contexts / 4 * functional.logsigmoid(-scores[:, place] - odds)).sum()
+        total = (
+            total - k / 3 * (contexts / 4 * functional.logsigmoid(-scores[:, place] - odds)).sum()
+        )
     return total
 
 
 def conditionals(sentences: torch.Tensor, shares: torch.Tensor, words: list[int]) -> torch.Tensor:
     """Returns p(word | the two others) of every sentence and place, (64, 3), by enumeration."""
-    table = {tuple(sentence.tolist()): float(share) for sentence, share in zip(sentences, shares, strict=True)}
+    table = {
+        tuple(sentence.tolist()): float(share)
+        for sentence, share in zip(sentences, shares, strict=True)
+    }
     found = torch.zeros(64, 3)
     for number, sentence in enumerate(sentences.tolist()):
         for place in range(3):
@@ -107,8 +138,12 @@ def conditionals(sentences: torch.Tensor, shares: torch.Tensor, words: list[int]
 
 
 @pytest.mark.parametrize("efficient", [False, True])
-def test_energies_become_the_probabilities_of_a_language_and_normalise_themselves(vocabulary: Vocabulary, efficient: bool) -> None:
-    """The naive estimate is the oracle; the efficient one, whose noise learns beside it, replaces one of three words at a time."""
+def test_energies_become_the_probabilities_of_a_language_and_normalise_themselves(
+    vocabulary: Vocabulary, efficient: bool
+) -> None:
+    """The naive estimate is the oracle; the efficient one, whose noise learns beside it, replaces
+    one of three words at a time.
+    """
     torch.manual_seed(0)
     shape = Shape(len(vocabulary), 2, 32, 2, 64, 8)
     encoder = ENCODERS.get("bert")(shape)
@@ -125,10 +160,15 @@ def test_energies_become_the_probabilities_of_a_language_and_normalise_themselve
 
     for step in range(STEPS):
         if efficient:
-            batch = as_batch(vocabulary, sentences[torch.multinomial(shares, 128, replacement=True, generator=draw)])
+            batch = as_batch(
+                vocabulary,
+                sentences[torch.multinomial(shares, 128, replacement=True, generator=draw)],
+            )
             corrupted = objective.corrupt(batch, step)
             targets = objective.targets(corrupted)
-            loss = torch.stack([loss / targets[name] for name, loss in objective(encoder, corrupted).items()]).sum()
+            loss = torch.stack(
+                [loss / targets[name] for name, loss in objective(encoder, corrupted).items()]
+            ).sum()
         else:
             loss = naive_loss(-energy(sentences), shares, k=1.0, n=2.0)
         optimiser.zero_grad()
@@ -139,10 +179,15 @@ def test_energies_become_the_probabilities_of_a_language_and_normalise_themselve
         found, wanted = (-energy(sentences)).exp(), conditionals(sentences, shares, words)
     likely = shares[:, None].expand_as(wanted)
     error = float(((found - wanted).abs() * likely).sum() / likely.sum())
-    sums = torch.stack([found.view(4, 4, 4, 3)[..., place].sum(place) for place in range(3)])  # Σ over the words of a place
+    sums = torch.stack(
+        [found.view(4, 4, 4, 3)[..., place].sum(place) for place in range(3)]
+    )  # Σ over the words of a place
     weight = torch.stack([shares.view(4, 4, 4).sum(place) for place in range(3)])
     spread = float(((sums - 1).abs() * weight).sum() / weight.sum())
-    assert error < (0.1 if efficient else 0.03) and spread < (0.4 if efficient else 0.05), (error, spread)
+    assert error < (0.1 if efficient else 0.03) and spread < (0.4 if efficient else 0.05), (
+        error,
+        spread,
+    )
 
 
 def test_electra_tt_fills_places_without_masks(vocabulary: Vocabulary) -> None:

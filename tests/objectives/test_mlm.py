@@ -24,13 +24,19 @@ def rows(vocabulary: Vocabulary, count: int, length: int) -> TokenBatch:
 @pytest.fixture(params=["bert", "albert", "modern"])
 def parts(request: pytest.FixtureRequest, vocabulary: Vocabulary) -> Parts:
     torch.manual_seed(0)
-    shape = Shape(len(vocabulary) + 12, 2, 32, 4, 64, 64, embedding=16 if request.param == "albert" else 0)
-    return ENCODERS.get(request.param)(shape), MaskedLanguageModel(request.param, shape, vocabulary, Train())
+    shape = Shape(
+        len(vocabulary) + 12, 2, 32, 4, 64, 64, embedding=16 if request.param == "albert" else 0
+    )
+    return ENCODERS.get(request.param)(shape), MaskedLanguageModel(
+        request.param, shape, vocabulary, Train()
+    )
 
 
 @pytest.fixture
 def objective(vocabulary: Vocabulary) -> MaskedLanguageModel:
-    return MaskedLanguageModel("bert", Shape(len(vocabulary) + 12, 2, 32, 4, 64, 64), vocabulary, Train())
+    return MaskedLanguageModel(
+        "bert", Shape(len(vocabulary) + 12, 2, 32, 4, 64, 64), vocabulary, Train()
+    )
 
 
 def asked_of(corrupted: Corrupted) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -59,9 +65,13 @@ def test_hidden_by_masks_alone(vocabulary: Vocabulary) -> None:
     shape, batch = Shape(len(vocabulary) + 12, 2, 32, 4, 64, 64), rows(vocabulary, 40, 64)
     always = MaskedLanguageModel("bert", shape, vocabulary, Train(hide="mask")).corrupt(batch, 3)
     row, column, answers = asked_of(always)
-    assert (always.batch.ids[row, column] == vocabulary.mask).all() and torch.equal(answers, batch.ids[row, column])
+    assert (always.batch.ids[row, column] == vocabulary.mask).all() and torch.equal(
+        answers, batch.ids[row, column]
+    )
     as_bert = MaskedLanguageModel("bert", shape, vocabulary, Train()).corrupt(batch, 3)
-    assert torch.equal(as_bert.picked, always.picked) and torch.equal(as_bert.answers, always.answers)
+    assert torch.equal(as_bert.picked, always.picked) and torch.equal(
+        as_bert.answers, always.answers
+    )
 
 
 def test_whole_words_are_hidden_or_not_at_all(vocabulary: Vocabulary) -> None:
@@ -69,7 +79,9 @@ def test_whole_words_are_hidden_or_not_at_all(vocabulary: Vocabulary) -> None:
     continues = vocabulary.continuing()
     assert 10 < continues.sum() < len(vocabulary) - 20 and not continues[vocabulary.specials].any()
     batch = rows(vocabulary, 60, 64)
-    corrupted = MaskedLanguageModel("bert", shape, vocabulary, Train(whole_words=True, hide="mask")).corrupt(batch, 3)
+    corrupted = MaskedLanguageModel(
+        "bert", shape, vocabulary, Train(whole_words=True, hide="mask")
+    ).corrupt(batch, 3)
     hidden = (corrupted.batch.ids == vocabulary.mask).numpy()
     for row in range(60):
         tokens = batch.ids[row].tolist()
@@ -88,13 +100,17 @@ def test_whole_words_are_hidden_or_not_at_all(vocabulary: Vocabulary) -> None:
         assert hidden[row].sum() + shortest_left > most  # no other word would have fitted
 
 
-def test_masks_are_drawn_afresh_and_repeat_with_the_seed(objective: MaskedLanguageModel, vocabulary: Vocabulary) -> None:
+def test_masks_are_drawn_afresh_and_repeat_with_the_seed(
+    objective: MaskedLanguageModel, vocabulary: Vocabulary
+) -> None:
     batch = rows(vocabulary, 4, 32)
     before, state = batch.ids.clone(), torch.get_rng_state()
     first, again, other = (objective.corrupt(batch, seed) for seed in (1, 1, 2))
     assert torch.equal(first.batch.ids, again.batch.ids) and torch.equal(first.picked, again.picked)
     assert not torch.equal(first.picked, other.picked)
-    assert torch.equal(batch.ids, before) and torch.equal(torch.get_rng_state(), state)  # it runs beside the training
+    assert torch.equal(batch.ids, before) and torch.equal(
+        torch.get_rng_state(), state
+    )  # it runs beside the training
 
 
 def test_the_tasks_targets_stay_out(objective: MaskedLanguageModel, vocabulary: Vocabulary) -> None:
@@ -105,12 +121,16 @@ def test_the_tasks_targets_stay_out(objective: MaskedLanguageModel, vocabulary: 
 
 
 def with_padding(vocabulary: Vocabulary, count: int, length: int) -> TokenBatch:
-    """Returns rows of different lengths, the first of [CLS] and [SEP] alone: it has nothing to predict."""
+    """Rows of different lengths, the first of [CLS] and [SEP] alone: it has nothing to predict."""
     batch = rows(vocabulary, count, length)
     for row in range(count):
         end = 2 + row * (length - 2) // (count - 1)
         batch.ids[row, end - 1] = vocabulary.sep
-        batch.ids[row, end:], batch.pieces[row, end:], batch.positions[row, end:] = vocabulary.pad, 0, 0
+        batch.ids[row, end:], batch.pieces[row, end:], batch.positions[row, end:] = (
+            vocabulary.pad,
+            0,
+            0,
+        )
     return batch
 
 
@@ -124,11 +144,15 @@ def test_loss_equals_the_full_logits_computation(parts: Parts, vocabulary: Vocab
     assert int(row.min()) == 1  # the first row asks nothing
     labels = torch.full((4, 32), -100)
     labels[row, column] = answers
-    wanted = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum")
+    wanted = functional.cross_entropy(
+        logits.flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum"
+    )
     torch.testing.assert_close(objective(encoder, corrupted)["lm"], wanted)
 
 
-def test_a_compiled_graph_computes_the_same_from_one_shape(parts: Parts, vocabulary: Vocabulary) -> None:
+def test_a_compiled_graph_computes_the_same_from_one_shape(
+    parts: Parts, vocabulary: Vocabulary
+) -> None:
     encoder, objective = parts
     graphs: list[object] = []
 
@@ -149,11 +173,20 @@ def test_parts_keep_targets_and_loss(parts: Parts, vocabulary: Vocabulary) -> No
     pieces = [corrupted.part(number, 3) for number in range(3)]
     assert [len(piece.batch.ids) for piece in pieces] == [3, 2, 2]
     assert sum(piece.targets() for piece in pieces) == corrupted.targets()
-    torch.testing.assert_close(sum(objective(encoder, piece)["lm"] for piece in pieces), objective(encoder, corrupted)["lm"])
+    torch.testing.assert_close(
+        sum(objective(encoder, piece)["lm"] for piece in pieces),
+        objective(encoder, corrupted)["lm"],
+    )
     assert corrupted.part(7, 8).targets() == 0  # more parts than rows
 
 
 def test_the_head_is_as_its_encoder_computes(vocabulary: Vocabulary) -> None:
-    for name, epsilon, gelu in (("bert", 1e-12, "none"), ("albert", 1e-12, "tanh"), ("modern", 1e-5, "none")):
-        head = MaskedLanguageModel(name, Shape(400, 2, 32, 4, 64, 64, embedding=16), vocabulary, Train())
+    for name, epsilon, gelu in (
+        ("bert", 1e-12, "none"),
+        ("albert", 1e-12, "tanh"),
+        ("modern", 1e-5, "none"),
+    ):
+        head = MaskedLanguageModel(
+            name, Shape(400, 2, 32, 4, 64, 64, embedding=16), vocabulary, Train()
+        )
         assert (head.norm.eps, head.gelu, head.dense.out_features) == (epsilon, gelu, 16)

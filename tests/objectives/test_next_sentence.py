@@ -25,13 +25,16 @@ ASKED = Train(next_sentence=True)
 
 
 def rows(vocabulary: Vocabulary, count: int, sizes: tuple[int, ...]) -> TokenBatch:
-    """Returns rows of pieces of these sizes, [CLS] and [SEP] among them."""
+    """Rows of pieces of these sizes, [CLS] and [SEP] among them."""
     ids = torch.randint(5, len(vocabulary), (count, sum(sizes)))
     pieces, positions = torch.zeros_like(ids), torch.zeros_like(ids)
     for number, size in enumerate(sizes, 1):
         first = sum(sizes[: number - 1])
         ids[:, first], ids[:, first + size - 1] = vocabulary.cls, vocabulary.sep
-        pieces[:, first : first + size], positions[:, first : first + size] = number, torch.arange(size)
+        pieces[:, first : first + size], positions[:, first : first + size] = (
+            number,
+            torch.arange(size),
+        )
     return TokenBatch(ids, pieces, positions)
 
 
@@ -39,9 +42,15 @@ def of_transformers(vocabulary: Vocabulary) -> tuple[Any, Any, MaskedLanguageMod
     """Returns BertForPreTraining, and our encoder and objective with its weights."""
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
-        max_position_embeddings=64, pad_token_id=vocabulary.pad, initializer_range=0.2,
-    )  # fmt: skip
+        vocab_size=len(vocabulary),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        pad_token_id=vocabulary.pad,
+        initializer_range=0.2,
+    )
     theirs = BertForPreTraining(config).eval()
     state = theirs.state_dict()
     name, shape, weights = from_hugging_face(config.to_dict(), state)
@@ -55,7 +64,11 @@ def of_transformers(vocabulary: Vocabulary) -> tuple[Any, Any, MaskedLanguageMod
     objective.load_state_dict(
         {
             **head_from_hugging_face(config.to_dict(), state),
-            **{f"{ours}.{kind}": state[f"{name}.{kind}"] for ours, name in own.items() for kind in ("weight", "bias")},
+            **{
+                f"{ours}.{kind}": state[f"{name}.{kind}"]
+                for ours, name in own.items()
+                for kind in ("weight", "bias")
+            },
         }
     )
     return theirs, encoder.eval(), objective.eval()
@@ -82,15 +95,28 @@ def test_pieces_of_packed_rows_are_told_as_if_alone(vocabulary: Vocabulary) -> N
     _, encoder, objective = of_transformers(vocabulary)
     corrupted = objective.corrupt(rows(vocabulary, 6, (24, 40)), 5)
     assert objective.targets(corrupted)["next"] == 12
-    assert corrupted.follows is not None and corrupted.firsts is not None and corrupted.firsts[0, :2].tolist() == [0, 24]
+    assert (
+        corrupted.follows is not None
+        and corrupted.firsts is not None
+        and corrupted.firsts[0, :2].tolist() == [0, 24]
+    )
     with torch.no_grad():
         together, alone = objective(encoder, corrupted)["next"], 0.0
         for number, cut in enumerate((slice(0, 24), slice(24, 64))):
             batch = corrupted.batch
             assert batch.segments is not None
-            part = TokenBatch(batch.ids[:, cut], batch.pieces[:, cut], batch.positions[:, cut], segments=batch.segments[:, cut])
+            part = TokenBatch(
+                batch.ids[:, cut],
+                batch.pieces[:, cut],
+                batch.positions[:, cut],
+                segments=batch.segments[:, cut],
+            )
             asked = corrupted.follows[:, number : number + 1]
-            alone += float(objective(encoder, Corrupted(part, asked * 0, asked, firsts=asked * 0, follows=asked))["next"])
+            alone += float(
+                objective(
+                    encoder, Corrupted(part, asked * 0, asked, firsts=asked * 0, follows=asked)
+                )["next"]
+            )
     assert abs(float(together) - alone) < 1e-4
 
 
@@ -126,7 +152,8 @@ def test_one_compiled_graph_serves_batches_of_other_pieces(vocabulary: Vocabular
 
 def test_the_heads_flops_are_those_that_pytorch_counts(vocabulary: Vocabulary) -> None:
     _, _, objective = of_transformers(vocabulary)
-    corrupted, cost = objective.corrupt(rows(vocabulary, 6, (24, 40)), 5), cost_of("bert", Shape(len(vocabulary), 2, 32, 4, 64, 64))
+    corrupted = objective.corrupt(rows(vocabulary, 6, (24, 40)), 5)
+    cost = cost_of("bert", Shape(len(vocabulary), 2, 32, 4, 64, 64))
     assert objective.next_sentence is not None and corrupted.pairs() == 12
     with FlopCounterMode(display=False) as counter:
         objective.next_sentence(torch.randn(12, 32, requires_grad=True)).sum().backward()
@@ -138,7 +165,8 @@ def test_it_is_learnt(vocabulary: Vocabulary) -> None:
     """One batch by heart: the encoder's and the head's gradients lead there."""
     torch.manual_seed(0)
     shape = Shape(len(vocabulary) + 12, 2, 32, 4, 64, 64)
-    encoder, objective = ENCODERS.get("bert")(shape), MaskedLanguageModel("bert", shape, vocabulary, ASKED)
+    encoder = ENCODERS.get("bert")(shape)
+    objective = MaskedLanguageModel("bert", shape, vocabulary, ASKED)
     optimiser = torch.optim.AdamW([*encoder.parameters(), *objective.parameters()], lr=3e-3)
     corrupted, losses = objective.corrupt(rows(vocabulary, 32, (24,)), 0), []
     for _ in range(80):
@@ -152,6 +180,9 @@ def test_it_is_learnt(vocabulary: Vocabulary) -> None:
 
 def test_another_objective_is_refused() -> None:
     recipe = Recipe().changed(train={"objective": "electra", "next_sentence": True})
-    with pytest.raises(RecipeError, match=r"train\.next_sentence goes with train\.objective = 'mlm' alone, not with 'electra'"):
+    with pytest.raises(
+        RecipeError,
+        match=r"train\.next_sentence goes with train\.objective = 'mlm' alone, not with 'electra'",
+    ):
         check_names(recipe)
     check_names(Recipe().changed(train={"next_sentence": True}))

@@ -12,10 +12,20 @@ from tasklm.recipe.toml import dump, load
 
 def test_all_problems_are_told_at_once_with_the_nearest_key() -> None:
     with pytest.raises(RecipeError) as error:
-        from_dict({"train": {"rho": 3, "steps": "many", "batch": 0}, "selekt": {}, "select": {"queries": "rakes"}, "model": 3})
+        from_dict(
+            {
+                "train": {"rho": 3, "steps": "many", "batch": 0},
+                "selekt": {},
+                "select": {"queries": "rakes"},
+                "model": 3,
+            }
+        )
     told = "\n".join(error.value.problems)
     assert len(error.value.problems) == 6
-    assert "unknown key train.rho (did you mean 'rho1'?)" in told or "unknown key train.rho (did you mean 'rho2'?)" in told
+    assert (
+        "unknown key train.rho (did you mean 'rho1'?)" in told
+        or "unknown key train.rho (did you mean 'rho2'?)" in told
+    )
     assert "train.steps = 'many': must be a whole number" in told
     assert "train.batch = 0: must be at least 1" in told
     assert "unknown section [selekt] (did you mean 'select'?)" in told
@@ -25,9 +35,16 @@ def test_all_problems_are_told_at_once_with_the_nearest_key() -> None:
 
 @pytest.mark.parametrize(
     ("section", "key", "value"),
-    [("train", "steps", 1.5), ("train", "steps", True), ("tokens", "lowercase", "perhaps"), ("data", "train", 3),
-     ("data", "corpus", 3), ("train", "rho2", "x"), ("train", "rho2", float("nan"))],
-)  # fmt: skip
+    [
+        ("train", "steps", 1.5),
+        ("train", "steps", True),
+        ("tokens", "lowercase", "perhaps"),
+        ("data", "train", 3),
+        ("data", "corpus", 3),
+        ("train", "rho2", "x"),
+        ("train", "rho2", float("nan")),
+    ],
+)
 def test_wrong_types_are_refused(section: str, key: str, value: object) -> None:
     with pytest.raises(RecipeError, match=f"{section}.{key}"):
         from_dict({section: {key: value}})
@@ -47,7 +64,9 @@ def test_command_line_texts_are_read_by_type() -> None:
 
 
 def test_an_option_without_a_section_names_the_key_it_may_mean() -> None:
-    with pytest.raises(RecipeError, match=r"unknown option --rho1 \(did you mean '--train\.rho1'\?\)"):
+    with pytest.raises(
+        RecipeError, match=r"unknown option --rho1 \(did you mean '--train\.rho1'\?\)"
+    ):
         with_overrides({}, {"rho1": "3"})
 
 
@@ -59,7 +78,9 @@ def test_files_round_trip_and_paths_follow_the_file(tmp_path: Path) -> None:
         assert to_dict(load(path)) == to_dict(recipe)
     path.write_text('[data]\ntrain = "train.csv"\ncorpus = ["texts/*.txt"]\n', encoding="utf-8")
     found = load(path, {"data.dev": "dev.csv"})
-    assert found.data.train == str(tmp_path / "train.csv") and found.data.corpus == (str(tmp_path / "texts/*.txt"),)
+    assert found.data.train == str(tmp_path / "train.csv") and found.data.corpus == (
+        str(tmp_path / "texts/*.txt"),
+    )
     assert found.data.dev == "dev.csv"  # given on the command line: relative to where the person is
 
 
@@ -71,7 +92,11 @@ def test_broken_and_missing_files_are_named(tmp_path: Path) -> None:
         load(tmp_path / "bad.toml")
 
 
-@pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml")),
+    ids=lambda path: path.name,
+)
 def test_every_ready_recipe_is_valid(path: Path) -> None:
     load(path)
 
@@ -99,7 +124,9 @@ def test_a_start_is_a_folder_beside_the_recipe_or_a_name_of_the_hub(tmp_path: Pa
     ],
     ids=range(9),
 )
-def test_values_that_nothing_can_be_done_with_are_refused_in_few_words(key: str, value: Any, words: str) -> None:
+def test_values_that_nothing_can_be_done_with_are_refused_in_few_words(
+    key: str, value: Any, words: str
+) -> None:
     with pytest.raises(RecipeError) as caught:
         load(None, {key: value})
     assert words in str(caught.value) and len(str(caught.value)) < 300

@@ -1,4 +1,6 @@
-"""Looks at a page as a browser would: what it shows, what it would fetch or run, and whether its elements close."""
+"""Looks at a page as a browser would: what it shows, what it would fetch or run, and whether its
+elements close.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ VOID = {"meta"}
 
 
 class Checker(HTMLParser):
-    """Fails on an element that is not closed in order; collects what a browser would show or fetch."""
+    """Fails on an element that is not closed in order; collects what a
+    browser would show or fetch.
+    """
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -38,28 +42,35 @@ class Checker(HTMLParser):
 
     @property
     def shown(self) -> str:
-        """Returns all text of the page, hints among it."""
+        """All text of the page, hints among it."""
         return "".join(self.text)
 
     def values(self, name: str) -> list[str]:
-        """Returns the values of an attribute, in their order."""
+        """The values of an attribute, in their order."""
         return [value for _, found, value in self.attributes if found == name]
 
 
 def checked(page: str) -> Checker:
-    """Returns the page as it was read, after the checks that every page must pass."""
+    """The page as it was read, after the checks that every page must pass."""
     checker = Checker()
     checker.feed(page)
     checker.close()
     assert checker.open == []
     assert len(checker.scripts) == 1  # ours; and no other may run:
     allowed = base64.b64encode(hashlib.sha256(checker.scripts[0].encode()).digest()).decode()
-    assert f"script-src 'sha256-{allowed}'" in checker.values("content")[-1] and "default-src 'none'" in checker.values("content")[-1]
+    assert (
+        f"script-src 'sha256-{allowed}'" in checker.values("content")[-1]
+        and "default-src 'none'" in checker.values("content")[-1]
+    )
     assert not [name for _, name, _ in checker.attributes if name.startswith("on")]
     for name in ("href", "src", "xlink:href", "action", "srcset"):
-        assert all(value.startswith(("#", "data:image/png;base64,")) for value in checker.values(name)), name
+        assert all(
+            value.startswith(("#", "data:image/png;base64,")) for value in checker.values(name)
+        ), name
     assert not {"link", "iframe", "object", "embed", "base", "form", "img"} & set(checker.names)
     assert not re.search(r"url\(|@import|fetch\(|XMLHttpRequest|import\(", page)
     assert len(checker.values("id")) == len(set(checker.values("id")))
-    assert {value for value in checker.values("href") if value.startswith("#")} <= {f"#{value}" for value in checker.values("id")}
+    assert {value for value in checker.values("href") if value.startswith("#")} <= {
+        f"#{value}" for value in checker.values("id")
+    }
     return checker

@@ -27,7 +27,7 @@ from tasklm.report.charts import (
     scatter,
     thinned,
     ticks,
-)  # fmt: skip
+)
 from tests.report.parts import insights
 
 
@@ -48,12 +48,16 @@ def test_ticks_are_round_and_enclose_the_values(values: list[float], expected: l
 
 def marks_of(figure: str) -> list[tuple[float, float, str]]:
     """Returns place and hint of each round mark."""
-    found = re.findall(r'<circle cx="([^"]+)" cy="([^"]+)" r="[^"]+"><title>([^<]*)</title>', figure)
+    found = re.findall(
+        r'<circle cx="([^"]+)" cy="([^"]+)" r="[^"]+"><title>([^<]*)</title>', figure
+    )
     return [(float(x), float(y), hint) for x, y, hint in found]
 
 
 def test_lines_rise_with_their_values_and_skip_what_is_no_number() -> None:
-    figure = line_chart("dev", {"up": [(0, 0.0), (5, float("nan")), (10, 1.0)], "gone": [(0, float("inf"))]})
+    figure = line_chart(
+        "dev", {"up": [(0, 0.0), (5, float("nan")), (10, 1.0)], "gone": [(0, float("inf"))]}
+    )
     (left, low, first), (right, high, second) = marks_of(figure)
     assert (left, right) == (LEFT, WIDTH - RIGHT) and low > high  # the y axis of SVG points down
     assert (first, second) == ("up: 0 at step 0", "up: 1 at step 10")
@@ -63,7 +67,9 @@ def test_lines_rise_with_their_values_and_skip_what_is_no_number() -> None:
 
 def test_marks_stand_where_the_line_of_ticks_says() -> None:
     """Places are linear in the values: three marks against the two outer ones."""
-    (x0, y0, _), (x1, y1, _), (x2, y2, _) = marks_of(line_chart("dev", {"a": [(0, 2.0), (25, 2.5), (100, 4.0)]}))
+    (x0, y0, _), (x1, y1, _), (x2, y2, _) = marks_of(
+        line_chart("dev", {"a": [(0, 2.0), (25, 2.5), (100, 4.0)]})
+    )
     assert (x1 - x0) / (x2 - x0) == pytest.approx(0.25, abs=1e-3)
     assert (y1 - y0) / (y2 - y0) == pytest.approx(0.25, abs=1e-3)
 
@@ -101,23 +107,36 @@ def test_bars_are_as_long_as_their_values() -> None:
 
 def test_intervals_lie_around_their_means() -> None:
     drawn = ranges([("a", 0.5, 0.4, 0.7, [0.45, 0.55], "50"), ("b", 0.2, None, None, [0.2], "20")])
-    low, right, *singles, mean, other = (float(number) for number in re.findall(r"(?:left:|- )([\d.]+)%", drawn))
-    assert (low, right) == pytest.approx((2 + 96 * 0.4, 98)) and singles == pytest.approx([2 + 96 * 0.5, 2 + 96 * 0.7])
+    low, right, *singles, mean, other = (
+        float(number) for number in re.findall(r"(?:left:|- )([\d.]+)%", drawn)
+    )
+    assert (low, right) == pytest.approx((2 + 96 * 0.4, 98)) and singles == pytest.approx(
+        [2 + 96 * 0.5, 2 + 96 * 0.7]
+    )
     assert (mean, other) == pytest.approx((2 + 96 * 0.6, 2))
     assert ranges([]) == ""
 
 
 def test_a_reliable_model_lies_on_the_diagonal() -> None:
     figure = reliability(
-        "r", [{"confidence": c, "accuracy": c, "count": 5} for c in (0.25, 0.75)] + [{"confidence": 0, "accuracy": 0, "count": 0}], ""
+        "r",
+        [{"confidence": c, "accuracy": c, "count": 5} for c in (0.25, 0.75)]
+        + [{"confidence": 0, "accuracy": 0, "count": 0}],
+        "",
     )
     (x0, y0, hint), (x1, y1, _) = marks_of(figure)
     assert hint == "confidence 0.250, accuracy 0.250, 5 examples"
-    assert (x0 - LEFT) / (WIDTH - LEFT - RIGHT) == pytest.approx(0.25, abs=1e-3) and x1 > x0 and y1 < y0
+    assert (
+        (x0 - LEFT) / (WIDTH - LEFT - RIGHT) == pytest.approx(0.25, abs=1e-3)
+        and x1 > x0
+        and y1 < y0
+    )
 
 
 def test_points_keep_their_places_and_texts() -> None:
-    figure = scatter("s", [[0, 0], [1, 1], [2, 4]], [(0, [2, 0]), (None, [1])], ["zero", "one", "two $x$ <b>"])
+    figure = scatter(
+        "s", [[0, 0], [1, 1], [2, 4]], [(0, [2, 0]), (None, [1])], ["zero", "one", "two $x$ <b>"]
+    )
     two, zero, one = marks_of(figure)
     assert (two[2], zero[2], one[2]) == ("two $x$ &lt;b&gt;", "zero", "one")
     assert (one[0] - zero[0]) / (two[0] - zero[0]) == pytest.approx(0.5, abs=1e-3)
@@ -132,15 +151,23 @@ def picture_of(figure: str) -> np.ndarray:
 
 def test_pictures_are_as_strong_as_their_weights() -> None:
     shares = np.array([[1.0, 0.0, 0.25], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]])
-    assert picture_of(heat_map("h", shares))[..., 3].tolist() == np.round(255 * np.sqrt(shares)).tolist()
+    assert (
+        picture_of(heat_map("h", shares))[..., 3].tolist()
+        == np.round(255 * np.sqrt(shares)).tolist()
+    )
     heads = insights("x", layers=2, heads=3, tokens=8)["attention"]["heads"]
     figure = head_grid("h", heads, 8, [f"hint {number}" for number in range(6)])
     mosaic, cell = picture_of(figure)[..., 3], 10  # eight tokens and a pixel around them
     assert mosaic.shape == (2 * cell, 3 * cell)
     for head in heads:
         top, left = (head["layer"] - 1) * cell + 1, (head["head"] - 1) * cell + 1
-        assert mosaic[top : top + 8, left : left + 8].tolist() == np.round(255 * np.sqrt(head["picture"])).tolist()
-    assert re.findall(r"<title>(hint \d)</title>", figure) == [f"hint {number}" for number in range(6)]
+        assert (
+            mosaic[top : top + 8, left : left + 8].tolist()
+            == np.round(255 * np.sqrt(head["picture"])).tolist()
+        )
+    assert re.findall(r"<title>(hint \d)</title>", figure) == [
+        f"hint {number}" for number in range(6)
+    ]
     assert "stroke-dasharray" in figure
 
 

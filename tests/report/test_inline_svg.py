@@ -18,11 +18,15 @@ DRAWN = f"""<?xml version="1.0"?>
 
 
 def test_a_drawing_is_rebuilt_for_a_page() -> None:
-    made = inline(DRAWN, "a <title>", {"dots": ["one", "<two>"]}, {"dots": "s0 dot", "line": "s0 line"})
+    made = inline(
+        DRAWN, "a <title>", {"dots": ["one", "<two>"]}, {"dots": "s0 dot", "line": "s0 line"}
+    )
     assert made == (
         '<svg viewBox="0 0 10 10" role="img" aria-label="a &lt;title&gt;">'
-        '<g class="s0 line" style="fill: none; stroke: var(--c1)"><path d="M 1.23 2 L 3 4.5"></path></g>'
-        '<g class="s0 dot" style="fill: var(--c0)"><circle cx="1" cy="2" r="2.5"><title>one</title></circle>'
+        '<g class="s0 line" style="fill: none; stroke: '
+        'var(--c1)"><path d="M 1.23 2 L 3 4.5"></path></g>'
+        '<g class="s0 dot" style="fill: '
+        'var(--c0)"><circle cx="1" cy="2" r="2.5"><title>one</title></circle>'
         '<circle cx="3" cy="4" r="2.5"><title>&lt;two&gt;</title></circle></g>'
         '<text x="5" y="6" style="text-anchor: middle; fill: var(--soft)">7 &lt; 8</text></svg>'
     )

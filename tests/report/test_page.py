@@ -1,4 +1,6 @@
-"""The style of the pages can be read in light and dark, and what the analyses find has one way into a report."""
+"""The style of the pages can be read in light and dark, and what the analyses find has one way into
+a report.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,13 @@ STYLE = Path(page.__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 def luminance(colour_: str) -> float:
-    """Returns the relative luminance of #rrggbb, as the Web Content Accessibility Guidelines 2.2 define it."""
+    """The relative luminance of #rrggbb, as the Web Content Accessibility
+    Guidelines 2.2 define it.
+    """
     parts = [int(colour_[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
@@ -28,7 +34,9 @@ def contrast(one: str, other: str) -> float:
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_letters_and_lines_stand_out_from_what_is_behind_them(scheme: int) -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
-    colours = dict(re.findall(r"--(\w+):(#[0-9a-f]{6})", re.findall(r":root \{(.*?)\}", STYLE, re.S)[scheme]))
+    colours = dict(
+        re.findall(r"--(\w+):(#[0-9a-f]{6})", re.findall(r":root \{(.*?)\}", STYLE, re.S)[scheme])
+    )
     for behind in ("page", "panel"):
         for letters in ("ink", "soft", "bad", "warn"):
             assert contrast(colours[letters], colours[behind]) >= 4.5, (letters, behind)
@@ -47,5 +55,8 @@ def test_every_colour_of_a_drawing_is_one_of_the_page() -> None:
 
 def test_sorting_keys_stand_beside_the_cells() -> None:
     made = page.table(["a", "b"], [["x", "1,000"], ["y", "–"]], keys=[["x", 1000], ["y", ""]])
-    assert '<td class="n" data-sort="1000">1,000</td>' in made and '<td class="n" data-sort="">–</td>' in made
+    assert (
+        '<td class="n" data-sort="1000">1,000</td>' in made
+        and '<td class="n" data-sort="">–</td>' in made
+    )
     assert "sortable" not in page.table(["a"], [["x"]])

@@ -1,4 +1,6 @@
-"""A store of texts in memory, and text that looks real: uneven word frequencies, several scripts, odd spacing."""
+"""A store of texts in memory, and text that looks real: uneven word frequencies, several scripts,
+odd spacing.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class ListStore:
         return sum(len(text.encode("utf-8", "replace")) for text in self.passages[:number])
 
     def id(self, number: int) -> str:
-        return hashlib.blake2b(self.passages[number].encode("utf-8", "replace"), digest_size=8).hexdigest()
+        return hashlib.blake2b(
+            self.passages[number].encode("utf-8", "replace"), digest_size=8
+        ).hexdigest()
 
     def source(self, number: int) -> str:
         return f"file-{number % 2}.txt"
@@ -50,8 +54,10 @@ def make_store() -> type[ListStore]:
 
 
 _TEXT = (
-    "the of and to in a is that for it The OF selection language model corpus query passage index score rank "
-    "Größe STRASSE Straße naïve café Москва слово язык ﬁne ﬁsh ½ 漢字 かな 한국어 हिन्दी ağaç İstanbul Ọ̀rẹ́ x² don't e-mail "
+    "the of and to in a is that for it The OF selection "
+    "language model corpus query passage index score rank "
+    "Größe STRASSE Straße naïve café Москва слово язык ﬁne "
+    "ﬁsh ½ 漢字 かな 한국어 हिन्दी ağaç İstanbul Ọ̀rẹ́ x² don't e-mail "
     "C++ 3.14 2024 I/O foo_bar naïvely résumé data-driven tokens BERT pretraining labels"
 )
 
@@ -64,7 +70,9 @@ def make_texts() -> Callable[..., list[str]]:
         shares = 1 / np.arange(1, len(words) + 1)
         texts = []
         for _ in range(count):
-            chosen = random.choice(words, size=int(random.integers(0, longest)), p=shares / shares.sum())
+            chosen = random.choice(
+                words, size=int(random.integers(0, longest)), p=shares / shares.sum()
+            )
             ends = random.choice([" ", " ", " ", ", ", ". ", "\n", "\t"], size=len(chosen))
             texts.append("".join(word + end for word, end in zip(chosen, ends, strict=True)))
         return texts

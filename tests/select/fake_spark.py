@@ -1,6 +1,8 @@
-"""The few operations of Spark that tasklm uses, in one process: partitions are lists, their order is shuffled, values are pickled.
+"""The few operations of Spark that tasklm uses, in one process: partitions are lists, their order
+is shuffled, values are pickled.
 
-It stands for Spark where PySpark or Java is missing, and lets many cases be tried in the time that Spark takes to start.
+It stands for Spark where PySpark or Java is missing, and lets many cases be tried in the time that
+Spark takes to start.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class Rdd:
         return Rdd(compute, self.draw)
 
     def mapPartitions(self, work: Callable[[Iterable[Any]], Iterable[Any]]) -> Rdd:
-        return self._made(lambda: [[travelled(value) for value in work(iter(part))] for part in self.compute()])
+        return self._made(
+            lambda: [[travelled(value) for value in work(iter(part))] for part in self.compute()]
+        )
 
     def map(self, work: Callable[[Any], Any]) -> Rdd:
         return self.mapPartitions(lambda part: map(work, part))
@@ -56,9 +60,13 @@ class Rdd:
         return self._made(dealt)
 
     def repartitionAndSortWithinPartitions(self, count: int, place: Callable[[Any], int]) -> Rdd:
-        return self.partitionBy(count, place).mapPartitions(lambda part: sorted(part, key=lambda entry: entry[0]))
+        return self.partitionBy(count, place).mapPartitions(
+            lambda part: sorted(part, key=lambda entry: entry[0])
+        )
 
-    def reduceByKey(self, merge: Callable[[Any, Any], Any], count: int, place: Callable[[Any], int]) -> Rdd:
+    def reduceByKey(
+        self, merge: Callable[[Any, Any], Any], count: int, place: Callable[[Any], int]
+    ) -> Rdd:
         def merged(part: Iterable[Any]) -> Iterator[Any]:
             found: dict[Any, Any] = {}
             for key, value in part:
@@ -86,7 +94,9 @@ class Rdd:
 
 
 def travelled(value: Any) -> Any:
-    """Returns the value as it arrives on another machine: Spark pickles what it sends, so what cannot be pickled must fail here."""
+    """The value as it arrives on another machine: Spark pickles what it sends, so what cannot be
+    pickled must fail here.
+    """
     return pickle.loads(pickle.dumps(value, protocol=5))
 
 

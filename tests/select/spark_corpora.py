@@ -1,4 +1,6 @@
-"""Corpora in several kinds of files, what one machine makes of them, and what Spark makes of them."""
+"""Corpora in several kinds of files, what one machine makes of them, and what
+Spark makes of them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,11 @@ from tasklm.tracking import SILENT
 
 PASSAGE_WORDS = 16
 RUN_WORDS = 8
-CONF = ("spark.ui.enabled=false", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1")
+CONF = (
+    "spark.ui.enabled=false",
+    "spark.driver.host=127.0.0.1",
+    "spark.driver.bindAddress=127.0.0.1",
+)
 SMALL = Sizes(chunk_passages=16, chunk_bytes=900, shard_passages=40, shard_bytes=2500)
 
 
@@ -42,7 +48,9 @@ class Outcome:
 
 
 def write_corpus(folder: Path, texts: list[str]) -> None:
-    """Writes the texts to files of many kinds, a fifth of them twice, with empty rows, halves of characters and a list beside."""
+    """Writes the texts to files of many kinds, a fifth of them twice, with empty rows, halves of
+    characters and a list beside.
+    """
     (folder / "deep" / "er").mkdir(parents=True)
     again = texts[::5] + [text.upper() + "  " for text in texts[1::9]]
     step = len(texts) // 6
@@ -50,13 +58,25 @@ def write_corpus(folder: Path, texts: list[str]) -> None:
     def part(number: int) -> list[str]:
         return texts[number * step : (number + 1) * step] + again[number::6]
 
-    (folder / "b.jsonl").write_text("".join(json.dumps({"text": text, "source": f"site {i % 3}"}) + "\n" for i, text in enumerate(part(0))))
+    (folder / "b.jsonl").write_text(
+        "".join(
+            json.dumps({"text": text, "source": f"site {i % 3}"}) + "\n"
+            for i, text in enumerate(part(0))
+        )
+    )
     with gzip.open(folder / "a.jsonl.gz", "wt", encoding="utf-8") as file:
-        file.writelines(json.dumps({"n": i, "text": text}, ensure_ascii=False) + "\n" for i, text in enumerate(part(1)))
+        file.writelines(
+            json.dumps({"n": i, "text": text}, ensure_ascii=False) + "\n"
+            for i, text in enumerate(part(1))
+        )
         file.write(json.dumps({"n": -1, "text": "\ud800 half of a character \udc00"}) + "\n")
-    table = pa.table({"text": part(2), "source": [None if i % 2 else "parquet" for i in range(len(part(2)))]})
+    table = pa.table(
+        {"text": part(2), "source": [None if i % 2 else "parquet" for i in range(len(part(2)))]}
+    )
     pq.write_table(table, folder / "deep" / "z.snappy.parquet", row_group_size=11)
-    (folder / "deep" / "er" / "name with space.txt").write_text("\n\n".join(part(3)), encoding="utf-8")
+    (folder / "deep" / "er" / "name with space.txt").write_text(
+        "\n\n".join(part(3)), encoding="utf-8"
+    )
     rows = "".join('"' + text.replace('"', '""') + '"\n' for text in part(4))
     (folder / "B.csv").write_text("text\n" + rows, encoding="utf-8")
     (folder / "Ω.md").write_text("\n".join([*part(5), *texts[6 * step :]]), encoding="utf-8")
@@ -68,15 +88,25 @@ def queries_of(texts: list[str]) -> list[list[str]]:
     return [terms(text) for text in [*texts, "the the the model", "", "nothingknown"]]
 
 
-def on_one_machine(corpus: Path, held_out: dict[str, list[str]], queries: list[list[str]], scoring: Scoring, folder: Path) -> Outcome:
+def on_one_machine(
+    corpus: Path,
+    held_out: dict[str, list[str]],
+    queries: list[list[str]],
+    scoring: Scoring,
+    folder: Path,
+) -> Outcome:
     folder.mkdir()
     build_store(folder, find_files([str(corpus)]), "", PASSAGE_WORDS, SILENT)
     store = PassageStore.open(folder)
     found = contaminated(store, held_out, RUN_WORDS, SILENT)
     place = Workplace(Artefacts(folder), folder, SILENT)
-    ranking = search(open_index(store, place.indexes, "none", 1, SILENT), queries, found.banned, scoring, place)
+    ranking = search(
+        open_index(store, place.indexes, "none", 1, SILENT), queries, found.banned, scoring, place
+    )
     write_selection(folder / "selected.parquet", store, union(ranking, 200))
-    return Outcome(store.counts, found, ranking, pq.read_table(folder / "selected.parquet").to_pylist())
+    return Outcome(
+        store.counts, found, ranking, pq.read_table(folder / "selected.parquet").to_pylist()
+    )
 
 
 def on_spark(
@@ -95,7 +125,9 @@ def on_spark(
     place = Workplace(Artefacts(folder), folder / "scratch", SILENT, memory=1 << 16, threads=1)
     ranking = spark_search(store, queries, found.banned, scoring, "none", place)
     chosen = union(ranking, 200)
-    write_selection(folder / "selected.parquet", FetchedPassages(store, chosen.passages, folder), chosen)
+    write_selection(
+        folder / "selected.parquet", FetchedPassages(store, chosen.passages, folder), chosen
+    )
     assert sorted(path.name for path in folder.iterdir()) == [
         "chunks.npy",
         "kept.npy",
@@ -104,14 +136,19 @@ def on_spark(
         "selected.parquet",
         "store.json",
     ]
-    return Outcome(store.counts, found, ranking, pq.read_table(folder / "selected.parquet").to_pylist())
+    return Outcome(
+        store.counts, found, ranking, pq.read_table(folder / "selected.parquet").to_pylist()
+    )
 
 
 def check_same(here: Outcome, there: Outcome) -> None:
     assert here.counts == there.counts
     np.testing.assert_array_equal(here.contamination.banned, there.contamination.banned)
     assert here.contamination.examples == there.contamination.examples
-    assert (here.contamination.short, here.contamination.unchecked) == (there.contamination.short, there.contamination.unchecked)
+    assert (here.contamination.short, here.contamination.unchecked) == (
+        there.contamination.short,
+        there.contamination.unchecked,
+    )
     for name in ("offsets", "passages", "scores"):
         np.testing.assert_array_equal(getattr(here.ranking, name), getattr(there.ranking, name))
         assert getattr(here.ranking, name).dtype == getattr(there.ranking, name).dtype

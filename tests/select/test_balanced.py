@@ -1,4 +1,6 @@
-"""Per-class balanced selection: against a plain loop, by hand, and where plain BM25 starves a rare class."""
+"""Per-class balanced selection: against a plain loop, by hand, and where plain BM25 starves a rare
+class.
+"""
 
 from __future__ import annotations
 
@@ -30,28 +32,44 @@ def fitted(labels, method="balanced", texts=None):
 
 
 def asked(chosen):
-    return [chosen.asked_by[a:z].tolist() for a, z in zip(chosen.asked_offsets[:-1], chosen.asked_offsets[1:], strict=True)]
+    return [
+        chosen.asked_by[a:z].tolist()
+        for a, z in zip(chosen.asked_offsets[:-1], chosen.asked_offsets[1:], strict=True)
+    ]
 
 
 def test_by_hand():
     queries = [[(7, 5.0), (3, 4.0)], [(3, 9.0), (8, 8.0), (9, 1.0)], [(7, 6.0), (5, 2.0)], []]
     selector = fitted(["b", "a", "b", "c"])
     chosen = selector.choose(ranking_of(queries), None)
-    # a: 3 8 9; b: 7 (rank 0), then 3 (4.0) and 5 (2.0) of rank 1; c: nothing. Turns: a 3, b 7, a 8, b 5 (3 is taken), a 9.
+    # a: 3 8 9; b: 7 (rank 0), then 3 (4.0) and 5 (2.0) of rank 1; c: nothing. Turns: a 3, b 7, a 8,
+    # b 5 (3 is taken), a 9.
     assert chosen.passages.tolist() == [3, 7, 8, 5, 9]
-    assert chosen.ranks.tolist() == [0, 0, 1, 1, 2] and chosen.scores.tolist() == [9.0, 6.0, 8.0, 2.0, 1.0]
+    assert chosen.ranks.tolist() == [0, 0, 1, 1, 2] and chosen.scores.tolist() == [
+        9.0,
+        6.0,
+        8.0,
+        2.0,
+        1.0,
+    ]
     assert asked(chosen) == [[1, 0], [0, 2], [1], [2], [1]]
     assert selector.choose(ranking_of(queries), 2).passages.tolist() == [3, 7]
 
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.integers(0, 15), unique=True, max_size=9)), max_size=40),
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.lists(st.integers(0, 15), unique=True, max_size=9)),
+        max_size=40,
+    ),
     st.one_of(st.none(), st.integers(1, 20)),
 )
 def test_equals_a_plain_loop(examples, size):
     labels = [label for label, _ in examples]
-    queries = [[(p, float(np.float32(9 - rank - p * n % 7 / 10))) for rank, p in enumerate(found)] for n, (_, found) in enumerate(examples)]
+    queries = [
+        [(p, float(np.float32(9 - rank - p * n % 7 / 10))) for rank, p in enumerate(found)]
+        for n, (_, found) in enumerate(examples)
+    ]
     waiting = []
     for label in sorted(set(labels)):
         best: dict[int, tuple[int, float]] = {}
@@ -68,10 +86,17 @@ def test_equals_a_plain_loop(examples, size):
     expected = expected[:size]
     chosen = fitted(labels).choose(ranking_of(queries), size)
     assert chosen.passages.tolist() == expected
-    found = {p: sorted((r, n) for n, query in enumerate(queries) for r, (q, _) in enumerate(query) if q == p) for p in expected}
+    found = {
+        p: sorted(
+            (r, n) for n, query in enumerate(queries) for r, (q, _) in enumerate(query) if q == p
+        )
+        for p in expected
+    }
     assert asked(chosen) == [[number for _, number in found[p]][:ASKED_KEPT] for p in expected]
     assert chosen.ranks.tolist() == [found[p][0][0] for p in expected]
-    assert chosen.scores.tolist() == [max(s for query in queries for q, s in query if q == p) for p in expected]
+    assert chosen.scores.tolist() == [
+        max(s for query in queries for q, s in query if q == p) for p in expected
+    ]
 
 
 def test_a_rare_class_gets_its_share_where_bm25_starves_it(make_store, tmp_path):

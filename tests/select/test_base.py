@@ -12,7 +12,15 @@ from tasklm.artifacts import Artefacts
 from tasklm.errors import DamagedError, RecipeError
 from tasklm.recipe.schema import Select
 from tasklm.select import base
-from tasklm.select.base import ASKED_KEPT, SELECTORS, Ranking, Workplace, read_selection_texts, union, write_selection
+from tasklm.select.base import (
+    ASKED_KEPT,
+    SELECTORS,
+    Ranking,
+    Workplace,
+    read_selection_texts,
+    union,
+    write_selection,
+)
 from tasklm.tracking import SILENT
 
 
@@ -25,20 +33,35 @@ def ranking_of(*queries: list[tuple[int, float]]) -> Ranking:
     )
 
 
-HAND = ranking_of([(7, 5.0), (3, 4.0), (9, 1.0)], [], [(3, 2.0), (7, 1.5), (1, 1.0)], [(4, 5.0), (3, 3.0)])
+HAND = ranking_of(
+    [(7, 5.0), (3, 4.0), (9, 1.0)], [], [(3, 2.0), (7, 1.5), (1, 1.0)], [(4, 5.0), (3, 3.0)]
+)
 
 
 def asked(chosen):
-    return [chosen.asked_by[a:z].tolist() for a, z in zip(chosen.asked_offsets[:-1], chosen.asked_offsets[1:], strict=True)]
+    return [
+        chosen.asked_by[a:z].tolist()
+        for a, z in zip(chosen.asked_offsets[:-1], chosen.asked_offsets[1:], strict=True)
+    ]
 
 
 def test_union_by_hand():
     chosen = union(HAND, None)
-    assert chosen.passages.tolist() == [4, 7, 3, 1, 9]  # rank 0: 4 and 7 tie on score 5, then 3; rank 2: 1 and 9 tie
+    assert chosen.passages.tolist() == [
+        4,
+        7,
+        3,
+        1,
+        9,
+    ]  # rank 0: 4 and 7 tie on score 5, then 3; rank 2: 1 and 9 tie
     assert chosen.scores.tolist() == [5.0, 5.0, 4.0, 1.0, 1.0]
     assert chosen.ranks.tolist() == [0, 0, 0, 2, 2]
     assert asked(chosen) == [[3], [0, 2], [2, 0, 3], [2], [0]]
-    assert (chosen.passages.dtype, chosen.scores.dtype, chosen.ranks.dtype) == (np.int64, np.float32, np.int32)
+    assert (chosen.passages.dtype, chosen.scores.dtype, chosen.ranks.dtype) == (
+        np.int64,
+        np.float32,
+        np.int32,
+    )
     assert (chosen.asked_offsets.dtype, chosen.asked_by.dtype) == (np.int64, np.int32)
 
 
@@ -49,14 +72,22 @@ def test_union_cut_to_a_size():
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.lists(st.integers(0, 12), unique=True, max_size=8), max_size=40), st.one_of(st.none(), st.integers(1, 6)))
+@given(
+    st.lists(st.lists(st.integers(0, 12), unique=True, max_size=8), max_size=40),
+    st.one_of(st.none(), st.integers(1, 6)),
+)
 def test_union_equals_a_plain_loop(queries, size):
-    scored = [[(p, float(np.float32(10 - rank - p / 100))) for rank, p in enumerate(query)] for query in queries]
+    scored = [
+        [(p, float(np.float32(10 - rank - p / 100))) for rank, p in enumerate(query)]
+        for query in queries
+    ]
     seen: dict[int, list[tuple[int, int, float]]] = {}
     for number, query in enumerate(scored):
         for rank, (passage, score) in enumerate(query):
             seen.setdefault(passage, []).append((rank, number, score))
-    best = {p: (min(r for r, _, _ in all_), -max(s for _, _, s in all_), p) for p, all_ in seen.items()}
+    best = {
+        p: (min(r for r, _, _ in all_), -max(s for _, _, s in all_), p) for p, all_ in seen.items()
+    }
     expected = sorted(best, key=best.__getitem__)[:size]
     kept, base._ENTRIES_AT_ONCE = base._ENTRIES_AT_ONCE, 7
     try:
@@ -64,10 +95,13 @@ def test_union_equals_a_plain_loop(queries, size):
     finally:
         base._ENTRIES_AT_ONCE = kept
     assert chosen.passages.tolist() == expected
-    assert asked(chosen) == [[number for _, number, _ in sorted(seen[p])][:ASKED_KEPT] for p in expected]
-    assert [(r, -s, p) for r, s, p in zip(chosen.ranks.tolist(), chosen.scores.tolist(), expected, strict=True)] == [
-        best[p] for p in expected
+    assert asked(chosen) == [
+        [number for _, number, _ in sorted(seen[p])][:ASKED_KEPT] for p in expected
     ]
+    assert [
+        (r, -s, p)
+        for r, s, p in zip(chosen.ranks.tolist(), chosen.scores.tolist(), expected, strict=True)
+    ] == [best[p] for p in expected]
 
 
 def test_ranking_survives_the_disk_and_damage_is_named(tmp_path):
@@ -78,7 +112,9 @@ def test_ranking_survives_the_disk_and_damage_is_named(tmp_path):
     assert union(loaded, 3).passages.tolist() == [4, 7, 3]
     ranking_of([], []).save(tmp_path / "empty")
     assert Ranking.load(tmp_path / "empty", 0).offsets.tolist() == [0, 0, 0]
-    with pytest.raises(DamagedError, match=r"passages\.npy is damaged \(it does not fit the corpus"):
+    with pytest.raises(
+        DamagedError, match=r"passages\.npy is damaged \(it does not fit the corpus"
+    ):
         Ranking.load(tmp_path / "ranking", int(HAND.passages.max()))
     for harm in (-1, HAND.offsets[-1] + 1):
         offsets = HAND.offsets.copy()
@@ -112,8 +148,13 @@ def test_random_smaller_samples_are_beginnings_of_larger_ones(make_store, tmp_pa
     assert chosen.passages.tolist() == large.passages[:100].tolist()
     assert chosen.ranks.tolist() == list(range(100))
     assert chosen.asked_by.tolist() == [] and chosen.asked_offsets.tolist() == [0] * 101
-    assert drawn(store, banned, 50, tmp_path, seed=2)[1].passages.tolist() != small.passages.tolist()
-    assert sorted(drawn(store, banned, 5000, tmp_path)[1].passages.tolist()) == np.flatnonzero(~banned).tolist()
+    assert (
+        drawn(store, banned, 50, tmp_path, seed=2)[1].passages.tolist() != small.passages.tolist()
+    )
+    assert (
+        sorted(drawn(store, banned, 5000, tmp_path)[1].passages.tolist())
+        == np.flatnonzero(~banned).tolist()
+    )
 
 
 def test_random_is_uniform(make_store, tmp_path):
@@ -135,7 +176,13 @@ def test_selection_file(make_store, make_texts, tmp_path, monkeypatch):
     assert table["text"].to_pylist() == [store.text(n) for n in [4, 7, 3, 1, 9]]
     assert table["id"].to_pylist() == [store.id(n) for n in [4, 7, 3, 1, 9]]
     assert table["asked_by"].to_pylist() == [[3], [0, 2], [2, 0, 3], [2], [0]]
-    assert table["rank"].to_pylist() == [0, 0, 0, 2, 2] and table["score"].to_pylist() == [5.0, 5.0, 4.0, 1.0, 1.0]
+    assert table["rank"].to_pylist() == [0, 0, 0, 2, 2] and table["score"].to_pylist() == [
+        5.0,
+        5.0,
+        4.0,
+        1.0,
+        1.0,
+    ]
     assert pq.ParquetFile(path).num_row_groups == 3
     assert [len(batch) for batch in read_selection_texts(path)] == [2, 2, 1]
     assert list(path.parent.iterdir()) == [path]

@@ -24,7 +24,9 @@ from tasklm.tracking import SILENT
 
 
 def brute_force(passages, queries, k1=1.2, b=0.75):
-    """Scores of every query against every passage, [queries, passages], straight from the formula."""
+    """Scores of every query against every passage, [queries, passages],
+    straight from the formula.
+    """
     bags = [Counter(terms(passage)) for passage in passages]
     lengths = [sum(bag.values()) for bag in bags]
     average = sum(lengths) / len(lengths)
@@ -35,7 +37,9 @@ def brute_force(passages, queries, k1=1.2, b=0.75):
             idf = math.log(1 + (len(bags) - holders[term] + 0.5) / (holders[term] + 0.5))
             for column, bag in enumerate(bags):
                 if bag[term]:
-                    table[row, column] += idf * bag[term] / (bag[term] + k1 * (1 - b + b * lengths[column] / average))
+                    table[row, column] += (
+                        idf * bag[term] / (bag[term] + k1 * (1 - b + b * lengths[column] / average))
+                    )
     return table
 
 
@@ -92,8 +96,9 @@ def test_many_blocks_and_many_batches_change_nothing(make_store, make_texts, tmp
 
 
 def test_tiny_case_by_hand(make_store, tmp_path):
-    # N = 3, lengths 2 2 5, avgdl 3. "cat": df 2, idf log(1 + 1.5/2.5) = log 1.6; "dog": df 1, idf log(1 + 2.5/1.5) = log(8/3).
-    # norms k1·(1 − b + b·dl/avgdl): 1.2·0.75 = 0.9 for length 2; 1.2·1.5 = 1.8 for length 5.
+    # N = 3, lengths 2 2 5, avgdl 3. "cat": df 2, idf log(1 + 1.5/2.5) = log 1.6; "dog": df 1, idf
+    # log(1 + 2.5/1.5) = log(8/3). norms k1·(1 − b + b·dl/avgdl): 1.2·0.75 = 0.9 for length 2;
+    # 1.2·1.5 = 1.8 for length 5.
     store = make_store(["Cat sat.", "a dog", "cat CAT cat on mats"])
     ((found, scores), (dogs, dog_scores)) = rows(ranked(store, ["cat", "dog dog"], tmp_path, 5))
     assert found.tolist() == [2, 0] and dogs.tolist() == [1]
@@ -109,7 +114,12 @@ def test_ties_go_to_the_lower_number(make_store, tmp_path):
 
 def test_frequent_repetition_is_counted_exactly(make_store, tmp_path):
     passages = ["tok " * 300 + "end", "tok " * 70_000, "tok end"]
-    check_against(brute_force(passages, ["tok"]), ranked(make_store(passages), ["tok"], tmp_path, 3), 3, np.zeros(3, bool))
+    check_against(
+        brute_force(passages, ["tok"]),
+        ranked(make_store(passages), ["tok"], tmp_path, 3),
+        3,
+        np.zeros(3, bool),
+    )
 
 
 def test_unknown_words_and_no_queries_find_nothing(make_store, tmp_path):
@@ -124,10 +134,22 @@ def test_nothing_left_is_an_error_with_a_way_out(make_store, tmp_path):
     for method in ("bm25", "random"):
         selector = SELECTORS.get(method)(Select())
         selector.fit(["a"], [])
-        with pytest.raises(DataError, match=r"all 2 passages share text with dev or test\. Give a corpus"):
-            selector.score(make_store(["a", "b"]), np.ones(2, bool), 1, Workplace(Artefacts(tmp_path), tmp_path, SILENT))
+        with pytest.raises(
+            DataError, match=r"all 2 passages share text with dev or test\. Give a corpus"
+        ):
+            selector.score(
+                make_store(["a", "b"]),
+                np.ones(2, bool),
+                1,
+                Workplace(Artefacts(tmp_path), tmp_path, SILENT),
+            )
         with pytest.raises(DataError, match="no passages"):
-            selector.score(make_store([]), np.ones(0, bool), 1, Workplace(Artefacts(tmp_path), tmp_path, SILENT))
+            selector.score(
+                make_store([]),
+                np.ones(0, bool),
+                1,
+                Workplace(Artefacts(tmp_path), tmp_path, SILENT),
+            )
 
 
 def test_stop_words_leave_queries_only_when_asked(make_store, tmp_path):
@@ -140,7 +162,9 @@ def texts_of(*terms):
     return st.lists(st.sampled_from(terms), max_size=6).map(" ".join)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     passages=st.lists(texts_of("a", "b", "Ä", "日本", "c d"), min_size=1, max_size=12),
     queries=st.lists(texts_of("a", "ä", "日", "d", "z"), max_size=4),
@@ -152,7 +176,9 @@ def test_any_small_store(make_store, tmp_path: Path, passages, queries, k, seed)
     banned[0] = False
     store = make_store(passages)
     check_against(
-        brute_force(passages, queries) if any(map(terms, passages)) else np.zeros((len(queries), len(passages))),
+        brute_force(passages, queries)
+        if any(map(terms, passages))
+        else np.zeros((len(queries), len(passages))),
         ranked(store, queries, tmp_path, k, banned),
         k,
         banned,
@@ -164,20 +190,34 @@ def close_scores(found: list[int], scores: list[list[int]], best: int) -> search
     with ThreadPoolExecutor(1) as pool:
         made = search.Candidates(len(scores), best, 1000, 1, pool)
         for row, sums in enumerate(scores):
-            made.keys[row, : len(sums)] = [(total << 32) | (0xFFFFFFFF - number) for number, total in enumerate(sums)]
+            made.keys[row, : len(sums)] = [
+                (total << 32) | (0xFFFFFFFF - number) for number, total in enumerate(sums)
+            ]
             made.counts[row] = found[row]
         made.sort()
     return made
 
 
 def test_a_last_place_too_close_to_call_is_settled_by_exact_scores():
-    sums = [[900_000, 500_010, 500_000, 499_990, 100_000], [900_000, 700_000, 500_000, 300_000, 100_000]]
+    sums = [
+        [900_000, 500_010, 500_000, 499_990, 100_000],
+        [900_000, 700_000, 500_000, 300_000, 100_000],
+    ]
     found = close_scores([5, 5], sums, best=5)
     queries = search.Queries(*(np.zeros(0),) * 1, np.array([0, 4, 8]), *(np.zeros(0),) * 5)
     close = search.too_close(found, queries, k=2)
-    assert list(zip(close.query.tolist(), close.number.tolist(), strict=True)) == [(0, 1), (0, 2), (0, 3)]
-    search.settle(found, close, np.array([1.0, 1.0, 2.0]), k=2)  # passage 3 is really the best of the three
-    assert search.numbers_of(found.keys[0, :2]).tolist() == [0, 3] and found.counts.tolist() == [2, 2]
+    assert list(zip(close.query.tolist(), close.number.tolist(), strict=True)) == [
+        (0, 1),
+        (0, 2),
+        (0, 3),
+    ]
+    search.settle(
+        found, close, np.array([1.0, 1.0, 2.0]), k=2
+    )  # passage 3 is really the best of the three
+    assert search.numbers_of(found.keys[0, :2]).tolist() == [0, 3] and found.counts.tolist() == [
+        2,
+        2,
+    ]
     found = close_scores([5, 5], sums, best=5)
     search.settle(found, close, np.array([1.0, 1.0, 1.0]), k=2)  # a tie goes to the lower number
     assert search.numbers_of(found.keys[0, :2]).tolist() == [0, 1]
@@ -185,23 +225,37 @@ def test_a_last_place_too_close_to_call_is_settled_by_exact_scores():
 
 @pytest.mark.parametrize("memory", [1, 40_000, 1 << 30])
 def test_any_memory_gives_the_same(make_store, make_texts, tmp_path, memory):
-    store, queries = make_store(make_texts(400, seed=11)), [terms(text) for text in make_texts(40, seed=12)]
+    store = make_store(make_texts(400, seed=11))
+    queries = [terms(text) for text in make_texts(40, seed=12)]
     index = FreshIndex(store, None, 2)
     banned = np.zeros(400, bool)
-    whole = search.search(index, queries, banned, Scoring(1.2, 0.75, 9), Workplace(Artefacts(tmp_path), tmp_path / "a", SILENT))
+    whole = search.search(
+        index,
+        queries,
+        banned,
+        Scoring(1.2, 0.75, 9),
+        Workplace(Artefacts(tmp_path), tmp_path / "a", SILENT),
+    )
     place = Workplace(Artefacts(tmp_path), tmp_path / "b", SILENT, memory, 3)
     parts = search.search(index, queries, banned, Scoring(1.2, 0.75, 9), place)
     for name in ("offsets", "passages", "scores"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))
-    assert len(list((tmp_path / "b").glob("search-*/done-*"))) == (40 if memory == 1 else 1 if memory == 1 << 30 else 6)
+    assert len(list((tmp_path / "b").glob("search-*/done-*"))) == (
+        40 if memory == 1 else 1 if memory == 1 << 30 else 6
+    )
 
 
-def test_an_interrupted_search_goes_on_after_its_finished_blocks(make_store, make_texts, tmp_path, monkeypatch):
+def test_an_interrupted_search_goes_on_after_its_finished_blocks(
+    make_store, make_texts, tmp_path, monkeypatch
+):
     monkeypatch.setattr(text, "BLOCK_PASSAGES", 50)
     monkeypatch.setattr(search, "_SAVE_EVERY", -1.0)
     monkeypatch.setattr(search, "_BATCH_QUERIES", 10)
-    store, queries = make_store(make_texts(400, seed=13)), [terms(text) for text in make_texts(30, seed=14)]
-    place, scoring, banned = Workplace(Artefacts(tmp_path), tmp_path / "scratch", SILENT), Scoring(1.2, 0.75, 9), np.zeros(400, bool)
+    store = make_store(make_texts(400, seed=13))
+    queries = [terms(text) for text in make_texts(30, seed=14)]
+    place = Workplace(Artefacts(tmp_path), tmp_path / "scratch", SILENT)
+    scoring = Scoring(1.2, 0.75, 9)
+    banned = np.zeros(400, bool)
     seen: list[int] = []
 
     class Dying(FreshIndex):
@@ -225,7 +279,9 @@ def test_an_interrupted_search_goes_on_after_its_finished_blocks(make_store, mak
     again.left = 10**9
     found = search.search(again, queries, banned, scoring, place)
     assert seen[:4] == [200, 250, 300, 350]
-    assert seen.count(0) == len(seen[4:]) // 8  # the third batch, and blocks read again for exact scores
+    assert (
+        seen.count(0) == len(seen[4:]) // 8
+    )  # the third batch, and blocks read again for exact scores
     fresh = Workplace(Artefacts(tmp_path), tmp_path / "fresh", SILENT)
     straight = search.search(FreshIndex(store, None, 1), queries, banned, scoring, fresh)
     for name in ("offsets", "passages", "scores"):

@@ -25,18 +25,28 @@ from tasklm.tracking import SILENT
 def score(store, folder, **dials):
     selector = SELECTORS.get("bm25")(Select(**dials))
     selector.fit(["model of language"], [])
-    return selector.score(store, np.zeros(len(store), bool), 5, Workplace(Artefacts(folder), folder, SILENT))
+    return selector.score(
+        store, np.zeros(len(store), bool), 5, Workplace(Artefacts(folder), folder, SILENT)
+    )
 
 
 def split_by_the_loops(text):
     raw = block_of_texts(0, [text])
-    hashes, numbers, bounds = split(raw.text, raw.bounds, raw.split_already, folds().at, folds().folded)
+    hashes, numbers, bounds = split(
+        raw.text, raw.bounds, raw.split_already, folds().at, folds().folded
+    )
     assert bounds.tolist() == [0, len(numbers)]
     return hashes[numbers].tolist(), bool(raw.split_already[0])
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.one_of(st.text(), st.text(st.characters(max_codepoint=0x24FF)), st.text(st.sampled_from("aA1 .'_-\0éÉßﬁςΣ日İẞ½Ж한ᄒ"))))
+@given(
+    st.one_of(
+        st.text(),
+        st.text(st.characters(max_codepoint=0x24FF)),
+        st.text(st.sampled_from("aA1 .'_-\0éÉßﬁςΣ日İẞ½Ж한ᄒ")),
+    )
+)
 def test_compiled_splitting_finds_the_same_terms_as_python(text):
     expected = terms(text)
     assert split_by_the_loops(text)[0] == (hash_terms(expected).tolist() if expected else [])
@@ -46,7 +56,9 @@ def test_every_character_of_the_table_splits_like_python():
     easy = [chr(code) for code in range(1, 1 << 16) if not folds().hard[code]]
     assert len(easy) > 15_000 and {"é", "Ж", "ß", "ﬁ", "한", "…"} <= set(easy)
     for start in range(0, len(easy), 500):
-        text = "".join(f"aZ{character}9b {character}{character} " for character in easy[start : start + 500])
+        text = "".join(
+            f"aZ{character}9b {character}{character} " for character in easy[start : start + 500]
+        )
         found, helped = split_by_the_loops(text)
         assert not helped and found == hash_terms(terms(text)).tolist()
 
@@ -76,7 +88,9 @@ def equal(one, two):
             np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
 
 
-def test_an_interrupted_build_goes_on_after_its_finished_blocks(make_store, make_texts, tmp_path, monkeypatch):
+def test_an_interrupted_build_goes_on_after_its_finished_blocks(
+    make_store, make_texts, tmp_path, monkeypatch
+):
     monkeypatch.setattr(text, "BLOCK_PASSAGES", 100)
     store = make_store(make_texts(450))
     (tmp_path / "whole").mkdir()
@@ -94,26 +108,35 @@ def test_an_interrupted_build_goes_on_after_its_finished_blocks(make_store, make
     with pytest.raises(KeyboardInterrupt):
         build_index(Dying(store.passages), folder, None, 1, SILENT)
     assert (folder / "block-00001" / "block.json").exists() and not (folder / "index.json").exists()
-    (folder / "block-00002" / "tf.npy").write_bytes(b"cut")  # as a crash of the machine may leave it
+    (folder / "block-00002" / "tf.npy").write_bytes(
+        b"cut"
+    )  # as a crash of the machine may leave it
     build_index(store, folder, None, 1, SILENT)
     assert store.reads == 5 + 3
     equal(StoredIndex(tmp_path / "whole"), StoredIndex(folder))
 
 
-def test_a_corpus_that_grew_takes_over_the_blocks_it_had(make_store, make_texts, tmp_path, monkeypatch):
+def test_a_corpus_that_grew_takes_over_the_blocks_it_had(
+    make_store, make_texts, tmp_path, monkeypatch
+):
     monkeypatch.setattr(text, "BLOCK_PASSAGES", 100)
     texts = make_texts(520)
     score(make_store(texts[:350]), tmp_path)
     grown = make_store(texts)
     ranking = score(grown, tmp_path)
     assert grown.reads == 3  # passages 300 on: the last block had been smaller
-    np.testing.assert_array_equal(ranking.passages, score(make_store(texts), tmp_path / "other").passages)
+    np.testing.assert_array_equal(
+        ranking.passages, score(make_store(texts), tmp_path / "other").passages
+    )
 
 
-def test_an_index_made_on_the_fly_is_the_same_and_leaves_nothing(make_store, make_texts, tmp_path, monkeypatch):
+def test_an_index_made_on_the_fly_is_the_same_and_leaves_nothing(
+    make_store, make_texts, tmp_path, monkeypatch
+):
     monkeypatch.setattr(text, "BLOCK_PASSAGES", 100)
     store = make_store(make_texts(450))
-    kept, fresh = score(store, tmp_path / "kept", index="keep"), score(store, tmp_path / "fresh", index="fly")
+    kept = score(store, tmp_path / "kept", index="keep")
+    fresh = score(store, tmp_path / "fresh", index="fly")
     for name in ("offsets", "passages", "scores"):
         np.testing.assert_array_equal(getattr(kept, name), getattr(fresh, name))
     assert not list((tmp_path / "fresh").glob("bm25*"))
@@ -147,7 +170,10 @@ def test_a_damaged_index_is_refused_and_built_anew(make_store, make_texts, tmp_p
         path.write_bytes(b"not an array")
     else:
         np.save(path, np.load(path).astype(np.float32))
-    with pytest.raises(DamagedError, match=r"index\.json is damaged .*Delete .*bm25-\w+ and run the same command again"):
+    with pytest.raises(
+        DamagedError,
+        match=r"index\.json is damaged .*Delete .*bm25-\w+ and run the same command again",
+    ):
         list(StoredIndex(path.parents[1]).blocks())
     after = score(store, tmp_path)
     np.testing.assert_array_equal(before.passages, after.passages)
@@ -172,7 +198,12 @@ def test_another_format_is_refused_in_clear_words(make_store, make_texts, tmp_pa
 
 def test_a_store_on_disk(tmp_path):
     corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in ["A cat sat.", "Language model: café", "Un modèle"]))
+    corpus.write_text(
+        "".join(
+            json.dumps({"text": text}) + "\n"
+            for text in ["A cat sat.", "Language model: café", "Un modèle"]
+        )
+    )
     (tmp_path / "store").mkdir()
     build_store(tmp_path / "store", [corpus], "", 256, SILENT)
     ranking = score(PassageStore.open(tmp_path / "store"), tmp_path / "indexes")

@@ -10,7 +10,9 @@ from tasklm.select.lexical.scoring import drop_low, unpack
 
 
 def keys_of(sums, numbers):
-    return (np.asarray(sums, np.uint64) << np.uint64(32)) | (np.uint64(0xFFFFFFFF) - np.asarray(numbers, np.uint64))
+    return (np.asarray(sums, np.uint64) << np.uint64(32)) | (
+        np.uint64(0xFFFFFFFF) - np.asarray(numbers, np.uint64)
+    )
 
 
 SUMS = {
@@ -48,14 +50,17 @@ def test_unpacked_keys_are_ordered_by_score_in_single_precision_then_by_number()
     random = np.random.default_rng(5)
     counts = np.array([40, 0, 25], np.int64)
     scales = np.array([2.0**20, 1.0, 2.0**24])
-    sums, numbers = (1 << 29) + random.integers(0, 200, (3, 40)), np.array([random.permutation(90)[:40] for _ in range(3)])
+    sums = (1 << 29) + random.integers(0, 200, (3, 40))
+    numbers = np.array([random.permutation(90)[:40] for _ in range(3)])
     keys = np.sort(keys_of(sums, numbers), axis=1)[:, ::-1].copy()
     found, scores = np.empty(65, np.int64), np.empty(65, np.float32)
     unpack(keys, counts, scales, found, scores)
     rows = [(keys[0], scales[0], slice(0, 40)), (keys[2, :25], scales[2], slice(40, 65))]
     for row, scale, here in rows:
         wanted = (sums_of(row) / scale).astype(np.float32)
-        assert len(np.unique(wanted)) < len(np.unique(sums_of(row)))  # single precision makes ties of its own
+        assert len(np.unique(wanted)) < len(
+            np.unique(sums_of(row))
+        )  # single precision makes ties of its own
         order = np.lexsort((numbers_of(row), -wanted))
         np.testing.assert_array_equal(found[here], numbers_of(row)[order])
         np.testing.assert_array_equal(scores[here], wanted[order])

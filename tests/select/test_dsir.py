@@ -24,7 +24,9 @@ from tests.select.test_word_hashes import FULL, hashed
 
 def buckets(text: str) -> Counter[int]:
     hashes = [hashed(word) for word in words(text)]
-    ngrams = hashes + [(left * 0xD6E8FEB86659FD93 + right) & FULL for left, right in pairwise(hashes)]
+    ngrams = hashes + [
+        (left * 0xD6E8FEB86659FD93 + right) & FULL for left, right in pairwise(hashes)
+    ]
     return Counter((ngram >> 32) * BUCKETS >> 32 for ngram in ngrams)
 
 
@@ -34,9 +36,14 @@ def plain_weights(task, raw, passages):
     target_size, corpus_size = target.total() + BUCKETS, corpus.total() + BUCKETS
 
     def ratio(bucket):
-        return math.log((target[bucket] + 1) / target_size) - math.log((corpus[bucket] + 1) / corpus_size)
+        return math.log((target[bucket] + 1) / target_size) - math.log(
+            (corpus[bucket] + 1) / corpus_size
+        )
 
-    return [sum(count * ratio(bucket) for bucket, count in buckets(passage).items()) for passage in passages]
+    return [
+        sum(count * ratio(bucket) for bucket, count in buckets(passage).items())
+        for passage in passages
+    ]
 
 
 def fitted(task, seed=1):
@@ -50,11 +57,17 @@ def drawn(store, banned, task, k, folder, seed=1):
 
 
 @pytest.mark.parametrize("at_once", [4096, 13])
-def test_equals_plain_python_on_text_of_many_scripts(make_store, make_texts, tmp_path, monkeypatch, at_once):
+def test_equals_plain_python_on_text_of_many_scripts(
+    make_store, make_texts, tmp_path, monkeypatch, at_once
+):
     monkeypatch.setattr(dsir, "_READ_AT_ONCE", at_once)
     passages, task = make_texts(300, seed=1), make_texts(40, seed=2)
     banned = np.random.default_rng(3).random(300) < 0.2
-    expected = np.array(plain_weights(task, [p for p, out in zip(passages, banned, strict=True) if not out], passages))
+    expected = np.array(
+        plain_weights(
+            task, [p for p, out in zip(passages, banned, strict=True) if not out], passages
+        )
+    )
     store = make_store(passages)
     weights = weigh(*word_hashes(passages), fitted(task).log_ratios(store, banned, Bar()))
     np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-9)
@@ -76,7 +89,10 @@ def test_task_like_passages_weigh_most(make_store):
 
     passages = [write(law if n % 10 == 0 else cooking) for n in range(500)]
     selector = fitted([write(law) for _ in range(30)])
-    weights = weigh(*word_hashes(passages), selector.log_ratios(make_store(passages), np.zeros(500, bool), Bar()))
+    weights = weigh(
+        *word_hashes(passages),
+        selector.log_ratios(make_store(passages), np.zeros(500, bool), Bar()),
+    )
     assert set(np.argsort(-weights)[:50].tolist()) == set(range(0, 500, 10))
 
 
@@ -97,7 +113,9 @@ def test_choose_takes_the_beginning_and_names_no_asker(make_store, make_texts, t
     passages, task = make_texts(100, seed=1), make_texts(9, seed=2)
     ranking = drawn(make_store(passages), np.zeros(100, bool), task, 60, tmp_path)
     chosen = fitted(task).choose(ranking, 25)
-    assert chosen.passages.tolist() == ranking.passages[:25].tolist() and chosen.ranks.tolist() == list(range(25))
+    assert chosen.passages.tolist() == ranking.passages[
+        :25
+    ].tolist() and chosen.ranks.tolist() == list(range(25))
     assert chosen.asked_by.tolist() == [] and chosen.asked_offsets.tolist() == [0] * 26
 
 

@@ -1,4 +1,6 @@
-"""The server engine against the local engine and a brute force; where it must stop, go on, and speak."""
+"""The server engine against the local engine and a brute force; where it must stop, go on, and
+speak.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +48,14 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return made
 
 
-def asked(double, store, queries, folder: Path, k=5, banned=None, tracker=SILENT, **dials) -> Ranking:
+def asked(
+    double, store, queries, folder: Path, k=5, banned=None, tracker=SILENT, **dials
+) -> Ranking:
     banned = np.zeros(len(store), bool) if banned is None else banned
     place = Workplace(Artefacts(folder), folder, tracker)
-    return elastic_ranking([terms(query) for query in queries], store, banned, Settings(double.url, **dials), k, place)
+    return elastic_ranking(
+        [terms(query) for query in queries], store, banned, Settings(double.url, **dials), k, place
+    )
 
 
 def with_words(texts: list[str]) -> list[str]:
@@ -61,8 +67,13 @@ def assert_same(one: Ranking, other: Ranking) -> None:
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
-@pytest.mark.parametrize(("k", "k1", "b"), [(1, 1.2, 0.75), (7, 1.2, 0.75), (10_000, 1.2, 0.75), (9, 0.0, 0.75), (9, 0.9, 1.0)])
-def test_ranks_like_the_local_engine_and_the_formula(double, make_store, make_texts, tmp_path, k, k1, b):
+@pytest.mark.parametrize(
+    ("k", "k1", "b"),
+    [(1, 1.2, 0.75), (7, 1.2, 0.75), (10_000, 1.2, 0.75), (9, 0.0, 0.75), (9, 0.9, 1.0)],
+)
+def test_ranks_like_the_local_engine_and_the_formula(
+    double, make_store, make_texts, tmp_path, k, k1, b
+):
     passages = with_words(make_texts(260, seed=1))
     queries = [*make_texts(12, seed=2), "the the the model", "", "nothingknown"]
     banned = np.random.default_rng(3).random(len(passages)) < 0.2
@@ -72,13 +83,17 @@ def test_ranks_like_the_local_engine_and_the_formula(double, make_store, make_te
     local = ranked(store, queries, tmp_path / "local", k, banned, k1=k1, b=b)
     np.testing.assert_array_equal(found.offsets, local.offsets)
     np.testing.assert_allclose(found.scores, local.scores, rtol=1e-5)
-    assert np.mean(found.passages == local.passages) > 0.95  # rounding in single precision can swap near ties
+    assert (
+        np.mean(found.passages == local.passages) > 0.95
+    )  # rounding in single precision can swap near ties
 
 
 def test_tiny_case_by_hand(double, make_store, tmp_path):
     # N = 3, lengths 2 2 5, avgdl 3; norms 0.9 for length 2 and 1.8 for length 5 (see test_bm25)
     store = make_store(["Cat sat.", "a dog", "cat CAT cat on mats"])
-    ((cats, cat_scores), (dogs, dog_scores)) = rows(asked(double, store, ["cat", "dog dog"], tmp_path))
+    ((cats, cat_scores), (dogs, dog_scores)) = rows(
+        asked(double, store, ["cat", "dog dog"], tmp_path)
+    )
     assert cats.tolist() == [2, 0] and dogs.tolist() == [1]
     assert cat_scores == pytest.approx([math.log(1.6) * 3 / 4.8, math.log(1.6) / 1.9], rel=1e-6)
     assert dog_scores == pytest.approx([2 * math.log(8 / 3) / 1.9], rel=1e-6)
@@ -99,8 +114,12 @@ def test_servers_that_scale_scores_rank_the_same(double, make_store, make_texts,
     np.testing.assert_allclose(scaled.scores, plain.scores * 2.2, rtol=1e-5)
 
 
-def test_more_is_asked_until_enough_allowed_passages_are_found(double, make_store, tmp_path, monkeypatch):
-    store = make_store([f"word{' pad' * (number // 4)}" for number in range(400)])  # shorter ones come first
+def test_more_is_asked_until_enough_allowed_passages_are_found(
+    double, make_store, tmp_path, monkeypatch
+):
+    store = make_store(
+        [f"word{' pad' * (number // 4)}" for number in range(400)]
+    )  # shorter ones come first
     banned = np.zeros(400, bool)
     banned[:150] = True  # exactly those that rank first: far more than chance would bring
     ((found, _),) = rows(asked(double, store, ["word"], tmp_path, 3, banned))
@@ -169,10 +188,16 @@ def test_a_long_query_keeps_the_words_that_weigh_most(double, make_store, tmp_pa
     query = "common often often often rare1 rare2 missing"
     store = make_store(passages)
     found = asked(double, store, [query, "common"], tmp_path, 10, tracker=Listening())
-    # weights: often 3·log(1 + 4.5/2.5), rare1 = rare2 = log(1 + 5.5/1.5), common log(1 + 1.5/5.5): common is left out
+    # weights: often 3·log(1 + 4.5/2.5), rare1 = rare2 = log(1 + 5.5/1.5), common log(1 + 1.5/5.5):
+    # common is left out
     table = brute_force(passages, ["often often often rare1 rare2", "common"])
     check_against(table, found, 10, np.zeros(6, bool))
-    assert said == ["1 queries have more than the 3 distinct words that a server allows: their most common words were left out"]
+    assert said == [
+        (
+            "1 queries have more than the 3 distinct words that a "
+            "server allows: their most common words were left out"
+        )
+    ]
 
 
 def test_unknown_words_ask_nothing_and_empty_corpora_are_refused(double, make_store, tmp_path):
@@ -187,8 +212,14 @@ def test_unknown_words_ask_nothing_and_empty_corpora_are_refused(double, make_st
 def test_what_is_sent_is_words_and_numbers(double, make_store, tmp_path):
     asked(double, make_store(["Größe: STRASSE, straße!", "漢字 x²"]), ["größe"], tmp_path)
     (held,) = double.indexes.values()
-    assert held.documents == {"0": (0, Counter({"grösse": 1, "strasse": 2})), "1": (1, Counter({"漢字": 1, "x2": 1}))}
-    assert held.mappings["_source"] == {"enabled": False} and held.mappings["_meta"] == {"complete": True, "passages": 2}
+    assert held.documents == {
+        "0": (0, Counter({"grösse": 1, "strasse": 2})),
+        "1": (1, Counter({"漢字": 1, "x2": 1})),
+    }
+    assert held.mappings["_source"] == {"enabled": False} and held.mappings["_meta"] == {
+        "complete": True,
+        "passages": 2,
+    }
     assert held.settings["similarity"]["tasklm"] == {"type": "BM25", "k1": 1.2, "b": 0.75}
 
 
@@ -198,7 +229,8 @@ def test_ranking_can_be_saved_and_loaded(double, make_store, tmp_path):
     assert_same(found, Ranking.load(tmp_path / "ranking", 2))
 
 
-# what Lucene 9.9.1 (BM25Similarity, WhitespaceAnalyzer, boosted term queries, sorted by score, then number) answered
+# what Lucene 9.9.1 (BM25Similarity, WhitespaceAnalyzer, boosted term queries, sorted by score, then
+# number) answered
 LUCENE_DOCUMENTS = ["a b c", "a a a b", "c " * 45 + "a", "b c d e f g h i j k " * 13, "d"]
 LUCENE_ANSWERS = {
     (1.2, 0.75): {
@@ -218,15 +250,30 @@ LUCENE_ANSWERS = {
 def test_the_double_scores_like_lucene(double, make_store, tmp_path, dials):
     double.lossy = True
     queries = LUCENE_ANSWERS[dials]
-    found = asked(double, make_store(LUCENE_DOCUMENTS), list(queries), tmp_path, 9, k1=dials[0], b=dials[1])
+    found = asked(
+        double, make_store(LUCENE_DOCUMENTS), list(queries), tmp_path, 9, k1=dials[0], b=dials[1]
+    )
     for (passages, scores), expected in zip(rows(found), queries.values(), strict=True):
         assert passages.tolist() == [passage for _, passage in expected]
-        np.testing.assert_array_equal(scores, np.array([score for score, _ in expected], np.float32))
+        np.testing.assert_array_equal(
+            scores, np.array([score for score, _ in expected], np.float32)
+        )
 
 
 def test_stored_lengths_follow_lucene():
     # from the definition: exact to 39, then steps of 2 up to 55, of 4 up to 87, of 8 …
-    assert [stored_length(n) for n in (0, 7, 39, 40, 41, 55, 56, 59, 60, 127)] == [0, 7, 39, 40, 40, 54, 56, 56, 60, 120]
+    assert [stored_length(n) for n in (0, 7, 39, 40, 41, 55, 56, 59, 60, 127)] == [
+        0,
+        7,
+        39,
+        40,
+        40,
+        54,
+        56,
+        56,
+        60,
+        120,
+    ]
 
 
 @pytest.mark.parametrize("method", ["bm25", "balanced"])
@@ -238,6 +285,8 @@ def test_the_recipe_chooses_the_engine(double, make_store, make_texts, tmp_path,
         selector.fit(texts, ["a", "b"] * 3)
         place = Workplace(Artefacts(tmp_path), tmp_path / engine, SILENT)
         place.scratch.mkdir()
-        found.append(selector.choose(selector.score(store, np.zeros(len(store), bool), 10, place), 15))
+        found.append(
+            selector.choose(selector.score(store, np.zeros(len(store), bool), 10, place), 15)
+        )
     np.testing.assert_array_equal(found[0].passages, found[1].passages)
     assert double.indexes

@@ -1,6 +1,7 @@
-"""A server that is busy, cut off, wrong or half filled: what passes is borne, the rest is said, and nothing is lost."""
+"""A server that is busy, cut off, wrong or half filled: what passes is borne, the rest is said, and
+nothing is lost.
+"""
 
-# ruff: noqa: F811 - the fixtures are those of test_elastic
 from __future__ import annotations
 
 import email.utils
@@ -35,37 +36,60 @@ def expected(make_store, tmp_path):
 
 
 def busy(times, end, answer):
-    """Returns a fault for the first requests to paths with this end."""
+    """A fault for the first requests to paths with this end."""
     left = itertools.count(times, -1)
     return lambda method, path: answer if path.endswith(end) and next(left) > 0 else None
 
 
 @pytest.mark.parametrize("end", ["_bulk", "_refresh", "_count", "_msearch", "_mapping"])
-@pytest.mark.parametrize("answer", [(503, {}, b"<html>"), (429, {}, b'{"error":"slow"}'), (502, {}, b""), CUT, CUT_AFTER])
+@pytest.mark.parametrize(
+    "answer", [(503, {}, b"<html>"), (429, {}, b'{"error":"slow"}'), (502, {}, b""), CUT, CUT_AFTER]
+)
 def test_passing_trouble_is_borne(double, pauses, store, expected, tmp_path, end, answer):
     double.before = busy(3, end, answer)
     assert_same(expected, asked(double, store, QUERIES, tmp_path))
     assert pauses == list(PAUSES[:3])
 
 
-def test_an_index_made_by_a_try_whose_answer_was_lost_is_used(double, pauses, store, expected, tmp_path):
+def test_an_index_made_by_a_try_whose_answer_was_lost_is_used(
+    double, pauses, store, expected, tmp_path
+):
     left = itertools.count(1, -1)
-    double.before = lambda method, path: CUT_AFTER if method == "PUT" and path.count("/") == 1 and next(left) > 0 else None
+    double.before = lambda method, path: (
+        CUT_AFTER if method == "PUT" and path.count("/") == 1 and next(left) > 0 else None
+    )
     assert_same(expected, asked(double, store, QUERIES, tmp_path))
     assert double.made == 1 and len(pauses) == 1
 
 
-@pytest.mark.parametrize(("answer", "said"), [((503, {}, b"{}"), "503 Service Unavailable"), (CUT, "closed connection|reset|Disconnected")])
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [((503, {}, b"{}"), "503 Service Unavailable"), (CUT, "closed connection|reset|Disconnected")],
+)
 def test_lasting_trouble_is_an_error_that_says_where(double, pauses, store, tmp_path, answer, said):
     double.before = busy(10**6, "_msearch", answer)
-    with pytest.raises(RunError, match=rf"^{double.url}: POST /tasklm-\w+/_msearch\S+ failed 9 times; the last time: .*({said})"):
+    with pytest.raises(
+        RunError,
+        match=(
+            rf"^{double.url}: POST "
+            rf"/tasklm-\w+/_msearch\S+ failed 9 times; the last time: .*({said})"
+        ),
+    ):
         asked(double, store, QUERIES, tmp_path)
     assert pauses == list(PAUSES)
 
 
 def test_retry_after_is_honoured_within_bounds(double, pauses, store, expected, tmp_path):
-    soon = email.utils.format_datetime(email.utils.localtime().fromtimestamp(time.time() + 100).astimezone())
-    answers = iter([(429, {"Retry-After": "7"}, b"{}"), (503, {"Retry-After": "99999"}, b"{}"), (503, {"Retry-After": soon}, b"{}")])
+    soon = email.utils.format_datetime(
+        email.utils.localtime().fromtimestamp(time.time() + 100).astimezone()
+    )
+    answers = iter(
+        [
+            (429, {"Retry-After": "7"}, b"{}"),
+            (503, {"Retry-After": "99999"}, b"{}"),
+            (503, {"Retry-After": soon}, b"{}"),
+        ]
+    )
     double.before = lambda method, path: next(answers, None) if path.endswith("_msearch") else None
     assert_same(expected, asked(double, store, QUERIES, tmp_path))
     assert pauses[:2] == [7.0, 300.0] and 50 < pauses[2] <= 100
@@ -88,19 +112,42 @@ def test_refused_passages_are_sent_again_alone(double, pauses, store, expected, 
 
 
 def test_a_passage_that_stays_refused_stops_the_run(double, pauses, store, tmp_path):
-    double.refuse = lambda identity: (400, "mapper_parsing_exception", "failed to parse") if identity == "2" else None
-    with pytest.raises(RunError, match=r"passage 2 was not taken into tasklm-\w+: 400 mapper_parsing_exception: failed to parse\. Run the"):
+    double.refuse = lambda identity: (
+        (400, "mapper_parsing_exception", "failed to parse") if identity == "2" else None
+    )
+    with pytest.raises(
+        RunError,
+        match=(
+            r"passage 2 was not taken into tasklm-\w+: "
+            r"400 mapper_parsing_exception: failed to parse\. Run the"
+        ),
+    ):
         asked(double, store, QUERIES, tmp_path)
     assert pauses == []
-    double.refuse = lambda identity: (429, "es_rejected_execution_exception", "full") if identity == "2" else None
-    with pytest.raises(RunError, match=r"passage 2 .* 429 es_rejected_execution_exception: full, after 9 tries"):
+    double.refuse = lambda identity: (
+        (429, "es_rejected_execution_exception", "full") if identity == "2" else None
+    )
+    with pytest.raises(
+        RunError, match=r"passage 2 .* 429 es_rejected_execution_exception: full, after 9 tries"
+    ):
         asked(double, store, QUERIES, tmp_path)
     assert double.count("_msearch") == 0  # half an index is never searched
 
 
-ERROR = {"error": {"type": "search_phase_execution_exception", "reason": "all shards failed"}, "status": 503}
+ERROR = {
+    "error": {"type": "search_phase_execution_exception", "reason": "all shards failed"},
+    "status": 503,
+}
 CUT_OFF = {**whole(), "timed_out": True}
-HALF = {**whole(), "_shards": {"total": 2, "successful": 1, "failed": 1, "failures": [{"reason": {"type": "io", "reason": "disk"}}]}}
+HALF = {
+    **whole(),
+    "_shards": {
+        "total": 2,
+        "successful": 1,
+        "failed": 1,
+        "failures": [{"reason": {"type": "io", "reason": "disk"}}],
+    },
+}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +158,9 @@ HALF = {**whole(), "_shards": {"total": 2, "successful": 1, "failed": 1, "failur
         (HALF, "1 shards failed: io: disk"),
     ],
 )
-def test_a_search_without_its_whole_answer_is_no_answer(double, pauses, store, expected, tmp_path, bad, said):
+def test_a_search_without_its_whole_answer_is_no_answer(
+    double, pauses, store, expected, tmp_path, bad, said
+):
     def of_the_second(body):
         return bad if "sea" in json.dumps(body) else None
 
@@ -119,13 +168,25 @@ def test_a_search_without_its_whole_answer_is_no_answer(double, pauses, store, e
     double.spoil = lambda body: of_the_second(body) if next(left) > 0 else None
     assert_same(expected, asked(double, store, QUERIES, tmp_path / "passing"))
     double.spoil = of_the_second
-    with pytest.raises(RunError, match=rf"^{double.url}: query 1 in tasklm-\w+ failed: {said}, after 9 tries\. Run the same command"):
+    with pytest.raises(
+        RunError,
+        match=(
+            rf"^{double.url}: query 1 in tasklm-\w+ failed: "
+            rf"{said}, after 9 tries\. Run the same command"
+        ),
+    ):
         asked(double, store, QUERIES, tmp_path / "lasting")
 
 
 def test_an_error_of_the_query_itself_is_not_tried_again(double, pauses, store, tmp_path):
     double.max_clauses = 1
-    with pytest.raises(RunError, match=r"query 0 .* 400 too_many_clauses: maxClauseCount is set to 1\. Raise indices\.query\.bool"):
+    with pytest.raises(
+        RunError,
+        match=(
+            r"query 0 .* 400 too_many_clauses: "
+            r"maxClauseCount is set to 1\. Raise indices\.query\.bool"
+        ),
+    ):
         asked(double, store, QUERIES, tmp_path)
     assert pauses == []
 
@@ -133,7 +194,9 @@ def test_an_error_of_the_query_itself_is_not_tried_again(double, pauses, store, 
 def test_a_limit_on_the_size_of_requests_is_named(double, pauses, store, tmp_path):
     asked(double, store, [], tmp_path)
     double.max_body = 10
-    with pytest.raises(RunError, match=r"413 request_entity_too_large: too large\. Raise http\.max_content_length"):
+    with pytest.raises(
+        RunError, match=r"413 request_entity_too_large: too large\. Raise http\.max_content_length"
+    ):
         asked(double, store, QUERIES, tmp_path)
 
 
@@ -174,7 +237,9 @@ def test_indexing_goes_on_where_it_stopped(double, store, expected, tmp_path, mo
     assert double.count("_bulk") == len(PASSAGES)
 
 
-def test_a_stop_between_sending_and_noting_sends_twice_and_changes_nothing(double, store, expected, tmp_path, monkeypatch):
+def test_a_stop_between_sending_and_noting_sends_twice_and_changes_nothing(
+    double, store, expected, tmp_path, monkeypatch
+):
     with monkeypatch.context() as patch:
         stop_after(patch, index, "write_record", 0)
         with pytest.raises(Stop):
@@ -184,7 +249,9 @@ def test_a_stop_between_sending_and_noting_sends_twice_and_changes_nothing(doubl
     assert double.count("_bulk") == 2 and len(held.documents) == len(PASSAGES)
 
 
-def test_notes_about_an_index_that_was_deleted_are_not_believed(double, store, expected, tmp_path, monkeypatch):
+def test_notes_about_an_index_that_was_deleted_are_not_believed(
+    double, store, expected, tmp_path, monkeypatch
+):
     monkeypatch.setattr(index, "_BATCH_BYTES", 1)
     with monkeypatch.context() as patch:
         stop_after(patch, index, "_send", 3)
@@ -194,7 +261,9 @@ def test_notes_about_an_index_that_was_deleted_are_not_believed(double, store, e
     assert_same(expected, asked(double, store, QUERIES, tmp_path))
 
 
-def test_passages_that_the_server_lost_are_sent_again(double, store, expected, tmp_path, monkeypatch):
+def test_passages_that_the_server_lost_are_sent_again(
+    double, store, expected, tmp_path, monkeypatch
+):
     monkeypatch.setattr(index, "_BATCH_BYTES", 1)
     with monkeypatch.context() as patch:
         stop_after(patch, index, "_send", 3)
@@ -202,7 +271,10 @@ def test_passages_that_the_server_lost_are_sent_again(double, store, expected, t
             asked(double, store, QUERIES, tmp_path)
     (held,) = double.indexes.values()
     del held.documents["1"]
-    with pytest.raises(RunError, match=r"5 passages were sent to tasklm-\w+ and it holds 4\. Run the same command again"):
+    with pytest.raises(
+        RunError,
+        match=r"5 passages were sent to tasklm-\w+ and it holds 4\. Run the same command again",
+    ):
         asked(double, store, QUERIES, tmp_path)
     assert_same(expected, asked(double, store, QUERIES, tmp_path))
 
@@ -211,12 +283,16 @@ def test_a_finished_index_that_lost_passages_is_not_searched(double, store, tmp_
     asked(double, store, QUERIES, tmp_path / "first")
     (held,) = double.indexes.values()
     del held.visible["0"]
-    with pytest.raises(RunError, match=r"has 4 passages, the corpus 5\. Delete the index on the server"):
+    with pytest.raises(
+        RunError, match=r"has 4 passages, the corpus 5\. Delete the index on the server"
+    ):
         asked(double, store, QUERIES, tmp_path / "second")
 
 
 @pytest.mark.parametrize("after", [0, 1, 4])
-def test_search_goes_on_where_it_stopped(double, make_store, make_texts, tmp_path, monkeypatch, after):
+def test_search_goes_on_where_it_stopped(
+    double, make_store, make_texts, tmp_path, monkeypatch, after
+):
     passages, queries = with_words(make_texts(80, seed=1)), with_words(make_texts(9, seed=2))
     expected = asked(double, make_store(passages), queries, tmp_path / "whole")
     monkeypatch.setattr(selector, "_QUERIES_AT_ONCE", 1)
@@ -244,7 +320,9 @@ def test_what_was_kept_serves_only_the_same_question(double, store, tmp_path):
         found = asked(double, store, folder=tmp_path, **arguments)
         assert_same(asked(double, store, folder=fresh, **arguments), found)
         assert found.passages.tolist() != again.passages.tolist()
-    assert_same(again, first)  # what was handed out does not change with the files of a later search
+    assert_same(
+        again, first
+    )  # what was handed out does not change with the files of a later search
 
 
 @pytest.mark.parametrize("name", ["counts.bin", "passages.bin", "scores.bin", "done.json"])
@@ -255,7 +333,9 @@ def test_a_search_whose_files_are_damaged_is_asked_again(double, store, tmp_path
     content = path.read_bytes()
     path.unlink()
     if harm != "gone":
-        path.write_bytes(content[:3] + bytes([content[3] ^ 0x40]) + content[4:] if harm == "flipped" else b"")
+        path.write_bytes(
+            content[:3] + bytes([content[3] ^ 0x40]) + content[4:] if harm == "flipped" else b""
+        )
     assert_same(before, asked(double, store, QUERIES, tmp_path))
     assert double.count("_msearch") > requests
 
@@ -263,7 +343,9 @@ def test_a_search_whose_files_are_damaged_is_asked_again(double, store, tmp_path
 def test_credentials_are_sent_and_never_said(double, pauses, store, expected, tmp_path):
     double.credentials = "me@home:p:ss/word"
     plain = double.url
-    with pytest.raises(RunError, match=r"401 security_exception: .*Give select\.url a user") as refused:
+    with pytest.raises(
+        RunError, match=r"401 security_exception: .*Give select\.url a user"
+    ) as refused:
         asked(double, store, QUERIES, tmp_path)
     double.url = plain.replace("http://", "http://me%40home:p%3Ass%2Fword@")
     assert_same(expected, asked(double, store, QUERIES, tmp_path))
@@ -274,7 +356,12 @@ def test_credentials_are_sent_and_never_said(double, pauses, store, expected, tm
     with pytest.raises(RunError) as lasting:
         asked(double, store, QUERIES, tmp_path)
     for message in map(str, (refused.value, wrong.value, lasting.value)):
-        assert plain in message and "wr0ng" not in message and "me%40" not in message and "me@" not in message
+        assert (
+            plain in message
+            and "wr0ng" not in message
+            and "me%40" not in message
+            and "me@" not in message
+        )
     kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert b"ss/word" not in kept and b"ss%2Fword" not in kept
 
@@ -282,19 +369,33 @@ def test_credentials_are_sent_and_never_said(double, pauses, store, expected, tm
 def test_no_server_is_said_at_once(pauses, store, tmp_path):
     with serving() as gone:
         pass
-    with pytest.raises(RunError, match=r"no server answers at http://127\.0\.0\.1:\d+ .*--select\.url"):
+    with pytest.raises(
+        RunError, match=r"no server answers at http://127\.0\.0\.1:\d+ .*--select\.url"
+    ):
         asked(gone, store, QUERIES, tmp_path)
     assert pauses == []
 
 
 def test_another_kind_of_server_is_noticed(double, store, tmp_path):
     double.before = lambda method, path: (200, {}, b"<html>hello</html>")
-    with pytest.raises(RunError, match=r"no JSON object\. Check that select\.url is an Elasticsearch or OpenSearch server"):
+    with pytest.raises(
+        RunError,
+        match=r"no JSON object\. Check that select\.url is an Elasticsearch or OpenSearch server",
+    ):
         asked(double, store, QUERIES, tmp_path)
 
 
 @pytest.mark.parametrize(
-    "url", ["", "localhost:9200", "ftp://host", "http://", "http://host:port", "http://host:99999", "http://u:p@h/?q=1"]
+    "url",
+    [
+        "",
+        "localhost:9200",
+        "ftp://host",
+        "http://",
+        "http://host:port",
+        "http://host:99999",
+        "http://u:p@h/?q=1",
+    ],
 )
 def test_addresses_that_are_none_are_refused(url):
     with pytest.raises(RunError, match=r"select\.url is not the address of a server") as error:
@@ -310,6 +411,11 @@ def test_addresses_with_a_path_https_and_ipv6():
 
 
 def test_words_of_the_server_are_passed_on():
-    error = {"type": "a", "reason": "b", "root_cause": [{"type": "c", "reason": "d"}], "caused_by": {"type": "e", "reason": "f"}}
+    error = {
+        "type": "a",
+        "reason": "b",
+        "root_cause": [{"type": "c", "reason": "d"}],
+        "caused_by": {"type": "e", "reason": "f"},
+    }
     assert client.reason_of({"error": error}) == "a: b; c: d; e: f"
     assert client.reason_of({"error": "plain"}) == "plain" and client.reason_of({}) == ""

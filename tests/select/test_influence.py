@@ -1,4 +1,6 @@
-"""Choosing by stored influence: the arithmetic against brute force, and blocks that outlive their process."""
+"""Choosing by stored influence: the arithmetic against brute force, and blocks that outlive their
+process.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,15 @@ from tasklm.select.influence import Candidates, InfluenceScores, choose, finish_
 
 
 def stored(folder: Path, scores: np.ndarray, block: int = 7) -> InfluenceScores:
-    """Returns scores (units, task batches) written and read back, computed in another order than the units'."""
+    """Returns scores (units, task batches) written and read back, computed in another order than
+    the units'.
+    """
     folder.mkdir(exist_ok=True)
     order = np.random.default_rng(0).permutation(len(scores))
     sizes = np.ones(len(order), np.int64)
-    score_blocks(folder, order, sizes, lambda start, stop: scores[order[start:stop]], (0, 1), Bar(), block)
+    score_blocks(
+        folder, order, sizes, lambda start, stop: scores[order[start:stop]], (0, 1), Bar(), block
+    )
     finish_scores(folder, order, scores.shape[1], block)
     return InfluenceScores(folder)
 
@@ -30,16 +36,32 @@ def drawn(units: int, tasks: int, seed: int = 1) -> np.ndarray:
 
 
 def brute_force(scores: np.ndarray, wanted: int) -> tuple[list[int], int]:
-    """Returns the union of the k best of every task batch for the smallest k that reaches the wanted size, cut by score."""
-    lists = [sorted(range(len(scores)), key=lambda unit: (-scores[unit, task], unit)) for task in range(scores.shape[1])]
-    k = next(k for k in range(1, len(scores) + 1) if len({unit for one in lists for unit in one[:k]}) >= wanted)
+    """The union of the k best of every task batch for the smallest k that reaches the wanted size,
+    cut by score.
+    """
+    lists = [
+        sorted(range(len(scores)), key=lambda unit: (-scores[unit, task], unit))
+        for task in range(scores.shape[1])
+    ]
+    k = next(
+        k
+        for k in range(1, len(scores) + 1)
+        if len({unit for one in lists for unit in one[:k]}) >= wanted
+    )
     before = {unit for one in lists for unit in one[: k - 1]}
-    last = sorted({one[k - 1] for one in lists} - before, key=lambda unit: (-scores[unit].max(), unit))
+    last = sorted(
+        {one[k - 1] for one in lists} - before, key=lambda unit: (-scores[unit].max(), unit)
+    )
     return sorted([*before, *last[: wanted - len(before)]]), k
 
 
-@pytest.mark.parametrize(("units", "tasks", "share"), [(50, 7, 0.2), (50, 70, 0.5), (33, 1, 0.1), (40, 3, 1.0), (10, 5, 0.0001)])
-def test_the_union_has_exactly_the_wanted_size_and_the_members_of_brute_force(tmp_path: Path, units: int, tasks: int, share: float) -> None:
+@pytest.mark.parametrize(
+    ("units", "tasks", "share"),
+    [(50, 7, 0.2), (50, 70, 0.5), (33, 1, 0.1), (40, 3, 1.0), (10, 5, 0.0001)],
+)
+def test_the_union_has_exactly_the_wanted_size_and_the_members_of_brute_force(
+    tmp_path: Path, units: int, tasks: int, share: float
+) -> None:
     scores = drawn(units, tasks)
     chosen, k = choose(stored(tmp_path, scores), units, share, 1, 1, tasks, columns=3)
     wanted = max(1, round(share * units))
@@ -50,8 +72,12 @@ def test_the_union_has_exactly_the_wanted_size_and_the_members_of_brute_force(tm
     np.testing.assert_array_equal(chosen.scores, scores.max(1)[chosen.passages])
     assert (np.diff(chosen.ranks) >= 0).all()
     for place, passage in enumerate(chosen.passages):
-        asked = chosen.asked_by[chosen.asked_offsets[place] : chosen.asked_offsets[place + 1]].tolist()
-        expected = sorted((int(ranks[passage, task]), task) for task in range(tasks) if ranks[passage, task] < k)
+        asked = chosen.asked_by[
+            chosen.asked_offsets[place] : chosen.asked_offsets[place + 1]
+        ].tolist()
+        expected = sorted(
+            (int(ranks[passage, task]), task) for task in range(tasks) if ranks[passage, task] < k
+        )
         assert asked == [task for _, task in expected][:ASKED_KEPT]
 
 
@@ -67,7 +93,9 @@ def test_ties_go_to_the_better_candidate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.5, 1.0])
-def test_units_of_several_candidates_are_cut_to_the_exact_size(tmp_path: Path, share: float) -> None:
+def test_units_of_several_candidates_are_cut_to_the_exact_size(
+    tmp_path: Path, share: float
+) -> None:
     scores = drawn(6, 4)
     made = stored(tmp_path, scores)
     chosen, k = choose(made, 22, share, 4, 3, 10)  # 22 candidates by 4, 10 examples by 3
@@ -75,8 +103,12 @@ def test_units_of_several_candidates_are_cut_to_the_exact_size(tmp_path: Path, s
     order = sorted(range(6), key=lambda unit: (ranks[unit].min(), -scores[unit].max(), unit))
     expected = [passage for unit in order for passage in range(4 * unit, min(22, 4 * unit + 4))]
     assert chosen.passages.tolist() == expected[: round(share * 22)]
-    batches = [task for task in np.argsort(ranks[order[0]], kind="stable") if ranks[order[0], task] < k]
-    assert chosen.asked_by[: chosen.asked_offsets[1]].tolist() == [i for b in batches for i in range(3 * b, 3 * b + 3) if i < 10]
+    batches = [
+        task for task in np.argsort(ranks[order[0]], kind="stable") if ranks[order[0], task] < k
+    ]
+    assert chosen.asked_by[: chosen.asked_offsets[1]].tolist() == [
+        i for b in batches for i in range(3 * b, 3 * b + 3) if i < 10
+    ]
 
 
 def test_scores_that_do_not_fit_the_candidates_are_a_mistake(tmp_path: Path) -> None:
@@ -157,6 +189,10 @@ def test_candidates_are_read_back_by_their_rows(tmp_path: Path) -> None:
     rows = np.array([4999, 0, 4500, 17, 4096, 4095])
     found = Candidates(tmp_path / "c.parquet", rows)
     np.testing.assert_array_equal(found.numbers, numbers[rows])
-    assert [found.text(int(number)) for number in found.numbers] == [f"text {number}" for number in numbers[rows]]
-    assert [(found.id(int(n)), found.source(int(n))) for n in found.numbers] == [(f"id{n}", f"s{n % 3}") for n in numbers[rows]]
+    assert [found.text(int(number)) for number in found.numbers] == [
+        f"text {number}" for number in numbers[rows]
+    ]
+    assert [(found.id(int(n)), found.source(int(n))) for n in found.numbers] == [
+        (f"id{n}", f"s{n % 3}") for n in numbers[rows]
+    ]
     assert sum(map(len, read_selection_texts(tmp_path / "c.parquet"))) == count

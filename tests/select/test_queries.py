@@ -15,37 +15,86 @@ from tasklm.select.lexical.stopwords import guess_languages, known_languages, st
 
 # The abstract that Rose et al. (2010) work through, and a stop list that yields their candidates.
 ABSTRACT = (
-    "Compatibility of systems of linear constraints over the set of natural numbers. Criteria of compatibility of a system of "
-    "linear Diophantine equations, strict inequations, and nonstrict inequations are considered. Upper bounds for components of "
-    "a minimal set of solutions and algorithms of construction of minimal generating sets of solutions for all types of systems "
-    "are given. These criteria and the corresponding algorithms for constructing a minimal supporting set of solutions can be "
+    "Compatibility of systems of linear constraints over the set "
+    "of natural numbers. Criteria of compatibility of a system of "
+    "linear Diophantine equations, strict inequations, "
+    "and nonstrict inequations are considered. Upper bounds for components of "
+    "a minimal set of solutions and algorithms of construction of "
+    "minimal generating sets of solutions for all types of systems "
+    "are given. These criteria and the corresponding algorithms "
+    "for constructing a minimal supporting set of solutions can be "
     "used in solving all the considered types of systems and systems of mixed types."
 )
-STOP_TEXT = "of over the a and are for all these can be in considered given used types mixed solutions construction"
+STOP_TEXT = (
+    "of over the a and are for all these can be in "
+    "considered given used types mixed solutions construction"
+)
 STOP = frozenset(STOP_TEXT.split())
 
 SAMPLES = {
-    "en": "The model was trained on the data that we have, and it is better than the one which was there before.",
-    "de": "Das Modell wurde mit den Daten trainiert, die wir haben, und es ist besser als das, was vorher da war.",
-    "fr": "Le modèle a été entraîné avec les données que nous avons et il est meilleur que celui qui était là avant.",
-    "es": "El modelo fue entrenado con los datos que tenemos y es mejor que el que había antes en la casa de mi padre.",
-    "it": "Il modello è stato addestrato con i dati che abbiamo ed è migliore di quello che era qui prima della guerra.",
-    "pt": "O modelo foi treinado com os dados que nós temos e é melhor do que aquele que estava na casa dos pais dele.",
-    "nl": "Het model is getraind met de gegevens die wij hebben en het is beter dan wat er voor die tijd was.",
-    "ru": "Модель была обучена на данных, которые у нас есть, и она лучше, чем то, что было до этого.",
-    "pl": "Model był uczony na danych, które mamy, i jest lepszy niż to, co było tu przed nim, ale nie jest to wszystko.",
-    "sv": "Modellen har tränats med de data som vi har och den är bättre än det som fanns här från början.",
-    "tr": "Bu model çok iyi bir sonuç verdi ama daha önce olan bir şey için ne kadar gerekli olduğu belli değil.",
-    "ar": "هذا هو النموذج الذي تم تدريبه على البيانات التي كانت في الملف وهو أفضل من كل ما كان قبل ذلك",
+    "en": (
+        "The model was trained on the data that we have, "
+        "and it is better than the one which was there before."
+    ),
+    "de": (
+        "Das Modell wurde mit den Daten trainiert, "
+        "die wir haben, und es ist besser als das, was vorher da war."
+    ),
+    "fr": (
+        "Le modèle a été entraîné avec les données que nous "
+        "avons et il est meilleur que celui qui était là avant."
+    ),
+    "es": (
+        "El modelo fue entrenado con los datos que tenemos y "
+        "es mejor que el que había antes en la casa de mi padre."
+    ),
+    "it": (
+        "Il modello è stato addestrato con i dati che abbiamo "
+        "ed è migliore di quello che era qui prima della guerra."
+    ),
+    "pt": (
+        "O modelo foi treinado com os dados que nós temos e é "
+        "melhor do que aquele que estava na casa dos pais dele."
+    ),
+    "nl": (
+        "Het model is getraind met de gegevens die wij "
+        "hebben en het is beter dan wat er voor die tijd was."
+    ),
+    "ru": (
+        "Модель была обучена на данных, которые у нас есть, и она лучше, чем то, что было до этого."
+    ),
+    "pl": (
+        "Model był uczony na danych, które mamy, "
+        "i jest lepszy niż to, co było tu przed nim, ale nie jest to wszystko."
+    ),
+    "sv": (
+        "Modellen har tränats med de data som vi har och "
+        "den är bättre än det som fanns här från början."
+    ),
+    "tr": (
+        "Bu model çok iyi bir sonuç verdi ama daha önce "
+        "olan bir şey için ne kadar gerekli olduğu belli değil."
+    ),
+    "ar": (
+        "هذا هو النموذج الذي تم تدريبه على البيانات "
+        "التي كانت في الملف وهو أفضل من كل ما كان قبل ذلك"
+    ),
     "hi": "यह मॉडल उन आंकड़ों पर बनाया गया है जो हमारे पास हैं और यह पहले से बहुत अच्छा है",
     "yo": "Ó sọ fún wọn pé kí wọ́n lọ sí ilé ìwé náà láti rí àwọn ọmọ tí wọ́n wà níbẹ̀",
-    "sw": "Kwa sasa ni muhimu sana kwa watu wote wa nchi hii kuwa na maji safi katika nyumba zao kila siku.",
-    "id": "Model ini dilatih dengan data yang ada dan hasilnya lebih baik dari pada yang sudah pernah dibuat oleh mereka.",
+    "sw": (
+        "Kwa sasa ni muhimu sana kwa watu wote wa nchi "
+        "hii kuwa na maji safi katika nyumba zao kila siku."
+    ),
+    "id": (
+        "Model ini dilatih dengan data yang ada dan hasilnya "
+        "lebih baik dari pada yang sudah pernah dibuat oleh mereka."
+    ),
 }
 
 
 def test_rake_on_the_example_of_its_paper():
-    # minimal: degree 2 + 3 + 3 over 3 phrases = 8/3; set: (1 + 2 + 3)/3 = 2; linear: (2 + 3)/2; words of one phrase: its length.
+    # minimal: degree 2 + 3 + 3 over 3 phrases = 8/3; set: (1 + 2 + 3)/3 = 2; linear: (2 + 3)/2;
+    # words of one phrase: its length.
     scores = phrase_scores(ABSTRACT, STOP)
     expected = {
         "minimal generating sets": 8 / 3 + 6,
@@ -74,13 +123,24 @@ def test_rake_on_the_example_of_its_paper():
 
 
 def test_rake_phrases_end_at_punctuation_but_not_inside_words():
-    assert list(phrase_scores("state-of-the-art models; don't stop\nhere (at all)\n\nnext", frozenset(["at", "all"]))) == [
+    assert list(
+        phrase_scores(
+            "state-of-the-art models; don't stop\nhere (at all)\n\nnext", frozenset(["at", "all"])
+        )
+    ) == [
         "state of the art models",
         "don t stop here",
         "next",
     ]
-    assert list(phrase_scores("快速算法。简单，的测试", frozenset("的"))) == ["快 速 算 法", "简 单", "测 试"]
-    assert list(phrase_scores("हिन्दी भाषा – अच्छी है", frozenset(["है"]))) == ["हिन्दी भाषा", "अच्छी"]  # marks belong to words
+    assert list(phrase_scores("快速算法。简单，的测试", frozenset("的"))) == [
+        "快 速 算 法",
+        "简 单",
+        "测 试",
+    ]
+    assert list(phrase_scores("हिन्दी भाषा – अच्छी है", frozenset(["है"]))) == [
+        "हिन्दी भाषा",
+        "अच्छी",
+    ]  # marks belong to words
     assert key_phrases("", frozenset(), 5) == [] and key_phrases("the", frozenset(["the"]), 5) == []
 
 
@@ -113,7 +173,9 @@ def test_bundled_lists_are_of_use():
 
 
 def test_an_unknown_language_names_those_there_are():
-    with pytest.raises(RecipeError, match=r"no stop list for 'xx'.*choose none, auto, or from ar, de, en"):
+    with pytest.raises(
+        RecipeError, match=r"no stop list for 'xx'.*choose none, auto, or from ar, de, en"
+    ):
         stop_words("en,xx", [])
 
 

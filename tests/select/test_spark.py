@@ -23,7 +23,15 @@ from tasklm.select.lexical.search import Scoring
 from tasklm.select.spark import bm25
 from tasklm.select.spark.bm25 import FetchedPassages, spark_search
 from tasklm.tracking import SILENT
-from tests.select.spark_corpora import CONF, PASSAGE_WORDS, check_same, on_one_machine, on_spark, queries_of, write_corpus
+from tests.select.spark_corpora import (
+    CONF,
+    PASSAGE_WORDS,
+    check_same,
+    on_one_machine,
+    on_spark,
+    queries_of,
+    write_corpus,
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +46,24 @@ def corpus(tmp_path, make_texts) -> tuple[Path, list[str], dict[str, list[str]]]
     folder, texts = tmp_path / "corpus", [text for text in make_texts(360, seed=1) if text.strip()]
     write_corpus(folder, texts)
     long = [text for text in texts if len(text.split()) > 20]
-    return folder, texts, {"dev": [*long[3:9], "too short"], "test": [*long[20:24], "the of and to in a"]}
+    return (
+        folder,
+        texts,
+        {"dev": [*long[3:9], "too short"], "test": [*long[20:24], "the of and to in a"]},
+    )
 
 
-@pytest.mark.parametrize(("k", "k1", "b", "prefix"), [(25, 0.9, 0.4, ""), (10_000, 1.2, 0.75, "file://")])
+@pytest.mark.parametrize(
+    ("k", "k1", "b", "prefix"), [(25, 0.9, 0.4, ""), (10_000, 1.2, 0.75, "file://")]
+)
 def test_equals_one_machine(spark, corpus, make_texts, tmp_path, k, k1, b, prefix):
     folder, _, held_out = corpus
     queries, scoring = queries_of(make_texts(17, seed=2)), Scoring(k1, b, k)
     here = on_one_machine(folder, held_out, queries, scoring, tmp_path / "here")
-    assert here.counts["duplicates"] > 50 and 0 < here.contamination.banned.sum() < here.counts["passages"] / 2
+    assert (
+        here.counts["duplicates"] > 50
+        and 0 < here.contamination.banned.sum() < here.counts["passages"] / 2
+    )
     there = on_spark(spark, [f"{prefix}{folder}"], held_out, queries, scoring, tmp_path / "there")
     check_same(here, there)
 
@@ -57,15 +74,35 @@ def test_sizes_change_nothing(spark, corpus, make_texts, tmp_path, monkeypatch):
     here = on_one_machine(folder, held_out, queries, scoring, tmp_path / "here")
     monkeypatch.setattr(bm25, "_SLICE_BYTES", 40)
     check_same(
-        here, on_spark(spark, [str(folder)], held_out, queries, scoring, tmp_path / "there", Sizes(shard_passages=9, chunk_passages=1))
+        here,
+        on_spark(
+            spark,
+            [str(folder)],
+            held_out,
+            queries,
+            scoring,
+            tmp_path / "there",
+            Sizes(shard_passages=9, chunk_passages=1),
+        ),
     )
 
 
 def test_paths_of_both_kinds_and_globs(spark, tmp_path):
-    for name, text in (("a.txt", "one two"), ("b.txt", "two three"), ("c.txt", "one two"), ("d.md", "four")):
+    for name, text in (
+        ("a.txt", "one two"),
+        ("b.txt", "two three"),
+        ("c.txt", "one two"),
+        ("d.md", "four"),
+    ):
         (tmp_path / name).write_text(text)
-    files = list_files([f"file://{tmp_path}/[ab].txt", f"{tmp_path}/c.txt", f"file://{tmp_path}/a.txt"], spark)
-    assert [(Path(file.path).name, file.remote) for file in files] == [("c.txt", False), ("a.txt", True), ("b.txt", True)]
+    files = list_files(
+        [f"file://{tmp_path}/[ab].txt", f"{tmp_path}/c.txt", f"file://{tmp_path}/a.txt"], spark
+    )
+    assert [(Path(file.path).name, file.remote) for file in files] == [
+        ("c.txt", False),
+        ("a.txt", True),
+        ("b.txt", True),
+    ]
     build_spark_store(tmp_path, files, "", PASSAGE_WORDS, spark, SILENT)
     store = SparkStore(tmp_path, spark)
     assert store.texts_of([1, 0, 1]) == ["two three", "one two", "two three"]
@@ -94,18 +131,36 @@ def test_a_bad_row_is_told_with_file_and_line(spark, tmp_path):
     bad.write_text('{"text": "fine"}\n{"text": \n')
     for prefix in ("", "file://"):
         with pytest.raises(DataError, match=r"b\.jsonl, line 2: the line is not valid JSON"):
-            build_spark_store(tmp_path, list_files([f"{prefix}{tmp_path}"], spark), "", PASSAGE_WORDS, spark, SILENT)
+            build_spark_store(
+                tmp_path,
+                list_files([f"{prefix}{tmp_path}"], spark),
+                "",
+                PASSAGE_WORDS,
+                spark,
+                SILENT,
+            )
         with pytest.raises(DataError, match="no column 'body'"):
-            build_spark_store(tmp_path, list_files([f"{prefix}{good}"], spark), "body", PASSAGE_WORDS, spark, SILENT)
+            build_spark_store(
+                tmp_path,
+                list_files([f"{prefix}{good}"], spark),
+                "body",
+                PASSAGE_WORDS,
+                spark,
+                SILENT,
+            )
 
 
 def test_nothing_to_read_is_an_error(spark, tmp_path):
     (tmp_path / "x.tsv").write_text("n\tcode\n1\tab\n")
     with pytest.raises(DataError, match="no column looks like text"):
-        build_spark_store(tmp_path, list_files([str(tmp_path)], spark), "", PASSAGE_WORDS, spark, SILENT)
+        build_spark_store(
+            tmp_path, list_files([str(tmp_path)], spark), "", PASSAGE_WORDS, spark, SILENT
+        )
     (tmp_path / "x.txt").write_text("— …\n")
     with pytest.raises(DataError, match="the corpus has no text"):
-        build_spark_store(tmp_path, list_files([f"{tmp_path}/x.txt"], spark), "", PASSAGE_WORDS, spark, SILENT)
+        build_spark_store(
+            tmp_path, list_files([f"{tmp_path}/x.txt"], spark), "", PASSAGE_WORDS, spark, SILENT
+        )
     with pytest.raises(DataError, match="no file with text is found"):
         list_files([f"file://{tmp_path}/none"], spark)
     with pytest.raises(DataError, match="cannot be listed"):
@@ -122,7 +177,14 @@ def test_a_file_that_changes_is_noticed(spark, tmp_path):
     spark.held.clear()
     store = SparkStore(tmp_path, spark)
     with pytest.raises(RunError, match="has changed since it was read first"):
-        spark_search(store, [["one"]], np.zeros(1, bool), Scoring(1.2, 0.75, 1), "none", Workplace(Artefacts(tmp_path), tmp_path, SILENT))
+        spark_search(
+            store,
+            [["one"]],
+            np.zeros(1, bool),
+            Scoring(1.2, 0.75, 1),
+            "none",
+            Workplace(Artefacts(tmp_path), tmp_path, SILENT),
+        )
 
 
 def test_wrong_settings_are_told():

@@ -1,4 +1,6 @@
-"""A real cluster on this machine, a master and two workers, one of which is killed while it works: the result stays the same."""
+"""A real cluster on this machine, a master and two workers, one of which is killed while it works:
+the result stays the same.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,16 @@ from tasklm.select.base import Workplace
 from tasklm.select.lexical.search import Scoring
 from tasklm.select.spark.bm25 import spark_search
 from tasklm.tracking import SILENT, Tracker
-from tests.select.spark_corpora import CONF, PASSAGE_WORDS, RUN_WORDS, check_same, on_one_machine, on_spark, queries_of, write_corpus
+from tests.select.spark_corpora import (
+    CONF,
+    PASSAGE_WORDS,
+    RUN_WORDS,
+    check_same,
+    on_one_machine,
+    on_spark,
+    queries_of,
+    write_corpus,
+)
 
 pytestmark = pytest.mark.slow
 SOURCE = Path(__file__).parents[2] / "src"
@@ -47,18 +58,42 @@ class Cluster:
         self.start("org.apache.spark.deploy.master.Master", "--port", str(self.port))
         for number in range(workers):
             where = str(folder / f"worker-{number}")
-            self.start("org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory", "600m", "--work-dir", where, self.url)
+            self.start(
+                "org.apache.spark.deploy.worker.Worker",
+                "--cores",
+                "1",
+                "--memory",
+                "600m",
+                "--work-dir",
+                where,
+                self.url,
+            )
 
     def start(self, role: str, *options: str) -> None:
         find_java()
         paths = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
         home = Path(pyspark.__file__).parent
         log = (self.folder / f"log-{len(self.processes)}.txt").open("wb")
-        command = [str(home / "bin" / "spark-class"), role, "--host", "127.0.0.1", "--webui-port", "0", *options]
+        command = [
+            str(home / "bin" / "spark-class"),
+            role,
+            "--host",
+            "127.0.0.1",
+            "--webui-port",
+            "0",
+            *options,
+        ]
         environment = os.environ | {
-            "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": paths
-        }  # fmt: skip
-        self.processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True))
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": paths,
+        }
+        self.processes.append(
+            subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+        )
 
     def kill(self, number: int) -> None:
         """Kills a process and those it started, without a word."""
@@ -76,7 +111,9 @@ def cluster(tmp_path):
 
 
 def executors(spark: Spark) -> int:
-    return int(spark.context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # the driver counts as one
+    return (
+        int(spark.context._jsc.sc().getExecutorMemoryStatus().size()) - 1
+    )  # the driver counts as one
 
 
 def wait_for(what, seconds: float = 90.0) -> None:
@@ -89,15 +126,26 @@ def wait_for(what, seconds: float = 90.0) -> None:
 def test_a_cluster_gives_the_same(cluster, make_texts, tmp_path):
     write_corpus(tmp_path / "corpus", [text for text in make_texts(360, seed=1) if text.strip()])
     queries, scoring = queries_of(make_texts(8, seed=2)), Scoring(1.2, 0.75, 20)
-    here = on_one_machine(tmp_path / "corpus", {"test": make_texts(3, seed=1)}, queries, scoring, tmp_path / "here")
+    here = on_one_machine(
+        tmp_path / "corpus", {"test": make_texts(3, seed=1)}, queries, scoring, tmp_path / "here"
+    )
     with Spark(cluster.url, [*CONF, "spark.executor.memory=512m"]) as spark:
         wait_for(lambda: executors(spark) == 2)
-        there = on_spark(spark, [str(tmp_path / "corpus")], {"test": make_texts(3, seed=1)}, queries, scoring, tmp_path / "there")
+        there = on_spark(
+            spark,
+            [str(tmp_path / "corpus")],
+            {"test": make_texts(3, seed=1)},
+            queries,
+            scoring,
+            tmp_path / "there",
+        )
     check_same(here, there)
 
 
 class KillerSink:
-    """Once the blocks are on the workers, waits until tasks are running again and kills a worker under them."""
+    """Once the blocks are on the workers, waits until tasks are running again and kills a worker
+    under them.
+    """
 
     def __init__(self, cluster: Cluster, spark: Spark) -> None:
         self.cluster, self.spark, self.running = cluster, spark, 0
@@ -114,22 +162,42 @@ class KillerSink:
 
     @staticmethod
     def tasks(status) -> int:
-        return sum(info.numActiveTasks for stage in status.getActiveStageIds() if (info := status.getStageInfo(stage)))
+        return sum(
+            info.numActiveTasks
+            for stage in status.getActiveStageIds()
+            if (info := status.getStageInfo(stage))
+        )
 
 
 def test_a_worker_is_killed_while_it_works(cluster, make_texts, tmp_path):
     write_corpus(tmp_path / "corpus", [text for text in make_texts(360, seed=1) if text.strip()])
-    held_out, queries, scoring = {"test": make_texts(3, seed=1)}, queries_of(make_texts(20, seed=2)), Scoring(1.2, 0.75, 20)
+    held_out = {"test": make_texts(3, seed=1)}
+    queries = queries_of(make_texts(20, seed=2))
+    scoring = Scoring(1.2, 0.75, 20)
     here = on_one_machine(tmp_path / "corpus", held_out, queries, scoring, tmp_path / "here")
     with Spark(cluster.url, [*CONF, "spark.executor.memory=512m"]) as spark:
         wait_for(lambda: executors(spark) == 2)
         sink = KillerSink(cluster, spark)
         (tmp_path / "there").mkdir()
         files = list_files([str(tmp_path / "corpus")], spark)
-        build_spark_store(tmp_path / "there", files, "", PASSAGE_WORDS, spark, SILENT, Sizes(chunk_passages=8, shard_passages=16))
+        build_spark_store(
+            tmp_path / "there",
+            files,
+            "",
+            PASSAGE_WORDS,
+            spark,
+            SILENT,
+            Sizes(chunk_passages=8, shard_passages=16),
+        )
         store = SparkStore(tmp_path / "there", spark)
         banned = contaminated_on_spark(store, held_out, RUN_WORDS, SILENT).banned
-        place = Workplace(Artefacts(tmp_path), tmp_path / "scratch", Tracker(sinks=[sink]), memory=1 << 15, threads=1)
+        place = Workplace(
+            Artefacts(tmp_path),
+            tmp_path / "scratch",
+            Tracker(sinks=[sink]),
+            memory=1 << 15,
+            threads=1,
+        )
         ranking = spark_search(store, queries, banned, scoring, "none", place)
         assert sink.running >= 2
         assert cluster.processes[1].poll() == -signal.SIGKILL

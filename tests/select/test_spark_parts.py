@@ -1,4 +1,6 @@
-"""What Spark's tasks do, tried without Spark: many cuts of the work, all with the result of one machine."""
+"""What Spark's tasks do, tried without Spark: many cuts of the work, all with the result of one
+machine.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ from tasklm.select.spark import bm25
 from tasklm.select.spark.bm25 import spark_search
 from tasklm.tracking import SILENT
 from tests.select.fake_spark import FakeSpark
-from tests.select.spark_corpora import PASSAGE_WORDS, check_same, on_one_machine, on_spark, queries_of, write_corpus
+from tests.select.spark_corpora import (
+    PASSAGE_WORDS,
+    check_same,
+    on_one_machine,
+    on_spark,
+    queries_of,
+    write_corpus,
+)
 
 
 @pytest.fixture
@@ -35,7 +44,9 @@ def corpus(tmp_path, make_texts) -> tuple[Path, dict[str, list[str]]]:
 SMALL, SMALLER = Sizes(chunk_bytes=900, shard_bytes=5000), Sizes(chunk_passages=4, shard_passages=9)
 
 
-@pytest.mark.parametrize(("k", "sizes"), [(1, SMALLER), (7, SMALL), (60, SMALLER), (60, Sizes()), (10_000, SMALL)])
+@pytest.mark.parametrize(
+    ("k", "sizes"), [(1, SMALLER), (7, SMALL), (60, SMALLER), (60, Sizes()), (10_000, SMALL)]
+)
 def test_equals_one_machine(corpus, make_texts, tmp_path, monkeypatch, k, sizes):
     monkeypatch.setattr(bm25, "_SLICE_BYTES", 200)
     monkeypatch.setattr(store, "_BUCKET_KEYS", 50)
@@ -43,19 +54,34 @@ def test_equals_one_machine(corpus, make_texts, tmp_path, monkeypatch, k, sizes)
     folder, held_out = corpus
     queries, scoring = queries_of(make_texts(17, seed=2)), Scoring(1.2, 0.75, k)
     here = on_one_machine(folder, held_out, queries, scoring, tmp_path / "here")
-    assert here.counts["duplicates"] > 50 and 0 < here.contamination.banned.sum() < here.counts["passages"] / 2
-    check_same(here, on_spark(FakeSpark(k), [str(folder)], held_out, queries, scoring, tmp_path / "there", sizes))
+    assert (
+        here.counts["duplicates"] > 50
+        and 0 < here.contamination.banned.sum() < here.counts["passages"] / 2
+    )
+    check_same(
+        here,
+        on_spark(
+            FakeSpark(k), [str(folder)], held_out, queries, scoring, tmp_path / "there", sizes
+        ),
+    )
 
 
 def test_a_close_last_place_goes_by_exact_score(tmp_path):
-    # "rare" weighs so much that what "a" adds is nearly lost in the sums; of the passages with "a" the shortest, the last, are best
+    # "rare" weighs so much that what "a" adds is nearly lost in the sums; of the passages with "a"
+    # the shortest, the last, are best
     (tmp_path / "corpus").mkdir()
-    passages = [" ".join(["a", *(f"x{n}w{i}" for i in range(14 - n))]) for n in range(12)] + ["rare"] + [f"other {n}" for n in range(20)]
+    passages = (
+        [" ".join(["a", *(f"x{n}w{i}" for i in range(14 - n))]) for n in range(12)]
+        + ["rare"]
+        + [f"other {n}" for n in range(20)]
+    )
     for n, passage in enumerate(passages):
         (tmp_path / "corpus" / f"{n:02d}.txt").write_text(passage)
     queries, scoring = [["rare"] * 20_000 + ["a"]], Scoring(1.2, 0.75, 4)
     here = on_one_machine(tmp_path / "corpus", {}, queries, scoring, tmp_path / "here")
-    there = on_spark(FakeSpark(), [str(tmp_path / "corpus")], {}, queries, scoring, tmp_path / "there")
+    there = on_spark(
+        FakeSpark(), [str(tmp_path / "corpus")], {}, queries, scoring, tmp_path / "there"
+    )
     assert sorted(there.ranking.passages.tolist()) == [9, 10, 11, 12]
     check_same(here, there)
 
@@ -74,7 +100,16 @@ def test_the_first_of_equal_passages_stays(files, seed):
 
 def _chunk(number: int, keys: list[int]) -> store.Chunk:
     empty = np.zeros(len(keys), np.int32)
-    return store.Chunk(number, 0, b"", np.zeros(len(keys) + 1, np.int64), np.array(keys, np.uint64), empty, ("",), empty)
+    return store.Chunk(
+        number,
+        0,
+        b"",
+        np.zeros(len(keys) + 1, np.int64),
+        np.array(keys, np.uint64),
+        empty,
+        ("",),
+        empty,
+    )
 
 
 def test_an_interrupted_search_keeps_its_batches(corpus, make_texts, tmp_path, monkeypatch):
@@ -97,10 +132,14 @@ def test_an_interrupted_search_keeps_its_batches(corpus, make_texts, tmp_path, m
     monkeypatch.setattr(bm25._Search, "fill", fill)
     for _ in range(2):
         try:
-            ranking = spark_search(SparkStore(made, spark), queries, here.contamination.banned, scoring, "none", place)
+            ranking = spark_search(
+                SparkStore(made, spark), queries, here.contamination.banned, scoring, "none", place
+            )
         except KeyboardInterrupt:
             continue
-    assert sum(scored) - scored[2] == len(queries) and len(scored) > 4  # the third batch was begun twice, none was done twice
+    assert (
+        sum(scored) - scored[2] == len(queries) and len(scored) > 4
+    )  # the third batch was begun twice, none was done twice
     for name in ("offsets", "passages", "scores"):
         np.testing.assert_array_equal(getattr(ranking, name), getattr(here.ranking, name))
 
@@ -110,7 +149,13 @@ def test_a_finished_search_and_an_open_store_need_no_spark(corpus, make_texts, t
     spark = FakeSpark()
     build_spark_store(made, list_files([str(corpus[0])], spark), "", PASSAGE_WORDS, spark, SILENT)
     place = Workplace(Artefacts(made), tmp_path / "scratch", SILENT, threads=1)
-    asked = (queries_of(make_texts(5, seed=2)), np.zeros(len(SparkStore(made, spark)), bool), Scoring(1.2, 0.75, 3), "none", place)
+    asked = (
+        queries_of(make_texts(5, seed=2)),
+        np.zeros(len(SparkStore(made, spark)), bool),
+        Scoring(1.2, 0.75, 3),
+        "none",
+        place,
+    )
     first = spark_search(SparkStore(made, spark), *asked)
     again = spark_search(SparkStore(made, Spark("spark://nowhere:1")), *asked)
     assert first.passages.tolist() == again.passages.tolist()
@@ -130,7 +175,9 @@ def test_the_key_follows_the_files(tmp_path):
 def test_files_are_refused_with_a_reason(tmp_path):
     (tmp_path / "b.jsonl").write_text('{"text": "fine"}\n{"text": \n')
     with pytest.raises(DataError, match=r"b\.jsonl, line 2: the line is not valid JSON"):
-        build_spark_store(tmp_path, list_files([str(tmp_path)], FakeSpark()), "", 16, FakeSpark(), SILENT)
+        build_spark_store(
+            tmp_path, list_files([str(tmp_path)], FakeSpark()), "", 16, FakeSpark(), SILENT
+        )
     with pytest.raises(RecipeError, match=r"'executor\.memory=1g' is no Spark setting"):
         Spark("local[1]", ["executor.memory=1g"])
 
@@ -150,10 +197,15 @@ ModuleNotFoundError: No module named 'tasklm'
 
 
 def test_failures_are_told_in_a_line():
-    missing = r"ModuleNotFoundError: No module named 'tasklm'\. Install the same packages on every worker"
+    missing = (
+        r"ModuleNotFoundError: No module named 'tasklm'\. Install the same packages on every worker"
+    )
     with pytest.raises(RunError, match=missing), spark_errors_are_clear():
         raise Py4JError(WORKER)
-    with pytest.raises(RunError, match=r"the master is gone\. Spark's own log"), spark_errors_are_clear():
+    with (
+        pytest.raises(RunError, match=r"the master is gone\. Spark's own log"),
+        spark_errors_are_clear(),
+    ):
         raise Py4JError("the master is gone\n\tat java")
     with pytest.raises(KeyError), spark_errors_are_clear():
         raise KeyError(1)

@@ -34,7 +34,22 @@ def check(texts):
 
 def test_text_of_many_scripts(make_texts):
     long = "ไทย" * 50 + "日本語" * 40
-    check([*make_texts(80, seed=3), "", "...", "one", "日本", "\ud800 lone", "end of ascii", "Ünd", long, "a=\u0338b", "x \u0301y", "ﷺ"])
+    check(
+        [
+            *make_texts(80, seed=3),
+            "",
+            "...",
+            "one",
+            "日本",
+            "\ud800 lone",
+            "end of ascii",
+            "Ünd",
+            long,
+            "a=\u0338b",
+            "x \u0301y",
+            "ﷺ",
+        ]
+    )
     check([])
 
 
@@ -47,7 +62,26 @@ def test_any_text(texts):
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(
-        st.sampled_from(["a", "A", " ", "\u00a0", "\u3000", "\u0301", "\u0338", "<", "ß", "ﬁ", "漢", "\u1e9b", "Σ", "\u0345", "\n", "\0"])
+        st.sampled_from(
+            [
+                "a",
+                "A",
+                " ",
+                "\u00a0",
+                "\u3000",
+                "\u0301",
+                "\u0338",
+                "<",
+                "ß",
+                "ﬁ",
+                "漢",
+                "\u1e9b",
+                "Σ",
+                "\u0345",
+                "\n",
+                "\0",
+            ]
+        )
     )
 )
 def test_spaces_and_marks_in_any_order(characters):

@@ -27,7 +27,16 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data, folder = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("runs") / "first"
     for name, count, seed in (("train", 60, 1), ("dev", 20, 2), ("test", 20, 3)):
         write_jsonl(data / f"{name}.jsonl", labelled(count, seed))
-    write_jsonl(data / "corpus.jsonl", [{"text": " ".join(sentences(8, 100 + i)), "source": f"place/s{i % 3}"} for i in range(60)])
-    quick = {"train__steps": "10", "finetune__epochs": "2", "finetune__seeds": "1", "data__leaks": "keep", "evaluate__bootstrap": "100"}
+    write_jsonl(
+        data / "corpus.jsonl",
+        [{"text": " ".join(sentences(8, 100 + i)), "source": f"place/s{i % 3}"} for i in range(60)],
+    )
+    quick = {
+        "train__steps": "10",
+        "finetune__epochs": "2",
+        "finetune__seeds": "1",
+        "data__leaks": "keep",
+        "evaluate__bootstrap": "100",
+    }
     fit(load(None, options(data, **quick)), folder, Tracker())
     return folder

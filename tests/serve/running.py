@@ -31,12 +31,17 @@ def request_of(inputs: list[str], close: bool = False) -> bytes:
 def post(path: str, values: dict[str, Any], close: bool = False) -> bytes:
     """A request with some values as its body."""
     body = json.dumps(values).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: "
+        f"localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    )
     return head.encode() + (b"Connection: close\r\n\r\n" if close else b"\r\n") + body
 
 
 def read_response(file: Any) -> tuple[int, dict[str, str], bytes]:
-    """Returns status, headers and the whole body; raises ConnectionError where the connection ends before."""
+    """Returns status, headers and the whole body; raises ConnectionError where the connection ends
+    before.
+    """
     line = file.readline()
     if not line.endswith(b"\r\n"):
         raise ConnectionError("no answer")
@@ -53,7 +58,9 @@ def read_response(file: Any) -> tuple[int, dict[str, str], bytes]:
 
 
 @contextmanager
-def served(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], tuple[str, int], list[str]]]:
+def served(
+    folder: Path, *words: str
+) -> Iterator[tuple[subprocess.Popen[str], tuple[str, int], list[str]]]:
     """Runs `tasklm serve` and gives the process, its address and the lines on its terminal."""
     command = [sys.executable, "-m", "tasklm", "serve", str(folder), "--port", "0", *words]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -104,7 +111,9 @@ def serving_inside(predictor: Predictor, room: Room | None = None) -> Iterator[I
     listener = serving.bind("127.0.0.1", 0)
     listener.listen()
     loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=lambda: loop.run_until_complete(server.serve([listener])), daemon=True)
+    thread = threading.Thread(
+        target=lambda: loop.run_until_complete(server.serve([listener])), daemon=True
+    )
     thread.start()
     try:
         yield Inside(listener.getsockname()[:2], listener, server, loop)

@@ -53,14 +53,20 @@ def watched() -> Iterator[list[str]]:
 
 
 def task_of(case: Case, folder: Path) -> Task:
-    examples, _ = TASKS.get(case.kind).read(case.write(folder / f"train{case.suffix}", case.rows(24, 1)), Data())
+    examples, _ = TASKS.get(case.kind).read(
+        case.write(folder / f"train{case.suffix}", case.rows(24, 1)), Data()
+    )
     return TASKS.get(case.kind).from_examples(examples, Kind())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.kind))
-def test_a_row_is_the_same_example_as_in_a_file_and_touches_no_disk(case: Case, tmp_path: Path) -> None:
+def test_a_row_is_the_same_example_as_in_a_file_and_touches_no_disk(
+    case: Case, tmp_path: Path
+) -> None:
     row, task = ROWS[case.kind], task_of(case, tmp_path)
-    (in_file,), _ = TASKS.get(case.kind).read(write_jsonl(tmp_path / "rows.jsonl", [row]), Data(), labelled=False)
+    (in_file,), _ = TASKS.get(case.kind).read(
+        write_jsonl(tmp_path / "rows.jsonl", [row]), Data(), labelled=False
+    )
     with watched() as files:
         found = example_from(row, task, Data())
         assert files == []
@@ -72,7 +78,11 @@ def test_a_row_is_the_same_example_as_in_a_file_and_touches_no_disk(case: Case, 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.kind))
 def test_what_is_wrong_with_a_row_is_told_without_a_file(case: Case, tmp_path: Path) -> None:
     task = task_of(case, tmp_path)
-    for row in ({}, {"numbers": [1, 2]}, {"text": {"a": 1}, "tokens": 5, "question": [], "context": None, "options": "no list"}):
+    for row in (
+        {},
+        {"numbers": [1, 2]},
+        {"text": {"a": 1}, "tokens": 5, "question": [], "context": None, "options": "no list"},
+    ):
         with pytest.raises(DataError) as caught:
             example_from(row, task, Data())
         assert "row.jsonl" not in str(caught.value) and "/" not in str(caught.value)

@@ -1,4 +1,6 @@
-"""The queue: which inputs are answered together, by how many threads, and what happens to those that cannot be."""
+"""The queue: which inputs are answered together, by how many threads, and what happens to those
+that cannot be.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from tasklm.serve.batching import Batcher, QueueFull
 
 
 class Doubler:
-    """Answers a number by its double, and keeps the batches that it was given; negative numbers raise."""
+    """Answers a number by its double, and keeps the batches that it was given; negative numbers
+    raise.
+    """
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
@@ -41,7 +45,9 @@ def test_requests_that_come_together_are_answered_together_and_in_order() -> Non
         requests = [[n, n + 100] for n in range(10)]
         found = await asyncio.gather(*map(queue.answers, requests))
         assert found == [[2 * n, 2 * n + 200] for n in range(10)]
-        assert double.batches == [[number for request in requests for number in request]] and sizes == [20]
+        assert double.batches == [
+            [number for request in requests for number in request]
+        ] and sizes == [20]
         assert await queue.answers([]) == [] and queue.waiting == 0
         await queue.close()
 
@@ -52,7 +58,9 @@ def test_a_full_batch_does_not_wait_and_a_large_request_is_cut() -> None:
     async def test() -> None:
         double = Doubler()
         double.go.set()
-        queue = Batcher(double, workers=1, most=4, window=1000.0, waiting=100)  # seconds that nobody waits
+        queue = Batcher(
+            double, workers=1, most=4, window=1000.0, waiting=100
+        )  # seconds that nobody waits
         assert await queue.answers(range(8)) == [2 * n for n in range(8)]
         assert double.batches == [[0, 1, 2, 3], [4, 5, 6, 7]]
         await queue.close()
@@ -98,7 +106,9 @@ def test_one_wrong_input_fails_its_own_request_alone() -> None:
         double, sizes = Doubler(), list[int]()
         double.go.set()
         queue = Batcher(double, workers=1, most=64, window=0.02, waiting=100, counted=sizes.append)
-        found = await asyncio.gather(*(queue.answers([n, 5]) for n in (1, -2, 3)), return_exceptions=True)
+        found = await asyncio.gather(
+            *(queue.answers([n, 5]) for n in (1, -2, 3)), return_exceptions=True
+        )
         assert found[0] == [2, 10] and found[2] == [6, 10]
         assert isinstance(found[1], ValueError) and str(found[1]) == "negative: -2"
         assert double.batches == [[1, 5, -2, 5, 3, 5], [1, 5], [-2, 5], [3, 5]] and sizes == [4]
@@ -111,14 +121,23 @@ def test_a_full_queue_refuses_and_takes_again_later() -> None:
     async def test() -> None:
         double = Doubler()
         queue = Batcher(double, workers=1, most=2, window=0.0, waiting=4)
-        taken = [asyncio.ensure_future(queue.answers([n, n])) for n in range(3)]  # one runs, two wait
+        taken = [
+            asyncio.ensure_future(queue.answers([n, n])) for n in range(3)
+        ]  # one runs, two wait
         await asyncio.sleep(0)
         assert queue.waiting == 4
         with pytest.raises(QueueFull):
             await queue.answers([9])
         double.go.set()
         assert [await one for one in taken] == [[0, 0], [2, 2], [4, 4]] and queue.waiting == 0
-        assert await queue.answers(range(6)) == [0, 2, 4, 6, 8, 10]  # where nothing waits a request larger than the queue is taken
+        assert await queue.answers(range(6)) == [
+            0,
+            2,
+            4,
+            6,
+            8,
+            10,
+        ]  # where nothing waits a request larger than the queue is taken
         await queue.close()
 
     run(test())
@@ -149,7 +168,9 @@ def test_a_request_by_itself_keeps_all_workers_busy() -> None:
             meeting.wait(10)  # passes only when three threads are here
             return [2 * number for number in numbers]
 
-        queue = Batcher(answer, workers=3, most=7, window=1000.0, waiting=100)  # seconds that nobody waits
+        queue = Batcher(
+            answer, workers=3, most=7, window=1000.0, waiting=100
+        )  # seconds that nobody waits
         assert await queue.answers(range(7)) == [2 * n for n in range(7)]
         await queue.close()
 
@@ -186,7 +207,9 @@ def test_whatever_goes_wrong_is_told() -> None:
             return [number for number in numbers if number != -2]
 
         queue = Batcher(answer, workers=1, most=64, window=0.02, waiting=100)
-        found = await asyncio.gather(*(queue.answers([n, 5]) for n in (1, -1, -2, 3)), return_exceptions=True)
+        found = await asyncio.gather(
+            *(queue.answers([n, 5]) for n in (1, -1, -2, 3)), return_exceptions=True
+        )
         assert found[0] == [1, 5] and found[3] == [3, 5]
         assert isinstance(found[1], RuntimeError) and "at the disco" in str(found[1])
         assert isinstance(found[2], ValueError)  # one answer for two inputs

@@ -22,16 +22,31 @@ from tests.conftest import sentences
 from tests.serve.models import need_onnx, random_model, random_run
 
 
-def test_onnx_is_taken_where_it_can_be_and_answers_the_same(classifier: Path, tmp_path: Path) -> None:
+def test_onnx_is_taken_where_it_can_be_and_answers_the_same(
+    classifier: Path, tmp_path: Path
+) -> None:
     need_onnx()
-    ours, auto = (open_engine(classifier, asked, 1, Data(), tmp_path) for asked in ("torch", "auto"))
-    assert (ours.name, ours.why, auto.name, auto.why) == ("torch", "asked for", "onnx", "onnxruntime is installed")
+    ours, auto = (
+        open_engine(classifier, asked, 1, Data(), tmp_path) for asked in ("torch", "auto")
+    )
+    assert (ours.name, ours.why, auto.name, auto.why) == (
+        "torch",
+        "asked for",
+        "onnx",
+        "onnxruntime is installed",
+    )
     texts = [*sentences(20, 4), "", " ".join(sentences(9, 5))]
-    for one, other in zip(ours.predictor.answers(texts), auto.predictor.answers(texts), strict=True):
-        assert one["label"] == other["label"] and one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-4)
+    for one, other in zip(
+        ours.predictor.answers(texts), auto.predictor.answers(texts), strict=True
+    ):
+        assert one["label"] == other["label"] and one["probabilities"] == pytest.approx(
+            other["probabilities"], abs=1e-4
+        )
     exported = auto.predictor.folder
     again = open_engine(exported, "auto", 1, Data(), tmp_path / "unused")
-    assert (again.name, again.why) == ("onnx", "the folder holds an ONNX file") and not (tmp_path / "unused").exists()
+    assert (again.name, again.why) == ("onnx", "the folder holds an ONNX file") and not (
+        tmp_path / "unused"
+    ).exists()
     with pytest.raises(RunError, match="holds an ONNX file"):
         open_engine(exported, "torch", 1, Data(), tmp_path)
 
@@ -71,18 +86,27 @@ def test_a_graph_that_pytorch_cannot_export_is_computed_by_pytorch(
         open_engine(classifier, "onnx", 1, Data(), tmp_path)
 
 
-def test_kinds_of_several_rows_are_not_explained(tmp_path: Path, vocabulary: Vocabulary, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kinds_of_several_rows_are_not_explained(
+    tmp_path: Path, vocabulary: Vocabulary, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert serve._explainer(random_run(tmp_path / "tag", "tag", vocabulary) / "model") is not None
     assert serve._explainer(random_run(tmp_path / "choice", "choice", vocabulary) / "model") is None
     assert "no explanations: examples of kind choice are several rows" in capsys.readouterr().err
 
 
-def test_a_model_explains_where_its_run_is(classifier: Path, run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_explains_where_its_run_is(
+    classifier: Path, run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert serve._explainer(run_folder / "model") is not None
     assert serve._explainer(classifier) is None
-    assert serve._data(run_folder / "model").train.endswith("train.jsonl") and serve._data(classifier) == Data()
+    assert (
+        serve._data(run_folder / "model").train.endswith("train.jsonl")
+        and serve._data(classifier) == Data()
+    )
     shutil.copytree(run_folder, tmp_path / "run")
-    shutil.copytree(classifier, tmp_path / "run" / "ensemble")  # has other weights than `model`, whose reasons would be wrong for it
+    shutil.copytree(
+        classifier, tmp_path / "run" / "ensemble"
+    )  # has other weights than `model`, whose reasons would be wrong for it
     capsys.readouterr()
     assert serve._explainer(tmp_path / "run" / "ensemble") is None
     assert "no explanations" in capsys.readouterr().err

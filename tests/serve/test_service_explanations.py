@@ -1,4 +1,6 @@
-"""Explanations have a time limit, in the queue and in the computation, and are not lost when the service ends."""
+"""Explanations have a time limit, in the queue and in the computation, and are not lost when the
+service ends.
+"""
 
 from __future__ import annotations
 
@@ -45,17 +47,25 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     return ticks
 
 
-def test_an_explanation_ends_at_its_deadline_wherever_it_is(explainer: Explainer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_explanation_ends_at_its_deadline_wherever_it_is(
+    explainer: Explainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ticks = clock(monkeypatch)
     whole = explainer.explain_example(EXAMPLE, 3)
     looks = next(ticks) - 1
-    assert whole.passages is not None and looks > whole.passages.compared  # one for each passage, and more
+    assert (
+        whole.passages is not None and looks > whole.passages.compared
+    )  # one for each passage, and more
     for deadline in (0, 1, looks // 2, looks - 1):
         clock(monkeypatch)
         with pytest.raises(TooSlow):
             explainer.explain_example(EXAMPLE, 3, deadline)
     clock(monkeypatch)
-    assert explainer.explain_example(EXAMPLE, 3, looks) == explainer.explain_example(EXAMPLE, 3) == whole
+    assert (
+        explainer.explain_example(EXAMPLE, 3, looks)
+        == explainer.explain_example(EXAMPLE, 3)
+        == whole
+    )
 
 
 class Held:
@@ -81,7 +91,9 @@ def predictor(run_folder: Path) -> Predictor:
     return Predictor(run_folder / "model", Hardware(device="cpu", precision="fp32", threads=1))
 
 
-def test_explanations_that_take_too_long_are_refused_and_those_that_wait_are_forgotten(predictor: Predictor, held: Any) -> None:
+def test_explanations_that_take_too_long_are_refused_and_those_that_wait_are_forgotten(
+    predictor: Predictor, held: Any
+) -> None:
     settings = Settings(Limits(explain_seconds=0.5), window=0.0)
     with TestClient(create_app(predictor, held, settings)) as client, ThreadPoolExecutor(4) as pool:
         begin = time.monotonic()
@@ -103,11 +115,17 @@ def test_a_computation_that_stops_at_its_deadline_is_refused_alike(
     monkeypatch.setattr(held, "explain_example", stops)
     with TestClient(create_app(predictor, held, Settings(window=0.0))) as client:
         response = client.post("/explain", json={"input": "a text"})
-    assert response.status_code == 503 and "not ready within 30 seconds" in response.json()["detail"]
+    assert (
+        response.status_code == 503 and "not ready within 30 seconds" in response.json()["detail"]
+    )
 
 
 def test_explanations_under_way_are_answered_when_the_service_ends(run_folder: Path) -> None:
-    with served(run_folder / "model", "--engine", "torch", "--explain-seconds", "600") as (process, address, _):
+    with served(run_folder / "model", "--engine", "torch", "--explain-seconds", "600") as (
+        process,
+        address,
+        _,
+    ):
         connections = [socket.create_connection(address, 120) for _ in range(6)]
         files = [connection.makefile("rb") for connection in connections]
         for connection in connections:

@@ -57,9 +57,17 @@ def client(predictor: Predictor) -> Iterator[TestClient]:
         (b'{"inputs": [["a"]]}', 422, "not of two texts"),
         (b'{"inputs": [["a", 5]]}', 422, "not of two texts"),
         (b'{"inputs": ["a", "b", "c", "d"]}', 422, "4 inputs; a request may have 3"),
-        (json.dumps({"inputs": ["x" * 101]}).encode(), 422, "inputs[0] has 101 characters; 100 are allowed"),
+        (
+            json.dumps({"inputs": ["x" * 101]}).encode(),
+            422,
+            "inputs[0] has 101 characters; 100 are allowed",
+        ),
         (json.dumps({"inputs": [["x" * 60, "y" * 60]]}).encode(), 422, "120 characters"),
-        (json.dumps({"inputs": [{"text": "x", "more": {"deep": ["y" * 99]}}]}).encode(), 422, "characters"),
+        (
+            json.dumps({"inputs": [{"text": "x", "more": {"deep": ["y" * 99]}}]}).encode(),
+            422,
+            "characters",
+        ),
         (b'{"inputs": ["a", {"text": [1]}]}', 422, "inputs[1]: "),
         (b'{"inputs": [{}]}', 422, "column"),
         (b'{"inputs": [' + b'"a",' * 1000 + b'"a"]}', 413, "more than 2,000 bytes"),
@@ -71,38 +79,62 @@ def test_bodies_that_are_refused(client: TestClient, body: bytes, status: int, w
     assert client.post("/predict", json={"inputs": ["a"]}).status_code == 200
 
 
-@pytest.mark.parametrize(("top", "status"), [(0, 422), (51, 422), (True, 422), ("3", 422), (2.5, 422), (50, 404)])
+@pytest.mark.parametrize(
+    ("top", "status"), [(0, 422), (51, 422), (True, 422), ("3", 422), (2.5, 422), (50, 404)]
+)
 def test_how_many_reasons_may_be_asked_for(client: TestClient, top: Any, status: int) -> None:
     assert client.post("/explain", json={"input": "a", "top": top}).status_code == status
 
 
 def test_other_types_paths_and_methods(client: TestClient) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""):
-        assert client.post("/predict", content=b'{"inputs": ["a"]}', headers={"Content-Type": kind}).status_code == 415
+        assert (
+            client.post(
+                "/predict", content=b'{"inputs": ["a"]}', headers={"Content-Type": kind}
+            ).status_code
+            == 415
+        )
     assert (
-        client.post("/predict", content=b'{"inputs": ["a"]}', headers={"Content-Type": "Application/JSON; charset=utf-8"}).status_code
+        client.post(
+            "/predict",
+            content=b'{"inputs": ["a"]}',
+            headers={"Content-Type": "Application/JSON; charset=utf-8"},
+        ).status_code
         == 200
     )
-    assert client.get("/predictions").status_code == client.post("/predict/", json={"inputs": []}).status_code == 404
+    assert (
+        client.get("/predictions").status_code
+        == client.post("/predict/", json={"inputs": []}).status_code
+        == 404
+    )
     wrong = client.get("/predict")
     assert wrong.status_code == 405 and wrong.headers["allow"] == "POST" and wrong.json()["detail"]
     assert client.delete("/health").status_code == client.options("/predict").status_code == 405
-    assert "access-control-allow-origin" not in client.options("/predict", headers={"Origin": "http://elsewhere"}).headers
+    assert (
+        "access-control-allow-origin"
+        not in client.options("/predict", headers={"Origin": "http://elsewhere"}).headers
+    )
     for path in ("/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/page.html", "/predictor.py"):
         assert client.get(path).status_code == 404
 
 
-def test_very_large_bodies_are_not_read_to_their_end(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_very_large_bodies_are_not_read_to_their_end(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "DRAINED", 5000)
     response = client.post("/predict", content=(b" " * 1000 for _ in range(100)), headers=JSON)
     assert response.status_code == 413 and response.headers["connection"] == "close"
     declared = client.post("/predict", content=b" " * 6000, headers=JSON)
     assert declared.status_code == 413
-    expecting = client.post("/predict", content=b" " * 2500, headers={**JSON, "Expect": "100-continue"})
+    expecting = client.post(
+        "/predict", content=b" " * 2500, headers={**JSON, "Expect": "100-continue"}
+    )
     assert expecting.status_code == 413
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_does_not_come_is_not_waited_for(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "BODY_SECONDS", 0.05)
 
     async def slowly() -> AsyncIterator[bytes]:
@@ -134,7 +166,10 @@ class Held:
 
 def test_a_full_queue_says_when_to_come_again(predictor: Predictor) -> None:
     held: Any = Held(predictor)
-    with TestClient(create_app(held, settings=Settings(SMALL, window=0.0))) as client, ThreadPoolExecutor(4) as pool:
+    with (
+        TestClient(create_app(held, settings=Settings(SMALL, window=0.0))) as client,
+        ThreadPoolExecutor(4) as pool,
+    ):
         taken = [pool.submit(client.post, "/predict", json={"inputs": ["first"]})]
         assert held.begun.acquire(timeout=20)  # the worker has it; what comes now waits
         taken.append(pool.submit(client.post, "/predict", json={"inputs": ["second", "third"]}))
@@ -142,8 +177,14 @@ def test_a_full_queue_says_when_to_come_again(predictor: Predictor) -> None:
             pass
         refused = client.post("/predict", json={"inputs": ["fourth"]})
         held.go.set()
-        assert [[answer["label"] for answer in one.result(20).json()["answers"]] for one in taken] == [["first"], ["second", "third"]]
-    assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1 and "wait" in refused.json()["detail"]
+        assert [
+            [answer["label"] for answer in one.result(20).json()["answers"]] for one in taken
+        ] == [["first"], ["second", "third"]]
+    assert (
+        refused.status_code == 503
+        and int(refused.headers["retry-after"]) >= 1
+        and "wait" in refused.json()["detail"]
+    )
 
 
 def test_a_failure_of_the_service_tells_nothing_of_the_machine(predictor: Predictor) -> None:
@@ -161,5 +202,8 @@ def test_a_failure_of_the_service_tells_nothing_of_the_machine(predictor: Predic
 def test_a_wrong_row_is_refused_before_it_waits_with_others(predictor: Predictor) -> None:
     held: Any = Held(predictor)
     with TestClient(create_app(held, settings=Settings(window=0.0))) as client:
-        assert "inputs[0]: " in client.post("/predict", json={"inputs": [{"nothing": 1}]}).json()["detail"]
+        assert (
+            "inputs[0]: "
+            in client.post("/predict", json={"inputs": [{"nothing": 1}]}).json()["detail"]
+        )
         assert not held.begun.acquire(blocking=False)  # no worker has seen it

@@ -36,12 +36,16 @@ TEXTS = sentences(64, 3)
 
 @dataclass
 class Client(threading.Thread):
-    """Sends requests one after the other until the service is gone, and keeps when each was sent and what came back."""
+    """Sends requests one after the other until the service is gone, and keeps when each was sent
+    and what came back.
+    """
 
     address: tuple[str, int]
     inputs: list[str]
     keeps: bool  # its connection
-    done: list[tuple[float, int]] = field(default_factory=list)  # (seconds when the request was sent, answers in the response; -1: none)
+    done: list[tuple[float, int]] = field(
+        default_factory=list
+    )  # (seconds when the request was sent, answers in the response; -1: none)
 
     def __post_init__(self) -> None:
         super().__init__(daemon=True)
@@ -70,16 +74,25 @@ class Client(threading.Thread):
                     except OSError:
                         self.done.append((sent, -1))
                         return
-                    self.done.append((sent, len(json.loads(body)["answers"]) if status == 200 else -1))
+                    self.done.append(
+                        (sent, len(json.loads(body)["answers"]) if status == 200 else -1)
+                    )
                     going = headers.get("connection") != "close"
 
 
-@pytest.mark.parametrize(("number", "engine"), [(signal.SIGTERM, "torch"), (signal.SIGINT, "onnx")], ids=["SIGTERM", "SIGINT"])
-def test_a_stop_under_load_loses_no_request(classifier: Path, number: signal.Signals, engine: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "engine"),
+    [(signal.SIGTERM, "torch"), (signal.SIGINT, "onnx")],
+    ids=["SIGTERM", "SIGINT"],
+)
+def test_a_stop_under_load_loses_no_request(
+    classifier: Path, number: signal.Signals, engine: str
+) -> None:
     if engine == "onnx":
         need_onnx()
     with served(classifier, "--workers", "2", "--engine", engine) as (process, address, lines):
-        # large requests, so that there is always a queue; half of the clients make a connection for each
+        # large requests, so that there is always a queue; half of the clients make a connection for
+        # each
         clients = [Client(address, TEXTS[: 20 + place], place % 2 == 0) for place in range(16)]
         for client in clients:
             client.start()
@@ -97,7 +110,10 @@ def test_a_stop_under_load_loses_no_request(classifier: Path, number: signal.Sig
     for client in clients:
         taken = [answers for sent, answers in client.done if sent < stopped]
         assert taken and all(answers == len(client.inputs) for answers in taken), client.done
-    assert f"classify by {engine} (asked for); workers × threads: 2 × 1" in told and "everything that was taken is answered" in told
+    assert (
+        f"classify by {engine} (asked for); workers × threads: 2 × 1" in told
+        and "everything that was taken is answered" in told
+    )
 
 
 @pytest.fixture
@@ -109,12 +125,16 @@ def predictor(classifier: Path) -> Holding:
 
 @pytest.fixture
 def inside(predictor: Holding) -> Iterator[tuple[str, int]]:
-    """The address of a service in a thread of this process, so that its patience can be shortened."""
+    """The address of a service in a thread of this process, so that its
+    patience can be shortened.
+    """
     with serving_inside(predictor) as service:
         yield service.address
 
 
-def test_slow_and_endless_headers_are_cut_off(inside: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_and_endless_headers_are_cut_off(
+    inside: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(serving, "HEADER_SECONDS", 0.3)
     for begin in (b"", b"POST /predict HTTP/1.1\r\nHost: te"):
         with socket.create_connection(inside, 20) as connection:
@@ -123,7 +143,9 @@ def test_slow_and_endless_headers_are_cut_off(inside: tuple[str, int], monkeypat
     with socket.create_connection(inside, 20) as connection, connection.makefile("rb") as file:
         connection.sendall(request_of(["a"]))
         assert read_response(file)[0] == 200
-        connection.sendall(b"GET /hea")  # the second request of a connection is not waited for either
+        connection.sendall(
+            b"GET /hea"
+        )  # the second request of a connection is not waited for either
         assert file.read(100) == b""
     monkeypatch.setattr(serving, "HEADER_SECONDS", 20)
     with socket.create_connection(inside, 20) as connection, connection.makefile("rb") as file:
@@ -148,16 +170,26 @@ def test_a_body_may_be_longer_than_headers(inside: tuple[str, int]) -> None:
 HEAD = "Host: localhost\r\nContent-Length: 9\r\n"
 
 
-@pytest.mark.parametrize(("request_head", "status", "more"), [
-    (f"POST /predict HTTP/1.1\r\n{HEAD}\r\n", 415, b"x"),  # refused before its body comes
-    (f"POST /nothing HTTP/1.1\r\n{HEAD}\r\n", 404, b"x"),
-    (f"DELETE /health HTTP/1.1\r\n{HEAD}\r\n", 405, b"x"),
-    ("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 200, b"\r\n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("request_head", "status", "more"),
+    [
+        (f"POST /predict HTTP/1.1\r\n{HEAD}\r\n", 415, b"x"),  # refused before its body comes
+        (f"POST /nothing HTTP/1.1\r\n{HEAD}\r\n", 404, b"x"),
+        (f"DELETE /health HTTP/1.1\r\n{HEAD}\r\n", 405, b"x"),
+        ("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 200, b"\r\n"),
+    ],
+)
 def test_what_comes_between_requests_does_not_keep_a_connection_open(
-    inside: tuple[str, int], monkeypatch: pytest.MonkeyPatch, request_head: str, status: int, more: bytes
+    inside: tuple[str, int],
+    monkeypatch: pytest.MonkeyPatch,
+    request_head: str,
+    status: int,
+    more: bytes,
 ) -> None:
-    with socket.create_connection(inside, 4) as connection, connection.makefile("rb") as file:  # uvicorn waits for 5 seconds
+    with (
+        socket.create_connection(inside, 4) as connection,
+        connection.makefile("rb") as file,
+    ):  # uvicorn waits for 5 seconds
         connection.sendall(request_head.encode())
         assert read_response(file)[0] == status
         monkeypatch.setattr(serving, "HEADER_SECONDS", 0.3)
@@ -165,10 +197,14 @@ def test_what_comes_between_requests_does_not_keep_a_connection_open(
         assert file.read(100) == b""  # closed by the service
 
 
-def test_the_rest_of_a_refused_body_is_no_header_and_the_connection_goes_on(inside: tuple[str, int]) -> None:
+def test_the_rest_of_a_refused_body_is_no_header_and_the_connection_goes_on(
+    inside: tuple[str, int],
+) -> None:
     size = 2 * serving.MOST_HEADERS
     with socket.create_connection(inside, 20) as connection, connection.makefile("rb") as file:
-        connection.sendall(f"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n".encode())
+        connection.sendall(
+            f"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n".encode()
+        )
         assert read_response(file)[0] == 415
         connection.sendall(b"x" * size + request_of(["a"]))
         assert read_response(file)[0] == 200
@@ -187,15 +223,22 @@ def test_a_half_request_behind_one_that_is_computed_does_not_end_it(
         assert file.read(100) == b""  # the half one is still not waited for
 
 
-def test_requests_that_take_too_long_after_the_signal_are_given_up_and_this_is_told(predictor: Holding) -> None:
+def test_requests_that_take_too_long_after_the_signal_are_given_up_and_this_is_told(
+    predictor: Holding,
+) -> None:
     predictor.go.clear()
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     lifecycle, listener = Lifecycle(), serving.bind("127.0.0.1", 0)
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(listener.getsockname(), 5)  # while models are loaded nobody listens
+        socket.create_connection(
+            listener.getsockname(), 5
+        )  # while models are loaded nobody listens
 
     def asks(place: int) -> int:
-        with socket.create_connection(listener.getsockname(), 20) as connection, connection.makefile("rb") as file:
+        with (
+            socket.create_connection(listener.getsockname(), 20) as connection,
+            connection.makefile("rb") as file,
+        ):
             connection.sendall(request_of([f"text {place}"]))
             return read_response(file)[0]
 
@@ -237,7 +280,9 @@ def test_what_cannot_be_served_is_told(classifier: Path, tmp_path: Path) -> None
     (tmp_path / "token").write_text("short\n", encoding="utf-8")
     error = refused(str(classifier), "--token-file", str(tmp_path / "token"), *port)
     assert isinstance(error, DataError) and "16 or more" in str(error) and "short" not in str(error)
-    assert isinstance(refused(str(classifier), "--token-file", str(tmp_path / "none"), *port), DataError)
+    assert isinstance(
+        refused(str(classifier), "--token-file", str(tmp_path / "none"), *port), DataError
+    )
     with serving.bind("127.0.0.1", 0) as listener, serving.bind(*listener.getsockname()) as late:
         listener.listen()
         error = refused(str(classifier), "--port", str(listener.getsockname()[1]))
@@ -246,22 +291,47 @@ def test_what_cannot_be_served_is_told(classifier: Path, tmp_path: Path) -> None
     assert isinstance(error, RunError) and "--port" in str(error)
 
 
-@pytest.mark.parametrize(("words", "warned", "hosts"), [
-    (["--host", "0.0.0.0"], True, set()),
-    (["--host", "0.0.0.0", "--token-file", "TOKEN"], False, set()),
-    (["--allow-host", "model.example"], False, {"127.0.0.1", "localhost", "[::1]", "model.example"}),
-    (["--host", "0.0.0.0", "--allow-host", "Model.Example:80"], True, {"0.0.0.0", "127.0.0.1", "localhost", "[::1]", "model.example"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "warned", "hosts"),
+    [
+        (["--host", "0.0.0.0"], True, set()),
+        (["--host", "0.0.0.0", "--token-file", "TOKEN"], False, set()),
+        (
+            ["--allow-host", "model.example"],
+            False,
+            {"127.0.0.1", "localhost", "[::1]", "model.example"},
+        ),
+        (
+            ["--host", "0.0.0.0", "--allow-host", "Model.Example:80"],
+            True,
+            {"0.0.0.0", "127.0.0.1", "localhost", "[::1]", "model.example"},
+        ),
+    ],
+)
 def test_who_may_ask(
-    classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], warned: bool, hosts: set[str]
+    classifier: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    warned: bool,
+    hosts: set[str],
 ) -> None:
     (tmp_path / "token").write_text("0123456789abcdef\n", encoding="utf-8")
     asked: list[Any] = []
     local = serving.bind
-    monkeypatch.setattr(serving, "bind", lambda host, port: (asked.append((host, port)), local("127.0.0.1", 0))[1])
-    monkeypatch.setattr(serving, "run", lambda app, listener, lifecycle, ready, room, end: (asked.append(app), True)[1])
+    monkeypatch.setattr(
+        serving, "bind", lambda host, port: (asked.append((host, port)), local("127.0.0.1", 0))[1]
+    )
+    monkeypatch.setattr(
+        serving,
+        "run",
+        lambda app, listener, lifecycle, ready, room, end: (asked.append(app), True)[1],
+    )
     words = [str(tmp_path / "token") if word == "TOKEN" else word for word in words]
-    result = CliRunner().invoke(app, ["serve", str(classifier), "--engine", "torch", "--no-explain", "--port", "8123", *words])
+    result = CliRunner().invoke(
+        app,
+        ["serve", str(classifier), "--engine", "torch", "--no-explain", "--port", "8123", *words],
+    )
     assert result.exit_code == 0, (result.output, result.exception)
     address, guard = asked
     assert address == ("0.0.0.0" if "0.0.0.0" in words else "127.0.0.1", 8123)
@@ -273,9 +343,15 @@ def test_options_reach_what_they_limit(classifier: Path, monkeypatch: pytest.Mon
     given: list[Any] = []
     monkeypatch.setattr(serving, "run", lambda *all_of_it: (given.append(all_of_it), True)[1])
     for words in (["--most-connections", "7"], ["--explain-seconds", "90"]):
-        result = CliRunner().invoke(app, ["serve", str(classifier), "--engine", "torch", "--no-explain", "--port", "0", *words])
+        result = CliRunner().invoke(
+            app,
+            ["serve", str(classifier), "--engine", "torch", "--no-explain", "--port", "0", *words],
+        )
         assert result.exit_code == 0, (result.output, result.exception)
-    assert [(room.of_one, end_seconds) for *_, room, end_seconds in given] == [(7, serving.END_SECONDS), (MOST_OF_ONE, 90)]
+    assert [(room.of_one, end_seconds) for *_, room, end_seconds in given] == [
+        (7, serving.END_SECONDS),
+        (MOST_OF_ONE, 90),
+    ]
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, classifier: Path) -> None:

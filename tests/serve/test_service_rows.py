@@ -21,18 +21,37 @@ from tests.end_to_end.kind_data import CASES
 from tests.hostile.limits import limited
 from tests.serve.models import random_model
 
-NAMES = ["text", "sentence1", "sentence2", "label", "article", "question", "questions", "context", "options", "answers", "tokens"]
+NAMES = [
+    "text",
+    "sentence1",
+    "sentence2",
+    "label",
+    "article",
+    "question",
+    "questions",
+    "context",
+    "options",
+    "answers",
+    "tokens",
+]
 TEXTS = some.text(max_size=30)  # halves of characters among them
 LARGE = some.sampled_from([10**400, -(10**400), 2**63])
 LEAVES = some.none() | some.booleans() | some.integers() | LARGE | some.floats() | TEXTS
-VALUES = some.recursive(LEAVES, lambda inner: some.lists(inner, max_size=4) | some.dictionaries(TEXTS, inner, max_size=3), max_leaves=6)
+VALUES = some.recursive(
+    LEAVES,
+    lambda inner: some.lists(inner, max_size=4) | some.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
 ROWS = some.dictionaries(some.sampled_from(NAMES) | TEXTS, VALUES, max_size=5)
 ODD = "a \ud800 b"
 KNOWN = {  # rows that once ended in tracebacks
     "classify": [{"text": ODD}, {"text": 10**400}, {"text": 10**5000}],
     "multilabel": [{"text": ODD, "labels": [ODD]}],
     "regress": [{"sentence1": ODD, "sentence2": ODD, "score": 10**400}],
-    "choice": [{"article": ODD, "question": ODD, "options": [ODD, "b"]}, {"question": "a", "options": ["b"] * 5000}],
+    "choice": [
+        {"article": ODD, "question": ODD, "options": [ODD, "b"]},
+        {"question": "a", "options": ["b"] * 5000},
+    ],
     "tag": [{"tokens": [ODD, "b"]}, {"text": ODD}],
     "span": [{"question": ODD, "context": ODD}],
     "parse": [{"tokens": ["a", ODD]}],
@@ -48,13 +67,24 @@ def deep() -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", [case.kind for case in CASES])
-def test_a_row_of_any_shape_is_answered_or_refused(kind: str, tmp_path: Path, vocabulary: Vocabulary) -> None:
-    predictor = Predictor(random_model(tmp_path / kind, kind, vocabulary), Hardware(device="cpu", precision="fp32", threads=1))
+def test_a_row_of_any_shape_is_answered_or_refused(
+    kind: str, tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    predictor = Predictor(
+        random_model(tmp_path / kind, kind, vocabulary),
+        Hardware(device="cpu", precision="fp32", threads=1),
+    )
     torch.set_flush_denormal(False)  # hypothesis makes such numbers
     seen: set[str] = set()
 
     @given(row=ROWS)
-    @settings(max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=150,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
     def ask(row: dict[str, Any]) -> None:
         try:
             with limited():
@@ -71,18 +101,33 @@ def test_a_row_of_any_shape_is_answered_or_refused(kind: str, tmp_path: Path, vo
     assert seen == {"answered", "refused"}
 
 
-def test_texts_and_pairs_of_any_characters_are_answered(tmp_path: Path, vocabulary: Vocabulary) -> None:
-    predictor = Predictor(random_model(tmp_path / "classify", "classify", vocabulary), Hardware(device="cpu", precision="fp32", threads=1))
+def test_texts_and_pairs_of_any_characters_are_answered(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    predictor = Predictor(
+        random_model(tmp_path / "classify", "classify", vocabulary),
+        Hardware(device="cpu", precision="fp32", threads=1),
+    )
 
     @given(text=TEXTS, other=TEXTS, line=some.binary(max_size=40))
-    @settings(max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=150,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
     def ask(text: str, other: str, line: bytes) -> None:
         with limited():
             assert len(predictor.answers([text, (text, other)])) == 2
             try:
-                for example, answer in predictor.stream(examples_of("-", predictor.task, predictor.data, io.BytesIO(line))):
+                for example, answer in predictor.stream(
+                    examples_of("-", predictor.task, predictor.data, io.BytesIO(line))
+                ):
                     json.dumps([example.text, answer], ensure_ascii=False, allow_nan=False).encode()
             except DataError as error:
-                assert "standard input, line " in str(error) or line.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+                assert "standard input, line " in str(error) or line.lstrip(
+                    b"\xef\xbb\xbf \t\r\n"
+                ).startswith(b"{")
 
     ask()

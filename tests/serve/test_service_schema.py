@@ -1,4 +1,6 @@
-"""Requests made up from the OpenAPI document: nothing makes the service fail, or answer what the document does not name."""
+"""Requests made up from the OpenAPI document: nothing makes the service fail, or answer what the
+document does not name.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ CHECKS = [
 
 def document_of(run: Path) -> Any:
     predictor = Predictor(run / "model", Hardware(device="cpu", precision="fp32", threads=1))
-    app = create_app(predictor, Explainer(run), Settings(Limits(inputs=4, characters=200), window=0.0))
+    app = create_app(
+        predictor, Explainer(run), Settings(Limits(inputs=4, characters=200), window=0.0)
+    )
     torch.set_flush_denormal(False)  # in this thread: hypothesis makes such numbers
     return schemathesis.openapi.from_asgi("/openapi.json", app)
 
@@ -53,11 +57,17 @@ def document(run_folder: Path) -> Any:
 
 
 def statuses_of(document: Any, path: str, mode: GenerationMode, examples: int) -> set[int]:
-    """Returns the statuses of requests that are made up, each of which is checked."""
+    """The statuses of requests that are made up, each of which is checked."""
     statuses: set[int] = set()
 
     @given(case=document[path]["POST"].as_strategy(generation_mode=mode))
-    @settings(max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
     def ask(case: Any) -> None:
         statuses.add(case.call_and_validate(checks=CHECKS).status_code)
 
@@ -67,15 +77,30 @@ def statuses_of(document: Any, path: str, mode: GenerationMode, examples: int) -
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=str)
 @pytest.mark.parametrize("path", ["/predict", "/explain"])
-def test_no_body_is_answered_otherwise_than_the_document_says(document: Any, path: str, mode: GenerationMode) -> None:
-    statuses = statuses_of(document, path, mode, 12 if mode.is_positive and path == "/explain" else 60)  # reasons take a while to compute
+def test_no_body_is_answered_otherwise_than_the_document_says(
+    document: Any, path: str, mode: GenerationMode
+) -> None:
+    statuses = statuses_of(
+        document, path, mode, 12 if mode.is_positive and path == "/explain" else 60
+    )  # reasons take a while to compute
     # what follows the schema is answered, but for rows that have other columns than the task
-    assert statuses <= {200, 422} and 200 in statuses if mode.is_positive else statuses <= {400, 415, 422}
+    assert (
+        statuses <= {200, 422} and 200 in statuses
+        if mode.is_positive
+        else statuses <= {400, 415, 422}
+    )
 
 
 @pytest.mark.parametrize("path", ["/predict", "/explain"])
-def test_a_kind_with_texts_of_several_rows_answers_as_the_document_says(tmp_path: Path, vocabulary: Vocabulary, path: str) -> None:
-    statuses = statuses_of(document_of(random_run(tmp_path / "tag", "tag", vocabulary)), path, GenerationMode.POSITIVE, 30)
+def test_a_kind_with_texts_of_several_rows_answers_as_the_document_says(
+    tmp_path: Path, vocabulary: Vocabulary, path: str
+) -> None:
+    statuses = statuses_of(
+        document_of(random_run(tmp_path / "tag", "tag", vocabulary)),
+        path,
+        GenerationMode.POSITIVE,
+        30,
+    )
     assert 200 in statuses and statuses <= {200, 422}
 
 
@@ -83,8 +108,13 @@ def test_a_kind_with_texts_of_several_rows_answers_as_the_document_says(tmp_path
 def test_the_document_of_each_kind_names_the_forms_that_are_answered_and_what_422_says(
     kind: str, tmp_path: Path, vocabulary: Vocabulary
 ) -> None:
-    predictor = Predictor(random_model(tmp_path / kind, kind, vocabulary), Hardware(device="cpu", precision="fp32", threads=1))
-    with TestClient(create_app(predictor, settings=Settings(Limits(inputs=4, characters=200), window=0.0))) as client:
+    predictor = Predictor(
+        random_model(tmp_path / kind, kind, vocabulary),
+        Hardware(device="cpu", precision="fp32", threads=1),
+    )
+    with TestClient(
+        create_app(predictor, settings=Settings(Limits(inputs=4, characters=200), window=0.0))
+    ) as client:
         post = client.get("/openapi.json").json()["paths"]["/predict"]["post"]
         schema = post["requestBody"]["content"]["application/json"]["schema"]
         named = {form["type"] for form in schema["properties"]["inputs"]["items"]["anyOf"]}
@@ -94,11 +124,24 @@ def test_the_document_of_each_kind_names_the_forms_that_are_answered_and_what_42
             response = client.post("/predict", json={"inputs": [one]})
             assert (response.status_code == 200) == (form in named)
             if form not in named:
-                assert response.status_code == 422 and client.get("/task").json()["needs"] in response.json()["detail"]
-        told = {"more than 4 inputs": ["a"] * 5, "200 characters": [{"text": "x" * 201}], "columns": [{"nothing": 1}], "not a": [5]}
+                assert (
+                    response.status_code == 422
+                    and client.get("/task").json()["needs"] in response.json()["detail"]
+                )
+        told = {
+            "more than 4 inputs": ["a"] * 5,
+            "200 characters": [{"text": "x" * 201}],
+            "columns": [{"nothing": 1}],
+            "not a": [5],
+        }
         for words, inputs in told.items():
-            assert words in said and client.post("/predict", json={"inputs": inputs}).status_code == 422
-    assert "object" in named and all(word in said for word in ("a name that is not known", "detail"))
+            assert (
+                words in said
+                and client.post("/predict", json={"inputs": inputs}).status_code == 422
+            )
+    assert "object" in named and all(
+        word in said for word in ("a name that is not known", "detail")
+    )
 
 
 @pytest.mark.parametrize("path", ["/task", "/health", "/metrics"])

@@ -29,16 +29,27 @@ from tasklm.storage.checksums import (
 from tasklm.storage.files import damaged
 
 
-def test_the_checksum_of_a_file_is_its_crc32_and_of_a_long_one_that_of_its_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checksum_of_a_file_is_its_crc32_and_of_a_long_one_that_of_its_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checksums, "PIECE", 10)
     monkeypatch.setattr(checksums, "_AT_ONCE", 3)
-    contents = {"none": b"", "short": b"12345", "just": b"0123456789", "long": b"0123456789abcdefghijXYZ"}
+    contents = {
+        "none": b"",
+        "short": b"12345",
+        "just": b"0123456789",
+        "long": b"0123456789abcdefghijXYZ",
+    }
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     sums = sums_of(tmp_path, files_in(tmp_path))
     pieces = np.array([zlib.crc32(part) for part in (b"0123456789", b"abcdefghij", b"XYZ")], "<u4")
-    expected = {name: zlib.crc32(content) for name, content in contents.items()} | {"long": zlib.crc32(pieces.tobytes())}
-    assert sums == {name: {"size": len(contents[name]), "crc32": f"{crc:08x}"} for name, crc in expected.items()}
+    expected = {name: zlib.crc32(content) for name, content in contents.items()} | {
+        "long": zlib.crc32(pieces.tobytes())
+    }
+    assert sums == {
+        name: {"size": len(contents[name]), "crc32": f"{crc:08x}"} for name, crc in expected.items()
+    }
 
 
 def sealed(folder: Path) -> Path:
@@ -74,23 +85,33 @@ def test_problems_say_what_is_wrong_with_which_file(tmp_path: Path) -> None:
     (tmp_path / "thing" / "inside" / "b").write_bytes(b"")
     problems = problems_of(tmp_path / "thing", files)
     assert {(problem.file.name, problem.text) for problem in problems} == {
-        ("a", "its checksum does not fit"), ("b", "it has 0 bytes, not 11"),
-    }  # fmt: skip
+        ("a", "its checksum does not fit"),
+        ("b", "it has 0 bytes, not 11"),
+    }
     (tmp_path / "thing" / "a").unlink()
-    assert ("a", "it is missing") in {(problem.file.name, problem.text) for problem in problems_of(tmp_path / "thing", files)}
-    with pytest.raises(DamagedError, match=r"Delete .*thing and run the same command again") as error:
+    assert ("a", "it is missing") in {
+        (problem.file.name, problem.text) for problem in problems_of(tmp_path / "thing", files)
+    }
+    with pytest.raises(
+        DamagedError, match=r"Delete .*thing and run the same command again"
+    ) as error:
         require_whole(tmp_path / "thing")
     assert error.value.artefact == tmp_path / "thing"
 
 
-def test_a_file_that_cannot_be_read_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_read_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record = sealed(tmp_path / "thing")
 
     def broken(*_: object) -> bytes:
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "pread", broken)
-    texts = {problem.text for problem in problems_of(tmp_path / "thing", json.loads(record.read_text())["files"])}
+    texts = {
+        problem.text
+        for problem in problems_of(tmp_path / "thing", json.loads(record.read_text())["files"])
+    }
     assert texts == {"it cannot be read: Input/output error"}
 
 
@@ -100,11 +121,18 @@ def test_only_the_smallest_files_are_read_where_that_is_asked(tmp_path: Path) ->
     files = sums_of(tmp_path, files_in(tmp_path))
     for name, size in (("large", 1000), ("small", 10), ("middle", 100)):
         (tmp_path / name).write_bytes(b"x" * size)
-    for most, seen in ((5, set()), (10, {"small"}), (110, {"small", "middle"}), (5000, {"small", "middle", "large"})):
+    for most, seen in (
+        (5, set()),
+        (10, {"small"}),
+        (110, {"small", "middle"}),
+        (5000, {"small", "middle", "large"}),
+    ):
         assert {problem.file.name for problem in problems_of(tmp_path, files, most=most)} == seen
 
 
-def test_a_large_file_is_read_once_unless_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_is_read_once_unless_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "large").write_bytes(bytes(2 << 20))
     files, reads = sums_of(tmp_path, files_in(tmp_path)), []
     read = os.pread
@@ -132,11 +160,25 @@ def test_the_content_of_an_artefact_leaves_times_out(tmp_path: Path) -> None:
 
 def test_errors_of_reading_are_damage_unless_they_speak_of_the_machine(tmp_path: Path) -> None:
     file = tmp_path / "x.npy"
-    errors = (EOFError(), ValueError("odd"), KeyError("key"), OSError("no number"), FileNotFoundError(errno.ENOENT, "x"))
+    errors = (
+        EOFError(),
+        ValueError("odd"),
+        KeyError("key"),
+        OSError("no number"),
+        FileNotFoundError(errno.ENOENT, "x"),
+    )
     for error in (*errors, DataError("odd", remedy="None.")):
-        with pytest.raises(DamagedError, match=r"x\.npy is damaged \(.+\)\. Delete"), damage_is_clear(file):
+        with (
+            pytest.raises(DamagedError, match=r"x\.npy is damaged \(.+\)\. Delete"),
+            damage_is_clear(file),
+        ):
             raise error
-    for other in (PermissionError(errno.EACCES, "x"), OSError(errno.EMFILE, "x"), MemoryError(), KeyboardInterrupt()):
+    for other in (
+        PermissionError(errno.EACCES, "x"),
+        OSError(errno.EMFILE, "x"),
+        MemoryError(),
+        KeyboardInterrupt(),
+    ):
         with pytest.raises(type(other)), damage_is_clear(file):
             raise other
 
@@ -169,9 +211,12 @@ def test_the_way_out_depends_on_where_the_file_stands(tmp_path: Path) -> None:
         (folder / "recipe.toml").touch()
         (folder / "manifest.json").touch()
     expected = {
-        "stage1/model.safetensors": "train", "stage2/seed-1/best.safetensors": "finetune", "compare/random/tokens/x": "evaluate",
-        "selected.partial/x": "select", "scores.json": "report",
-    }  # fmt: skip
+        "stage1/model.safetensors": "train",
+        "stage2/seed-1/best.safetensors": "finetune",
+        "compare/random/tokens/x": "evaluate",
+        "selected.partial/x": "select",
+        "scores.json": "report",
+    }
     for name, verb in expected.items():
         assert damaged(run / name, "torn").remedy == f"Make it again: tasklm {verb} {run}"
     assert damaged(run / "selected.partial" / "x", "torn").artefact == run / "selected.partial"
@@ -179,8 +224,14 @@ def test_the_way_out_depends_on_where_the_file_stands(tmp_path: Path) -> None:
     for folder, record in ((model, "config.json"), (export, "export.json")):
         folder.mkdir()
         (folder / record).touch()
-    assert damaged(model / "model.safetensors", "torn").remedy == f"Copy {model} again from where it was trained."
-    assert damaged(export / "model.onnx", "torn").remedy == f"Delete {export} and export the model again."
+    assert (
+        damaged(model / "model.safetensors", "torn").remedy
+        == f"Copy {model} again from where it was trained."
+    )
+    assert (
+        damaged(export / "model.onnx", "torn").remedy
+        == f"Delete {export} and export the model again."
+    )
 
 
 def test_the_error_comes_whole_from_another_process(tmp_path: Path) -> None:

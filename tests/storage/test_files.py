@@ -32,7 +32,9 @@ def test_a_run_begins_in_a_folder_of_its_own(tmp_path: Path) -> None:
     (tmp_path / ".hidden").touch()
     require_own(tmp_path)
     (tmp_path / "recipe.toml").touch()  # a person's own, it may be
-    with pytest.raises(RunError, match=r"holds files, but no run. Choose a new or an empty folder with --out"):
+    with pytest.raises(
+        RunError, match=r"holds files, but no run. Choose a new or an empty folder with --out"
+    ):
         require_own(tmp_path)
     with locked(tmp_path):
         require_own(tmp_path)
@@ -46,7 +48,9 @@ def test_a_full_disk_is_told_with_the_way_out_and_the_old_file_stays(tmp_path: P
     def full(folder: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(RunError, match=r"disk is full.*Free some space and run the same command again"):
+    with pytest.raises(
+        RunError, match=r"disk is full.*Free some space and run the same command again"
+    ):
         Artefacts(tmp_path / "run").build("thing", "a", full)
     with pytest.raises(RunError, match="disk is full"), full_disk_is_clear(path):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -68,7 +72,9 @@ def test_two_processes_cannot_share_a_run(tmp_path: Path) -> None:
         f"with locked(Path({str(tmp_path)!r})): print('in', flush=True); input()",
     ]
     code = "\n".join(lines)
-    other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    other = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     try:
         assert other.stdout is not None and other.stdout.readline() == "in\n"
         with pytest.raises(RunError, match=rf"in use by process {other.pid}"), locked(tmp_path):
@@ -90,7 +96,8 @@ def test_damaged_json_is_named(tmp_path: Path) -> None:
 
 
 def test_a_record_knows_its_own_values(tmp_path: Path) -> None:
-    path, values = tmp_path / "x.json", {"b": [1.5, float("-inf")], "a": {"10": "ö", "9": None}, "c": (1, 2)}
+    path = tmp_path / "x.json"
+    values = {"b": [1.5, float("-inf")], "a": {"10": "ö", "9": None}, "c": (1, 2)}
     write_record(path, values)
     assert read_json(path) == values | {"c": [1, 2]}
     path.write_text(path.read_text().replace("1.5", "1.6"))
@@ -103,7 +110,9 @@ def test_a_record_knows_its_own_values(tmp_path: Path) -> None:
         read_json(path)
 
 
-def test_a_file_is_on_the_disk_before_it_has_its_name_and_the_name_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_on_the_disk_before_it_has_its_name_and_the_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events: list[str] = []
     fsync, replace = os.fsync, Path.replace
 
@@ -128,21 +137,36 @@ FULL = {  # what a full disk makes of libraries that write
     "the system": OSError(errno.ENOSPC, "No space left on device"),
     "a quota": OSError(errno.EDQUOT, "Disk quota exceeded"),
     "NumPy": OSError("1000000 requested and 32752 written"),
-    "safetensors": SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
-    "Arrow": OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device"),
+    "safetensors": SafetensorError(
+        "Error while serializing: I/O error: No space left on device (os error 28)"
+    ),
+    "Arrow": OSError(
+        errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device"
+    ),
 }
 
 
 @pytest.mark.parametrize("library", list(FULL))
 def test_every_library_that_meets_a_full_disk_is_understood(tmp_path: Path, library: str) -> None:
-    with pytest.raises(RunError, match=r"the disk is full while writing .*x\. Free some space"), full_disk_is_clear(tmp_path / "x"):
+    with (
+        pytest.raises(RunError, match=r"the disk is full while writing .*x\. Free some space"),
+        full_disk_is_clear(tmp_path / "x"),
+    ):
         raise FULL[library]
 
 
 def test_other_errors_are_not_taken_for_a_full_disk(tmp_path: Path) -> None:
-    others = (OSError("odd"), SafetensorError("invalid header"), ValueError("3 requested and 2 written"), OSError(errno.EIO, "x"))
+    others = (
+        OSError("odd"),
+        SafetensorError("invalid header"),
+        ValueError("3 requested and 2 written"),
+        OSError(errno.EIO, "x"),
+    )
     for error in others:
-        with pytest.raises(type(error), match=str(error).replace("[", r"\[")), full_disk_is_clear(tmp_path / "x"):
+        with (
+            pytest.raises(type(error), match=str(error).replace("[", r"\[")),
+            full_disk_is_clear(tmp_path / "x"),
+        ):
             raise error
 
 

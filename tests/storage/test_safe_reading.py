@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tasklm.storage.safe_reading import DEEPEST, MemoryFile, open_regular, parse_json, read_bytes, read_json_file, whole_text
+from tasklm.storage.safe_reading import (
+    DEEPEST,
+    MemoryFile,
+    open_regular,
+    parse_json,
+    read_bytes,
+    read_json_file,
+    whole_text,
+)
 
 
 def refused(text: str) -> str:

@@ -17,11 +17,19 @@ from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tracking import SILENT
 
-TOPICS = ["rivers run down to the sea", "engines need oil and care", "bread is baked before dawn", "clocks tell us when to go"]
+TOPICS = [
+    "rivers run down to the sea",
+    "engines need oil and care",
+    "bread is baked before dawn",
+    "clocks tell us when to go",
+]
 
 
 def part(name: str, texts: list[str], labels: str = "ab") -> list[Example]:
-    return [Example((text,), labels[i % len(labels)], f"{name}.jsonl", i + 1) for i, text in enumerate(texts)]
+    return [
+        Example((text,), labels[i % len(labels)], f"{name}.jsonl", i + 1)
+        for i, text in enumerate(texts)
+    ]
 
 
 def distinct(name: str, count: int) -> list[str]:
@@ -48,7 +56,10 @@ def only(findings: list[Finding], check: str) -> Finding:
 def test_clean_data_is_ok_throughout() -> None:
     findings = [*Classify(["a", "b"]).audit(splits()), *audit_splits(splits(), Data())]
     assert {finding.level for finding in findings} == {"ok"}
-    assert "2 labels in train: a 20, b 20; examples: train 40, dev 6, test 6" in only(findings, "labels").message
+    assert (
+        "2 labels in train: a 20, b 20; examples: train 40, dev 6, test 6"
+        in only(findings, "labels").message
+    )
     refuse(findings)
 
 
@@ -56,8 +67,13 @@ def test_imbalance_and_rare_labels() -> None:
     data = splits()
     data.train = part("train", distinct("alpha", 41), "a" * 40 + "b")
     findings = Classify(["a", "b"]).audit(data)
-    assert "'a' has 40 times as many training examples as 'b'" in only(findings, "imbalance").message
-    assert "1 of 2 labels have fewer than 5 training examples: 'b'" in only(findings, "rare labels").message
+    assert (
+        "'a' has 40 times as many training examples as 'b'" in only(findings, "imbalance").message
+    )
+    assert (
+        "1 of 2 labels have fewer than 5 training examples: 'b'"
+        in only(findings, "rare labels").message
+    )
 
 
 def test_empty_and_long_texts() -> None:
@@ -93,7 +109,11 @@ def test_encoding_trouble(text: str, told: str) -> None:
 
 
 def test_good_unicode_is_no_trouble() -> None:
-    fine = ["Ünïcödé, naïve: 中文 — “quotes”\n\tand tabs", "São Paulo À Â Ã, em português: ÂNGELA, MANHÃ", "emoji 😀 นี่"]
+    fine = [
+        "Ünïcödé, naïve: 中文 — “quotes”\n\tand tabs",
+        "São Paulo À Â Ã, em português: ÂNGELA, MANHÃ",
+        "emoji 😀 นี่",
+    ]
     assert only(audit_splits(splits(fine), Data()), "encoding").level == "ok"
 
 
@@ -116,7 +136,10 @@ def test_duplicates_and_conflicts_within_a_split() -> None:
 
 def leaky() -> Splits:
     data = splits()
-    data.test += [Example((f"  {example.text.upper()}",), example.label, "test.jsonl", 50 + i) for i, example in enumerate(data.train[:5])]
+    data.test += [
+        Example((f"  {example.text.upper()}",), example.label, "test.jsonl", 50 + i)
+        for i, example in enumerate(data.train[:5])
+    ]
     return data
 
 
@@ -128,7 +151,13 @@ def test_examples_in_two_splits_are_refused() -> None:
     assert len(finding.examples) == 3
     assert "test.jsonl, line 50" in finding.examples[0]
     assert "stands in train: train.jsonl, line 1" in finding.examples[0]
-    with pytest.raises(DataError, match=r"(?s)the data has an error.*5 of the 11 test examples.*test.jsonl, line 50.*tasklm check"):
+    with pytest.raises(
+        DataError,
+        match=(
+            r"(?s)the data has an error.*5 of the 11 test "
+            r"examples.*test.jsonl, line 50.*tasklm check"
+        ),
+    ):
         refuse([finding])
 
 
@@ -144,7 +173,9 @@ def test_or_only_warned_about(leaks: str) -> None:
 def test_near_duplicates_within_and_across_splits() -> None:
     base = " ".join(f"w{i}" for i in range(60))
     data = splits([base, base + " and more", "some " + " ".join(f"v{i}" for i in range(60))])
-    data.test.append(Example((" ".join(f"v{i}" for i in range(60)) + " end",), "a", "test.jsonl", 77))
+    data.test.append(
+        Example((" ".join(f"v{i}" for i in range(60)) + " end",), "a", "test.jsonl", 77)
+    )
     findings = audit_splits(data, Data())
     within = only(findings, "near duplicates")
     assert "in train that are nearly the same: 1." in within.message
@@ -183,10 +214,15 @@ def store(tmp_path: Path, texts: list[str]) -> PassageStore:
 def test_the_corpus(tmp_path: Path) -> None:
     data = splits()
     data.test.append(Example(("ok",), "a", "test.jsonl", 9))
-    corpus = store(tmp_path, ["a clean passage", "A clean  passage", "", f"before {data.test[2].text} after"])
+    corpus = store(
+        tmp_path, ["a clean passage", "A clean  passage", "", f"before {data.test[2].text} after"]
+    )
     result = contaminated(corpus, {"test": [example.text for example in data.test]}, 8, SILENT)
     findings = audit_corpus(corpus, data, result)
-    assert only(findings, "corpus").message == "2 passages, 14 words from 4 documents; left out: 1 duplicates, 1 without text."
+    assert (
+        only(findings, "corpus").message
+        == "2 passages, 14 words from 4 documents; left out: 1 duplicates, 1 without text."
+    )
     finding = only(findings, "contamination")
     assert finding.level == "warning"
     assert "1 of 2 passages hold text of dev or test and are left out; 1 remain." in finding.message
@@ -195,7 +231,9 @@ def test_the_corpus(tmp_path: Path) -> None:
     assert "with test (test.jsonl, line 3)" in finding.examples[0]
     refuse(findings)
     result.banned = np.ones(2, dtype=np.bool_)
-    with pytest.raises(DataError, match=r"nothing is left to learn from. Add other text with --corpus"):
+    with pytest.raises(
+        DataError, match=r"nothing is left to learn from. Add other text with --corpus"
+    ):
         refuse(audit_corpus(corpus, data, result))
     result.banned = np.zeros(2, dtype=np.bool_)
     assert only(audit_corpus(corpus, data, result), "contamination").level == "ok"
@@ -204,23 +242,45 @@ def test_the_corpus(tmp_path: Path) -> None:
 def test_warnings_are_told_in_one_short_line() -> None:
     """Beside its label, a warning is one line of a terminal of 80 columns."""
     data = splits(
-        ["word " * 401, "caf\ufffd", TOPICS[0] + " again and again today", TOPICS[0] + " again and again today!"], "aaaaaaaaaaaaaaab"
+        [
+            "word " * 401,
+            "caf\ufffd",
+            TOPICS[0] + " again and again today",
+            TOPICS[0] + " again and again today!",
+        ],
+        "aaaaaaaaaaaaaaab",
     )
     data.notes.append("train: 2 rows without text left out (lines 3, 4)")
     data.train += [data.train[3], Example((data.train[5].text,), "other", "train.jsonl", 91)]
     data.test += [data.train[0], Example((f"{data.train[7].text} more",), "a", "test.jsonl", 99)]
     findings = [*Classify(["a", "b"]).audit(data), *audit_splits(data, Data(leaks="keep"))]
     warnings = {finding.check: finding.brief for finding in findings if finding.level == "warning"}
-    assert warnings.keys() >= {"imbalance", "rare labels", "empty texts", "long texts", "encoding", "duplicates", "conflicting labels"}
+    assert warnings.keys() >= {
+        "imbalance",
+        "rare labels",
+        "empty texts",
+        "long texts",
+        "encoding",
+        "duplicates",
+        "conflicting labels",
+    }
     assert warnings.keys() >= {"examples in two splits", "near duplicates in two splits"}
     assert all(0 < len(brief) <= 70 and "\n" not in brief for brief in warnings.values()), warnings
 
 
 def test_every_kind_tells_its_warnings_briefly() -> None:
-    """A finding that may be a warning is given its short line: as the fifth argument, or by name."""
+    """A finding that may be a warning is given its short line: as the fifth
+    argument, or by name.
+    """
     for path in sorted(Path(audit.__file__).parent.glob("*.py")):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Finding":
+            if (
+                isinstance(call, ast.Call)
+                and isinstance(call.func, ast.Name)
+                and call.func.id == "Finding"
+            ):
                 level = ast.unparse(call.args[0])
-                brief = len(call.args) > 4 or any(keyword.arg == "brief" for keyword in call.keywords)
+                brief = len(call.args) > 4 or any(
+                    keyword.arg == "brief" for keyword in call.keywords
+                )
                 assert level in ("'ok'", "'error'") or brief, f"{path.name}, line {call.lineno}"

@@ -23,7 +23,10 @@ def score(potentials: np.ndarray, tags: tuple[int, ...]) -> float:
 
 
 def all_scores(potentials: np.ndarray) -> dict[tuple[int, ...], float]:
-    return {tags: score(potentials, tags) for tags in product(range(potentials.shape[1]), repeat=len(potentials))}
+    return {
+        tags: score(potentials, tags)
+        for tags in product(range(potentials.shape[1]), repeat=len(potentials))
+    }
 
 
 def random_potentials(rows: int, places: int, seed: int = 1) -> Tensor:
@@ -37,13 +40,18 @@ def test_likelihood_is_that_of_all_sequences(places: int) -> None:
     expected = 0.0
     for row in range(4):
         scores = all_scores(potentials[row].double().numpy())
-        expected += np.logaddexp.reduce(list(scores.values())) - scores[tuple(targets[row].tolist())]
+        expected += (
+            np.logaddexp.reduce(list(scores.values())) - scores[tuple(targets[row].tolist())]
+        )
     assert float(negative_log_likelihood(potentials, targets)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_likelihoods_of_all_sequences_sum_to_one() -> None:
     potentials = random_potentials(1, 4)
-    losses = [negative_log_likelihood(potentials, torch.tensor([tags])) for tags in product(range(TAGS), repeat=4)]
+    losses = [
+        negative_log_likelihood(potentials, torch.tensor([tags]))
+        for tags in product(range(TAGS), repeat=4)
+    ]
     assert float(torch.stack(losses).neg().exp().sum()) == pytest.approx(1.0, rel=1e-5)
 
 
@@ -54,7 +62,9 @@ def test_padding_changes_nothing() -> None:
     potentials.requires_grad_()
     loss = negative_log_likelihood(potentials, targets)
     loss.backward()
-    alone = negative_log_likelihood(potentials[:1], targets[:1]) + negative_log_likelihood(potentials[1:2, :3], targets[1:2, :3])
+    alone = negative_log_likelihood(potentials[:1], targets[:1]) + negative_log_likelihood(
+        potentials[1:2, :3], targets[1:2, :3]
+    )
     torch.testing.assert_close(loss, alone)
     assert potentials.grad is not None
     assert not potentials.grad[1, 3:].any() and not potentials.grad[2].any()
@@ -64,20 +74,29 @@ def test_padding_changes_nothing() -> None:
 def test_places_without_a_target_are_skipped_wherever_they_stand() -> None:
     potentials = random_potentials(1, 6)
     for there in product([False, True], repeat=6):
-        targets = torch.tensor([[tag if kept else NONE for tag, kept in zip([2, 1, 0, 2, 2, 1], there, strict=True)]])
+        targets = torch.tensor(
+            [[tag if kept else NONE for tag, kept in zip([2, 1, 0, 2, 2, 1], there, strict=True)]]
+        )
         kept = torch.tensor(there)
         found = negative_log_likelihood(potentials, targets)
         if any(there):
-            torch.testing.assert_close(found, negative_log_likelihood(potentials[:, kept], targets[:, kept]))
+            torch.testing.assert_close(
+                found, negative_log_likelihood(potentials[:, kept], targets[:, kept])
+            )
             scores = all_scores(potentials[0, kept].double().numpy())
-            expected = np.logaddexp.reduce(list(scores.values())) - scores[tuple(targets[0, kept].tolist())]
+            expected = (
+                np.logaddexp.reduce(list(scores.values()))
+                - scores[tuple(targets[0, kept].tolist())]
+            )
             assert float(found) == pytest.approx(expected, rel=1e-5)
         else:
             assert found == 0
 
 
 def test_gradient_is_probability_minus_gold() -> None:
-    """The gradient of the loss by a potential is the share of its step in all sequences, less 1 where gold takes it."""
+    """The gradient of the loss by a potential is the share of its step in all sequences, less 1
+    where gold takes it.
+    """
     potentials = random_potentials(1, 4).requires_grad_()
     targets = torch.tensor([[1, 0, 2, 2]])
     negative_log_likelihood(potentials, targets).backward()
@@ -97,7 +116,9 @@ def test_best_tags_are_those_of_brute_force() -> None:
     for seed in range(50):
         potentials = random_potentials(1, 1 + seed % 6, seed)[0].numpy()
         scores = all_scores(potentials)
-        assert scores[tuple(best_tags(potentials).tolist())] == pytest.approx(max(scores.values()), abs=1e-5)
+        assert scores[tuple(best_tags(potentials).tolist())] == pytest.approx(
+            max(scores.values()), abs=1e-5
+        )
     assert best_tags(np.zeros((0, TAGS, TAGS))).tolist() == []
 
 
@@ -119,18 +140,26 @@ def test_head_adds_emission_and_transition() -> None:
 
 def test_long_rows_with_large_scores_stay_finite_in_half_precision() -> None:
     head = CrfHead(8, TAGS, 0.0).bfloat16()
-    potentials = head(torch.randn(2, 200, 8, dtype=torch.bfloat16, generator=torch.Generator().manual_seed(0)) * 1000)
+    potentials = head(
+        torch.randn(2, 200, 8, dtype=torch.bfloat16, generator=torch.Generator().manual_seed(0))
+        * 1000
+    )
     loss = negative_log_likelihood(potentials, torch.zeros(2, 200, dtype=torch.long))
     loss.backward()
     assert loss.dtype == torch.float32 and loss.isfinite() and loss > 0
-    assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in head.parameters())
+    assert all(
+        weight.grad is not None and weight.grad.isfinite().all() for weight in head.parameters()
+    )
 
 
 def test_it_is_one_operation_of_a_compiled_graph() -> None:
     """`aot_eager` traces forwards and backwards as `torch.compile` does, but needs no compiler."""
     targets = torch.tensor([[0, 1, 2, 1, 0], [1, 1, NONE, NONE, NONE]])
     found = []
-    for function in (negative_log_likelihood, torch.compile(negative_log_likelihood, fullgraph=True, dynamic=False, backend="aot_eager")):
+    for function in (
+        negative_log_likelihood,
+        torch.compile(negative_log_likelihood, fullgraph=True, dynamic=False, backend="aot_eager"),
+    ):
         potentials = random_potentials(2, 5).requires_grad_()
         loss = function(potentials, targets)
         (3 * loss).backward()
@@ -140,7 +169,9 @@ def test_it_is_one_operation_of_a_compiled_graph() -> None:
 
 
 def test_gradient_is_that_of_the_automatic_one() -> None:
-    """Against the forward algorithm written plainly, differentiated by torch, with places left out in the middle."""
+    """Against the forward algorithm written plainly, differentiated by torch, with places left out
+    in the middle.
+    """
     targets = torch.tensor([[0, 1, NONE, 2, 1, 0], [NONE, 1, 1, NONE, NONE, NONE], [NONE] * 6])
     potentials = random_potentials(3, 6).double().requires_grad_()
     plain = potentials.new_zeros(())

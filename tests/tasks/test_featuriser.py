@@ -1,4 +1,6 @@
-"""Features of linear models: those of scikit-learn, sums by hand, and the same again from a folder."""
+"""Features of linear models: those of scikit-learn, sums by hand, and the
+same again from a folder.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,41 @@ from tasklm.tasks.examples import Example
 
 TEXTS = ["the red ball", "The red balloon, a red one!", "cold water", "the water is cold, cold"]
 OTHERS = ["the cold balls", "", "nothing of it"]
-PAIRS = [("a red ball", "a red ball"), ("one cat", "two dogs"), ("cold water here", "water is cold"), ("", "music")]
+PAIRS = [
+    ("a red ball", "a red ball"),
+    ("one cat", "two dogs"),
+    ("cold water here", "water is cold"),
+    ("", "music"),
+]
 WORDS = [
-    *("the", "The", "ball's", "e-mail", "3.14", "naïve", "cafe\u0301", "Straße", "ﬁne", "İstanbul", "прекрасный", "ἀγαθός"),
-    *("很好的电影", "とても", "ありがとう", "한국어", "हिन्दी", "العربية", "עברית", "ọ̀rọ̀", "👍🏽", "a\u200bb", "...", "x"),
+    *(
+        "the",
+        "The",
+        "ball's",
+        "e-mail",
+        "3.14",
+        "naïve",
+        "cafe\u0301",
+        "Straße",
+        "ﬁne",
+        "İstanbul",
+        "прекрасный",
+        "ἀγαθός",
+    ),
+    *(
+        "很好的电影",
+        "とても",
+        "ありがとう",
+        "한국어",
+        "हिन्दी",
+        "العربية",
+        "עברית",
+        "ọ̀rọ̀",
+        "👍🏽",
+        "a\u200bb",
+        "...",
+        "x",
+    ),
 ]
 SETTINGS: dict[str, dict[str, Any]] = {
     "words": {"ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"},
@@ -45,20 +78,29 @@ def test_the_blocks_of_a_text_are_those_of_scikit_learn(name: str) -> None:
     fitted = Featuriser.fit(single(TEXTS))
     assert fitted.blocks[name].tokens == expected.get_feature_names_out().tolist()
     for texts in (TEXTS, OTHERS):
-        np.testing.assert_allclose(fitted.parts(single(texts))[name].toarray(), expected.transform(texts).toarray())
+        np.testing.assert_allclose(
+            fitted.parts(single(texts))[name].toarray(), expected.transform(texts).toarray()
+        )
 
 
 def many_texts(count: int, seed: int) -> list[str]:
     """Texts of words of many languages, with spaces of many kinds."""
     draw = np.random.default_rng(seed)
     spaces = [" ", "  ", "\t", "\n", "\u00a0", "\u3000"]
-    return ["".join(f"{draw.choice(WORDS)}{draw.choice(spaces)}" for _ in range(draw.integers(0, 60))) for _ in range(count)]
+    return [
+        "".join(f"{draw.choice(WORDS)}{draw.choice(spaces)}" for _ in range(draw.integers(0, 60)))
+        for _ in range(count)
+    ]
 
 
 def letters_of(texts: list[str], runs: list[str] | None = None) -> tuple[CountVectorizer, Any]:
-    """scikit-learn's runs of letters and their counts: of each word once, times the words of texts."""
+    """scikit-learn's runs of letters and their counts: of each word once,
+    times the words of texts.
+    """
     words = CountVectorizer(analyzer=featuriser._between_spaces)
-    letters = CountVectorizer(analyzer="char_wb", ngram_range=(3, 5), lowercase=False, vocabulary=runs)
+    letters = CountVectorizer(
+        analyzer="char_wb", ngram_range=(3, 5), lowercase=False, vocabulary=runs
+    )
     in_texts = words.fit_transform(texts)
     in_words = letters.fit_transform(words.get_feature_names_out())
     return letters, in_texts @ in_words
@@ -68,8 +110,12 @@ def test_counts_and_weights_are_those_of_scikit_learn_to_the_last_digit() -> Non
     train, others = many_texts(300, 1), many_texts(100, 2)
     words, (letters, letter_counts) = CountVectorizer(analyzer=word_grams), letters_of(train)
     expected = {
-        "words": Block.of(words.fit(train).get_feature_names_out().tolist(), words.transform(train), 1, 5000)[0],
-        "letters": Block.of(letters.get_feature_names_out().tolist(), letter_counts, featuriser.RARE, 5000)[0],
+        "words": Block.of(
+            words.fit(train).get_feature_names_out().tolist(), words.transform(train), 1, 5000
+        )[0],
+        "letters": Block.of(
+            letters.get_feature_names_out().tolist(), letter_counts, featuriser.RARE, 5000
+        )[0],
     }
     fitted = Featuriser.fit(single(train), most=5000)
     for name, block in expected.items():
@@ -79,17 +125,24 @@ def test_counts_and_weights_are_those_of_scikit_learn_to_the_last_digit() -> Non
         parts = fitted.parts(single(texts))
         for name, block in expected.items():
             known = CountVectorizer(analyzer=word_grams, vocabulary=block.tokens)
-            counts = known.transform(texts) if name == "words" else letters_of(texts, block.tokens)[1]
+            counts = (
+                known.transform(texts) if name == "words" else letters_of(texts, block.tokens)[1]
+            )
             counts = counts.astype(np.float64)
             counts.data = (1 + np.log(counts.data)) * block.idf[counts.indices]
             wanted = normalize(counts)
             for part in ("data", "indices", "indptr"):
-                assert np.array_equal(getattr(parts[name], part), getattr(wanted, part)), (name, part)
+                assert np.array_equal(getattr(parts[name], part), getattr(wanted, part)), (
+                    name,
+                    part,
+                )
 
 
 def test_a_pair_has_the_words_of_both_texts_side_by_side() -> None:
     fitted = Featuriser.fit(pairs(PAIRS))
-    expected = TfidfVectorizer(sublinear_tf=True, **SETTINGS["words"]).fit([text for side in zip(*PAIRS, strict=True) for text in side])
+    expected = TfidfVectorizer(sublinear_tf=True, **SETTINGS["words"]).fit(
+        [text for side in zip(*PAIRS, strict=True) for text in side]
+    )
     sides = [expected.transform(side).toarray() for side in zip(*PAIRS, strict=True)]
     np.testing.assert_allclose(fitted.parts(pairs(PAIRS))["words"].toarray(), np.hstack(sides))
 
@@ -105,9 +158,14 @@ def test_similarities_of_pairs_are_those_by_hand() -> None:
     fitted = Featuriser.fit(pairs(PAIRS))
     same, different, similar, bare = fitted.parts(pairs(PAIRS))["alike"].toarray()
     np.testing.assert_allclose(same, ramps([1.0] * 11))
-    np.testing.assert_allclose(different, ramps([0.0] * 9 + [1.0, 1.0]))  # no numbers; as many words
+    np.testing.assert_allclose(
+        different, ramps([0.0] * 9 + [1.0, 1.0])
+    )  # no numbers; as many words
     np.testing.assert_allclose(bare, ramps([0.0] * 9 + [1.0, 0.0]))
-    once, twice = np.log(9 / 2) + 1, np.log(9 / 3) + 1  # idf of words that one or two of the 8 texts have
+    once, twice = (
+        np.log(9 / 2) + 1,
+        np.log(9 / 3) + 1,
+    )  # idf of words that one or two of the 8 texts have
     both = 2 * twice
     weighed = [both / (both + 2 * once), both / (both + once), both / (both + once)]
     by_hand = ramps([2 / 4, 2 / 3, 2 / 3, *weighed, 0.0, 1.0, 1.0])
@@ -118,8 +176,14 @@ def test_similarities_of_pairs_are_those_by_hand() -> None:
 
 def test_words_of_a_pair_are_told_by_where_they_stand() -> None:
     assert shared_words(("A cat sat", "a dog sat")) == [
-        "both=a", "both=sat", "first=cat", "second=dog", "either=cat", "either=dog", "cat against dog",
-    ]  # fmt: skip
+        "both=a",
+        "both=sat",
+        "first=cat",
+        "second=dog",
+        "either=cat",
+        "either=dog",
+        "cat against dog",
+    ]
     far = shared_words(("a b c d e f", "g h i j k"))
     assert not any("against" in token for token in far)  # 30 pairs say nothing
 
@@ -153,25 +217,34 @@ def test_scripts_without_spaces_have_words_and_runs_of_characters() -> None:
     assert "北京大" in fitted.blocks["letters"].tokens
 
 
-def test_of_many_long_words_those_of_some_texts_are_cut_into_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_long_words_those_of_some_texts_are_cut_into_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(featuriser, "MOST_LONG", 150)
     sizes = []
     count = featuriser._count_letters
-    monkeypatch.setattr(featuriser, "_count_letters", lambda texts: sizes.append(len(texts)) or count(texts))
+    monkeypatch.setattr(
+        featuriser, "_count_letters", lambda texts: sizes.append(len(texts)) or count(texts)
+    )
     Featuriser.fit(single([chr(0x4E00 + number) * 50 for number in range(9)]))  # 450 characters
     Featuriser.fit(single(["北" * 50] * 9))  # one word, which comes again
     Featuriser.fit(single([f"short words, of which {number} is one" for number in range(9)]))
     assert sizes == [3, 9, 9]
 
 
-@pytest.mark.parametrize("texts", [("<< one >> and [[ two ]]", "[[ one ]] \ud800 << two >>"), ("a b", "b c")])
+@pytest.mark.parametrize(
+    "texts", [("<< one >> and [[ two ]]", "[[ one ]] \ud800 << two >>"), ("a b", "b c")]
+)
 def test_a_saved_featuriser_gives_the_same_features(tmp_path: Path, texts: tuple[str, str]) -> None:
     for number, train in enumerate((single([*texts]), pairs([texts, texts]))):
         folder = tmp_path / str(number)
         folder.mkdir()
         fitted = Featuriser.fit(train, ("<<", "[["))
         fitted.save(folder)
-        assert sorted(path.name for path in folder.iterdir()) == ["features.json", "features.safetensors"]
+        assert sorted(path.name for path in folder.iterdir()) == [
+            "features.json",
+            "features.safetensors",
+        ]
         again = Featuriser.load(folder)
         assert (again.transform(train) != fitted.transform(train)).nnz == 0
         assert (again.marks, again.pairs) == (fitted.marks, fitted.pairs)
@@ -197,12 +270,18 @@ def test_a_block_weighs_counts_by_their_logarithm_and_rarity() -> None:
 
     block = Block(["a", "b"], np.array([1.0, 2.0]))
     row = np.array([1 + np.log(3), 2.0])
-    np.testing.assert_allclose(block.tfidf(csr_matrix([[3, 1], [0, 0]])).toarray(), [row / np.linalg.norm(row), [0, 0]])
+    np.testing.assert_allclose(
+        block.tfidf(csr_matrix([[3, 1], [0, 0]])).toarray(), [row / np.linalg.norm(row), [0, 0]]
+    )
 
 
-@pytest.mark.parametrize("long", [10**6, 100])  # beyond which the runs of letters are those of some texts
+@pytest.mark.parametrize(
+    "long", [10**6, 100]
+)  # beyond which the runs of letters are those of some texts
 @pytest.mark.parametrize("train", [single(TEXTS), pairs(PAIRS)])
-def test_matrices_of_train_are_the_same_as_of_other_examples(train: list[Example], long: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matrices_of_train_are_the_same_as_of_other_examples(
+    train: list[Example], long: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(featuriser, "MOST_LONG", long)
     monkeypatch.setattr(featuriser, "LONG", 2)
     fitted, parts = Featuriser.fit_parts(train)

@@ -27,7 +27,9 @@ def write(path: Path, *lines: str) -> Path:
     return path
 
 
-def dataset(folder: Path, rows: list[dict[str, Any]], features: dict[str, Any], files: int = 1) -> Path:
+def dataset(
+    folder: Path, rows: list[dict[str, Any]], features: dict[str, Any], files: int = 1
+) -> Path:
     """Writes what `Dataset.save_to_disk` writes."""
     folder.mkdir(parents=True)
     names = [f"data-{number:05}-of-{files:05}.arrow" for number in range(files)]
@@ -35,8 +37,12 @@ def dataset(folder: Path, rows: list[dict[str, Any]], features: dict[str, Any], 
         table = pa.Table.from_pylist(rows[number::files])
         with pa.ipc.new_stream(str(folder / name), table.schema) as stream:
             stream.write_table(table, max_chunksize=2)
-    (folder / "dataset_info.json").write_text(json.dumps({"features": features, "description": ""}), encoding="utf-8")
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}), encoding="utf-8")
+    (folder / "dataset_info.json").write_text(
+        json.dumps({"features": features, "description": ""}), encoding="utf-8"
+    )
+    (folder / "state.json").write_text(
+        json.dumps({"_data_files": [{"filename": name} for name in names]}), encoding="utf-8"
+    )
     return folder
 
 
@@ -45,36 +51,86 @@ TEXT = {"dtype": "string", "_type": "Value"}
 PAIR = {"text_a": "one", "text_b": "two"}
 SPAN = {"question": "Who?", "context": "Ann lives."}
 CASES: list[tuple[str, dict[str, str], list[dict[str, Any]]]] = [
-    ("tag", {"text": "tokens", "label": "ner_tags"}, [{"id": "1", "tokens": ["a", "b"], "ner_tags": ["O", "B-X"]}]),
+    (
+        "tag",
+        {"text": "tokens", "label": "ner_tags"},
+        [{"id": "1", "tokens": ["a", "b"], "ner_tags": ["O", "B-X"]}],
+    ),
     ("tag", {"text": "words", "label": "labels"}, [{"words": ["a"], "labels": ["N"]}]),
-    ("parse", {"text": "tokens", "label": "heads,deprels"}, [{"tokens": ["a"], "heads": [0], "deprels": ["root"], "upos": ["X"]}]),
-    ("span", {"text": "question,context", "label": "answers"}, [{**SPAN, "answers": {"text": ["Ann"], "answer_start": [0]}}]),
-    ("span", {"text": "question,context", "label": "answer"}, [{**SPAN, "answer": "Ann"}, {**SPAN, "answer": ""}]),
-    ("classify", {"text": "question,passage", "label": "answer"}, [{"question": "Is it?", "passage": "Yes.", "answer": True}]),
+    (
+        "parse",
+        {"text": "tokens", "label": "heads,deprels"},
+        [{"tokens": ["a"], "heads": [0], "deprels": ["root"], "upos": ["X"]}],
+    ),
+    (
+        "span",
+        {"text": "question,context", "label": "answers"},
+        [{**SPAN, "answers": {"text": ["Ann"], "answer_start": [0]}}],
+    ),
+    (
+        "span",
+        {"text": "question,context", "label": "answer"},
+        [{**SPAN, "answer": "Ann"}, {**SPAN, "answer": ""}],
+    ),
+    (
+        "classify",
+        {"text": "question,passage", "label": "answer"},
+        [{"question": "Is it?", "passage": "Yes.", "answer": True}],
+    ),
     ("classify", {"text": "question,context", "label": "label"}, [{**SPAN, "label": "entailment"}]),
     (
         "choice",
         {"text": "article,question", "options": "options", "label": "answer"},
         [{"article": "a", "question": "q", "options": ["x", "y"], "answer": "B", "id": "1"}],
     ),
-    ("choice", {"text": "ctx", "options": "endings", "label": "label"}, [{"ctx": "a", "endings": ["x", "y"], "label": 1}]),
+    (
+        "choice",
+        {"text": "ctx", "options": "endings", "label": "label"},
+        [{"ctx": "a", "endings": ["x", "y"], "label": 1}],
+    ),
     (
         "choice",
         {"text": "question", "options": "choices", "label": "answerKey"},
         [{"question": "q", "choices": {"text": ["x", "y"], "label": ["A", "B"]}, "answerKey": "A"}],
     ),
-    ("classify", {"text": "text_a,text_b", "label": "label"}, [{**PAIR, "label": 1}, {**PAIR, "label": 0}]),
-    ("regress", {"text": "text_a,text_b", "label": "label"}, [{**PAIR, "label": 4.75}, {**PAIR, "label": 1.0}]),
-    ("classify", {"text": "text", "label": "label"}, [{"text": "t", "label": 1.0}] * 99 + [{"text": "t", "label": 0.5}]),
-    ("regress", {"text": "text", "label": "label"}, [{"text": "t", "label": 1.0}] * 97 + [{"text": "t", "label": 0.5}] * 3),
-    ("multilabel", {"text": "text", "label": "labels"}, [{"text": "t", "labels": ["a", "b"]}, {"text": "u", "labels": []}]),
+    (
+        "classify",
+        {"text": "text_a,text_b", "label": "label"},
+        [{**PAIR, "label": 1}, {**PAIR, "label": 0}],
+    ),
+    (
+        "regress",
+        {"text": "text_a,text_b", "label": "label"},
+        [{**PAIR, "label": 4.75}, {**PAIR, "label": 1.0}],
+    ),
+    (
+        "classify",
+        {"text": "text", "label": "label"},
+        [{"text": "t", "label": 1.0}] * 99 + [{"text": "t", "label": 0.5}],
+    ),
+    (
+        "regress",
+        {"text": "text", "label": "label"},
+        [{"text": "t", "label": 1.0}] * 97 + [{"text": "t", "label": 0.5}] * 3,
+    ),
+    (
+        "multilabel",
+        {"text": "text", "label": "labels"},
+        [{"text": "t", "labels": ["a", "b"]}, {"text": "u", "labels": []}],
+    ),
     ("classify", {"text": "Sentence", "label": "Label"}, [{"Sentence": "t", "Label": "x"}]),
     ("classify", {}, [{"what": "some words", "verdict": "pos"}]),
 ]
 
 
-@pytest.mark.parametrize(("kind", "columns", "rows"), CASES, ids=[f"{number}-{case[0]}" for number, case in enumerate(CASES)])
-def test_tables_are_known_by_their_columns(tmp_path: Path, kind: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "columns", "rows"),
+    CASES,
+    ids=[f"{number}-{case[0]}" for number, case in enumerate(CASES)],
+)
+def test_tables_are_known_by_their_columns(
+    tmp_path: Path, kind: str, columns: dict[str, str], rows: list[dict[str, Any]]
+) -> None:
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     for path in (jsonl(tmp_path / "a.jsonl", rows), tmp_path / "a.parquet"):
         found = recognise(path)
@@ -90,32 +146,63 @@ def test_texts_in_csv_are_read_as_numbers_where_all_are(tmp_path: Path) -> None:
 
 
 def test_files_are_known_by_their_layout(tmp_path: Path) -> None:
-    squad = {"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": "c", "qas": []}]}]}
-    race = {"article": "a", "questions": ["q"], "options": [["x", "y"]], "answers": ["A"], "id": "1"}
+    squad = {
+        "version": "1.1",
+        "data": [{"title": "t", "paragraphs": [{"context": "c", "qas": []}]}],
+    }
+    race = {
+        "article": "a",
+        "questions": ["q"],
+        "options": [["x", "y"]],
+        "answers": ["A"],
+        "id": "1",
+    }
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(json.dumps(squad).encode()))
     write(tmp_path / "race.json", json.dumps(race))
     write(tmp_path / "race.txt", json.dumps(race))
     write(tmp_path / "a.conllu", "1\ta\ta\tX\t_\t_\t0\troot\t_\t_")
     write(tmp_path / "a.conll", "a N", "", "b V")
-    write(tmp_path / "a.txt", "-DOCSTART- -X- O", "", "U.N. NNP B-ORG", "official NN O", "", "Ekeus NNP B-PER")
+    write(
+        tmp_path / "a.txt",
+        "-DOCSTART- -X- O",
+        "",
+        "U.N. NNP B-ORG",
+        "official NN O",
+        "",
+        "Ekeus NNP B-PER",
+    )
     write(tmp_path / "b.tsv", "U.N.\tB-ORG", "official\tO", "", "Ekeus\tB-PER")
     kinds = {path.name: recognise(path).kind for path in sorted(tmp_path.iterdir())}
     assert kinds == {
-        "a.json.gz": "span", "race.json": "choice", "race.txt": "choice",
-        "a.conllu": "parse", "a.conll": "tag", "a.txt": "tag", "b.tsv": "tag",
-    }  # fmt: skip
+        "a.json.gz": "span",
+        "race.json": "choice",
+        "race.txt": "choice",
+        "a.conllu": "parse",
+        "a.conll": "tag",
+        "a.txt": "tag",
+        "b.tsv": "tag",
+    }
 
 
 def test_what_is_not_known_is_told_with_its_name_and_a_remedy(tmp_path: Path) -> None:
     for path, problem in [
-        (write(tmp_path / "a.txt", "some plain prose", "", "and more of it is here"), r"a\.txt, line 1: the kind of task is not known"),
+        (
+            write(tmp_path / "a.txt", "some plain prose", "", "and more of it is here"),
+            r"a\.txt, line 1: the kind of task is not known",
+        ),
         (tmp_path / "none", "there is no such file"),
-        (write(tmp_path / "odd" / "a.bin", "x").parent, "odd: the kind of task is not known by the folder's files"),
+        (
+            write(tmp_path / "odd" / "a.bin", "x").parent,
+            "odd: the kind of task is not known by the folder's files",
+        ),
         (
             write(tmp_path / "half" / "test.csv", "text,label", "a,b").parent,
             r"half: the folder has no training set, only test \(test\.csv\)",
         ),
-        (write(tmp_path / "bad.jsonl", '{"text": "a", "label": 1}', '{"text"'), r"bad\.jsonl, line 2: the line is not valid JSON"),
+        (
+            write(tmp_path / "bad.jsonl", '{"text": "a", "label": 1}', '{"text"'),
+            r"bad\.jsonl, line 2: the line is not valid JSON",
+        ),
     ]:
         with pytest.raises(DataError, match=problem) as error:
             recognise(path)
@@ -123,10 +210,20 @@ def test_what_is_not_known_is_told_with_its_name_and_a_remedy(tmp_path: Path) ->
 
 
 def test_texts_are_not_taken_for_labels(tmp_path: Path) -> None:
-    rows = [{"source": f"One man number {i} sleeps.", "target": f"Ein Mann mit Nummer {i} schläft."} for i in range(30)]
-    with pytest.raises(DataError, match=r"a\.jsonl, line 1: column 'target' holds texts, not labels"):
+    rows = [
+        {"source": f"One man number {i} sleeps.", "target": f"Ein Mann mit Nummer {i} schläft."}
+        for i in range(30)
+    ]
+    with pytest.raises(
+        DataError, match=r"a\.jsonl, line 1: column 'target' holds texts, not labels"
+    ):
         recognise(jsonl(tmp_path / "a.jsonl", rows))
-    assert recognise(jsonl(tmp_path / "b.jsonl", [{"text": row["source"], "label": rows[i % 3]["target"]} for i, row in enumerate(rows)]))
+    assert recognise(
+        jsonl(
+            tmp_path / "b.jsonl",
+            [{"text": row["source"], "label": rows[i % 3]["target"]} for i, row in enumerate(rows)],
+        )
+    )
 
 
 def test_folders_of_texts_and_of_race(tmp_path: Path) -> None:
@@ -135,9 +232,14 @@ def test_folders_of_texts_and_of_race(tmp_path: Path) -> None:
             write(tmp_path / "imdb" / split / label / "1.txt", "some text")
     found = recognise(tmp_path / "imdb")
     assert (found.kind, found.columns) == ("classify", {})
-    assert found.splits == {"train": tmp_path / "imdb" / "train", "test": tmp_path / "imdb" / "test"}
+    assert found.splits == {
+        "train": tmp_path / "imdb" / "train",
+        "test": tmp_path / "imdb" / "test",
+    }
     assert recognise(tmp_path / "imdb" / "train").splits == {}
-    race = json.dumps({"article": "a", "questions": ["q"], "options": [["x", "y"]], "answers": ["A"]})
+    race = json.dumps(
+        {"article": "a", "questions": ["q"], "options": [["x", "y"]], "answers": ["A"]}
+    )
     for split in ("train", "dev", "test"):
         write(tmp_path / "RACE" / split / "middle" / "1.txt", race)
     found = recognise(tmp_path / "RACE")
@@ -148,43 +250,68 @@ def test_folders_of_texts_and_of_race(tmp_path: Path) -> None:
 # GLUE's own files: header (None: CoLA has none), two rows, kind, columns
 GLUE: dict[str, tuple[str | None, list[str], str, dict[str, str]]] = {
     "CoLA": (
-        None, ["gj04\t1\t\tOur friends won't \"buy\" it.", "gj04\t0\t*\tThe book."], "classify", {"text": "sentence", "label": "label"},
+        None,
+        [('gj04\t1\t\tOur friends won\'t "buy" it.'), "gj04\t0\t*\tThe book."],
+        "classify",
+        {"text": "sentence", "label": "label"},
     ),
-    "SST-2": ("sentence\tlabel", ["good film \t1", "bad \t0"], "classify", {"text": "sentence", "label": "label"}),
+    "SST-2": (
+        "sentence\tlabel",
+        ["good film \t1", "bad \t0"],
+        "classify",
+        {"text": "sentence", "label": "label"},
+    ),
     "MRPC": (
-        "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", ['1\t7\t8\t"A" is .\tB', "0\t7\t8\tC\tD"], "classify",
+        ("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"),
+        ['1\t7\t8\t"A" is .\tB', "0\t7\t8\tC\tD"],
+        "classify",
         {"text": "#1 String,#2 String", "label": "Quality"},
     ),
     "STS-B": (
         "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore",
-        ["0\tg\tf\t2012\t1\tn\tn\tA plane\tAn air plane\t5.000", "1\tg\tf\t2012\t1\tn\tn\tA man\tA flute\t3.800"],
-        "regress", {"text": "sentence1,sentence2", "label": "score"},
+        [
+            ("0\tg\tf\t2012\t1\tn\tn\tA plane\tAn air plane\t5.000"),
+            ("1\tg\tf\t2012\t1\tn\tn\tA man\tA flute\t3.800"),
+        ],
+        "regress",
+        {"text": "sentence1,sentence2", "label": "score"},
     ),
     "QQP": (
-        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", ["1\t2\t3\tHow?\tWhy?\t0", "2\t4\t5\tWho?\tWho?\t1"], "classify",
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+        ["1\t2\t3\tHow?\tWhy?\t0", "2\t4\t5\tWho?\tWho?\t1"],
+        "classify",
         {"text": "question1,question2", "label": "is_duplicate"},
     ),
     "QNLI": (
-        "index\tquestion\tsentence\tlabel", ["0\tWhen?\tIn May.\tentailment", "1\tWho?\tNo.\tnot_entailment"], "classify",
+        "index\tquestion\tsentence\tlabel",
+        ["0\tWhen?\tIn May.\tentailment", "1\tWho?\tNo.\tnot_entailment"],
+        "classify",
         {"text": "question,sentence", "label": "label"},
     ),
     "RTE": (
-        "index\tsentence1\tsentence2\tlabel", ["0\ta\tb\tentailment", "1\tc\td\tnot_entailment"], "classify",
+        "index\tsentence1\tsentence2\tlabel",
+        ["0\ta\tb\tentailment", "1\tc\td\tnot_entailment"],
+        "classify",
         {"text": "sentence1,sentence2", "label": "label"},
     ),
     "MNLI": (
         "index\tpromptID\tgenre\tsentence1_parse\tsentence1\tsentence2\tlabel1\tgold_label",
-        ["0\t1\tg\t(a)\ta\tb\tneutral\tneutral", "1\t1\tg\t(a)\tc\td\tneutral\tcontradiction"], "classify",
+        ["0\t1\tg\t(a)\ta\tb\tneutral\tneutral", "1\t1\tg\t(a)\tc\td\tneutral\tcontradiction"],
+        "classify",
         {"text": "sentence1,sentence2", "label": "gold_label"},
     ),
-}  # fmt: skip
+}
 
 
 def unlabelled(name: str, header: str | None) -> str:
     """The header of GLUE's test file: an index, and no labels."""
     if header is None or name == "SST-2":
         return "index\tsentence"
-    kept = [column for column in header.split("\t") if column not in ("Quality", "score", "label", "label1", "gold_label", "is_duplicate")]
+    kept = [
+        column
+        for column in header.split("\t")
+        if column not in ("Quality", "score", "label", "label1", "gold_label", "is_duplicate")
+    ]
     return "\t".join(kept if kept[0] in ("index", "id") else ["index", *kept])
 
 
@@ -197,29 +324,40 @@ def test_the_folders_of_glue(tmp_path: Path, name: str) -> None:
         write(top / f"{kept}.tsv", *head, *rows)
     for kept in ("test_matched", "test_mismatched") if name == "MNLI" else ("test",):
         columns_of_test = unlabelled(name, header)
-        write(top / f"{kept}.tsv", columns_of_test, "\t".join("x" for _ in columns_of_test.split("\t")))
+        write(
+            top / f"{kept}.tsv",
+            columns_of_test,
+            "\t".join("x" for _ in columns_of_test.split("\t")),
+        )
     found = recognise(top)
     assert (found.kind, found.columns) == (kind, columns)
     expected = {"train": "train.tsv", "dev": "dev.tsv", "unlabelled": "test.tsv"}
     if name == "MNLI":
         expected = {
-            "train": "train.tsv", "dev": "dev_matched.tsv", "dev_mismatched": "dev_mismatched.tsv", "unlabelled": "test_matched.tsv",
+            "train": "train.tsv",
+            "dev": "dev_matched.tsv",
+            "dev_mismatched": "dev_mismatched.tsv",
+            "unlabelled": "test_matched.tsv",
             "unlabelled_mismatched": "test_mismatched.tsv",
-        }  # fmt: skip
+        }
     assert {split: path.name for split, path in found.splits.items()} == expected
     wanted = [*columns["text"].split(","), columns["label"]]
     read = list(table_rows(top / "train.tsv", wanted))
     assert [row.line for row in read] == ([1, 2] if header is None else [2, 3])
     names = ["source", "label", "mark", "sentence"] if header is None else header.split("\t")
     for row, line in zip(read, rows, strict=True):
-        assert row.values == {column: line.split("\t")[names.index(column)] for column in wanted}  # quotes are plain text
+        assert row.values == {
+            column: line.split("\t")[names.index(column)] for column in wanted
+        }  # quotes are plain text
 
 
 def test_broken_lines_of_glue_are_named_or_left_out(tmp_path: Path) -> None:
     header, rows, _, columns = GLUE["QQP"]
     assert header is not None
     path = write(tmp_path / "QQP" / "train.tsv", header, rows[0], "cut\tshort", rows[1])
-    with pytest.raises(DataError, match=r"train\.tsv, line 3: the row has 2 fields, the header has 6"):
+    with pytest.raises(
+        DataError, match=r"train\.tsv, line 3: the row has 2 fields, the header has 6"
+    ):
         list(table_rows(path))
     left_out: list[int] = []
     assert [row.line for row in table_rows(path, left_out=left_out)] == [2, 4] and left_out == [3]
@@ -230,37 +368,77 @@ def test_broken_lines_of_glue_are_named_or_left_out(tmp_path: Path) -> None:
 
 def test_hugging_face_datasets_on_disk(tmp_path: Path) -> None:
     features = {
-        "sentence1": TEXT, "sentence2": TEXT, "label": CLASSES, "idx": {"dtype": "int32", "_type": "Value"},
-        "tags": {"feature": CLASSES, "_type": "Sequence"}, "old": [CLASSES],
-        "record": {"feature": {"kind": CLASSES, "text": TEXT}, "_type": "Sequence"}, "inner": {"kind": CLASSES},
-    }  # fmt: skip
+        "sentence1": TEXT,
+        "sentence2": TEXT,
+        "label": CLASSES,
+        "idx": {"dtype": "int32", "_type": "Value"},
+        "tags": {"feature": CLASSES, "_type": "Sequence"},
+        "old": [CLASSES],
+        "record": {"feature": {"kind": CLASSES, "text": TEXT}, "_type": "Sequence"},
+        "inner": {"kind": CLASSES},
+    }
 
     def row(number: int, label: int) -> dict[str, Any]:
         return {
-            "sentence1": f"a{number}", "sentence2": "b", "label": label, "idx": number, "tags": [label, 1], "old": [0],
-            "record": {"kind": [1, label], "text": ["x", "y"]}, "inner": {"kind": label},
-        }  # fmt: skip
+            "sentence1": f"a{number}",
+            "sentence2": "b",
+            "label": label,
+            "idx": number,
+            "tags": [label, 1],
+            "old": [0],
+            "record": {"kind": [1, label], "text": ["x", "y"]},
+            "inner": {"kind": label},
+        }
 
     top = tmp_path / "set"
-    dataset(top / "train", [row(0, 1), row(1, 0), row(2, 1), row(3, 0), row(4, 1)], features, files=2)
+    dataset(
+        top / "train", [row(0, 1), row(1, 0), row(2, 1), row(3, 0), row(4, 1)], features, files=2
+    )
     dataset(top / "validation_matched", [row(0, 1)], features)
     dataset(top / "validation_mismatched", [row(0, 1)], features)
     dataset(top / "test", [row(0, -1), row(1, -1)], features)
-    write(top / "dataset_dict.json", json.dumps({"splits": ["train", "validation_matched", "validation_mismatched", "test"]}))
+    write(
+        top / "dataset_dict.json",
+        json.dumps({"splits": ["train", "validation_matched", "validation_mismatched", "test"]}),
+    )
     found = recognise(top)
-    assert (found.kind, found.columns) == ("classify", {"text": "sentence1,sentence2", "label": "label"})
+    assert (found.kind, found.columns) == (
+        "classify",
+        {"text": "sentence1,sentence2", "label": "label"},
+    )
     assert {split: path.name for split, path in found.splits.items()} == {
-        "train": "train", "dev": "validation_matched", "dev_mismatched": "validation_mismatched", "unlabelled": "test",
-    }  # fmt: skip
+        "train": "train",
+        "dev": "validation_matched",
+        "dev_mismatched": "validation_mismatched",
+        "unlabelled": "test",
+    }
     read = list(table_rows(top / "train"))
-    assert [(one.line, one.values["sentence1"]) for one in read] == [(1, "a0"), (2, "a2"), (3, "a4"), (4, "a1"), (5, "a3")]
+    assert [(one.line, one.values["sentence1"]) for one in read] == [
+        (1, "a0"),
+        (2, "a2"),
+        (3, "a4"),
+        (4, "a1"),
+        (5, "a3"),
+    ]
     assert read[0].values == {
-        "sentence1": "a0", "sentence2": "b", "label": "yes", "idx": 0, "tags": ["yes", "yes"], "old": ["no"],
-        "record": {"kind": ["yes", "yes"], "text": ["x", "y"]}, "inner": {"kind": "yes"},
-    }  # fmt: skip
-    assert [one.values for one in table_rows(top / "test", ["label", "tags"])] == [{"label": None, "tags": [None, "yes"]}] * 2
+        "sentence1": "a0",
+        "sentence2": "b",
+        "label": "yes",
+        "idx": 0,
+        "tags": ["yes", "yes"],
+        "old": ["no"],
+        "record": {"kind": ["yes", "yes"], "text": ["x", "y"]},
+        "inner": {"kind": "yes"},
+    }
+    assert [one.values for one in table_rows(top / "test", ["label", "tags"])] == [
+        {"label": None, "tags": [None, "yes"]}
+    ] * 2
     alone = recognise(top / "train")
-    assert (alone.kind, alone.splits) == ("classify", {"train": top / "train"}) and is_dataset(top / "train") and not is_dataset(top)
+    assert (
+        (alone.kind, alone.splits) == ("classify", {"train": top / "train"})
+        and is_dataset(top / "train")
+        and not is_dataset(top)
+    )
 
 
 def test_faults_of_datasets_name_the_file(tmp_path: Path) -> None:
@@ -279,30 +457,62 @@ def test_faults_of_datasets_name_the_file(tmp_path: Path) -> None:
 
 def test_splits_are_known_by_names(tmp_path: Path) -> None:
     expected = {
-        "train.jsonl": "train", "train-v1.1.json.gz": "train", "dev-v2.0.json": "dev", "validation": "dev", "Val.csv": "dev",
-        "valid": "dev", "test_mismatched.tsv": "test_mismatched", "training.csv": "train", "trainer.csv": "", "other.csv": "",
-    }  # fmt: skip
+        "train.jsonl": "train",
+        "train-v1.1.json.gz": "train",
+        "dev-v2.0.json": "dev",
+        "validation": "dev",
+        "Val.csv": "dev",
+        "valid": "dev",
+        "test_mismatched.tsv": "test_mismatched",
+        "training.csv": "train",
+        "trainer.csv": "",
+        "other.csv": "",
+    }
     assert {name: split_name(name) for name in expected} == expected
     for name in ("train.csv", "dev.csv", "dev_nodup.csv", "notes.csv"):
         write(tmp_path / "a" / name, "text,label", "a,b")
-    assert split_files(tmp_path / "a") == {"train": tmp_path / "a" / "train.csv", "dev": tmp_path / "a" / "dev.csv"}
+    assert split_files(tmp_path / "a") == {
+        "train": tmp_path / "a" / "train.csv",
+        "dev": tmp_path / "a" / "dev.csv",
+    }
     for part in (0, 1):
         write(tmp_path / "b" / f"train-0000{part}-of-00002.csv", "text,label", "a,b")
-    with pytest.raises(DataError, match=r"b: several files may be train: train-00000-of-00002\.csv, train-00001-of-00002\.csv"):
+    with pytest.raises(
+        DataError,
+        match=(
+            r"b: several files may be train: "
+            r"train-00000-of-00002\.csv, train-00001-of-00002\.csv"
+        ),
+    ):
         split_files(tmp_path / "b")
 
 
 def test_questions_in_a_dataset_on_disk(tmp_path: Path) -> None:
-    answers = {"feature": {"text": TEXT, "answer_start": {"dtype": "int32", "_type": "Value"}}, "_type": "Sequence"}
-    rows = [{**SPAN, "answers": {"text": ["Ann"], "answer_start": [0]}}, {**SPAN, "answers": {"text": [], "answer_start": []}}]
-    folder = dataset(tmp_path / "squad", rows, {"question": TEXT, "context": TEXT, "answers": answers})
+    answers = {
+        "feature": {"text": TEXT, "answer_start": {"dtype": "int32", "_type": "Value"}},
+        "_type": "Sequence",
+    }
+    rows = [
+        {**SPAN, "answers": {"text": ["Ann"], "answer_start": [0]}},
+        {**SPAN, "answers": {"text": [], "answer_start": []}},
+    ]
+    folder = dataset(
+        tmp_path / "squad", rows, {"question": TEXT, "context": TEXT, "answers": answers}
+    )
     found = recognise(folder)
     assert (found.kind, found.columns) == ("span", {"text": "question,context", "label": "answers"})
     assert [row.values for row in table_rows(folder)] == rows
 
 
 def test_the_columns_that_are_found_can_be_given_to_the_reader(tmp_path: Path) -> None:
-    path = jsonl(tmp_path / "a.jsonl", [{**SPAN, "answers": {"text": ["Ann"], "answer_start": [0]}}])
+    path = jsonl(
+        tmp_path / "a.jsonl", [{**SPAN, "answers": {"text": ["Ann"], "answer_start": [0]}}]
+    )
     found = recognise(path)
-    examples, _ = Span.read(path, Data(kind=found.kind, text_column=found.columns["text"], label_column=found.columns["label"]))
+    examples, _ = Span.read(
+        path,
+        Data(
+            kind=found.kind, text_column=found.columns["text"], label_column=found.columns["label"]
+        ),
+    )
     assert examples[0].texts == ("Who?", "Ann lives.") and examples[0].label == [("Ann", 0)]

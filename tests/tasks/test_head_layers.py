@@ -1,4 +1,6 @@
-"""The head of one token, with and without the norm of ModernBERT's, and which encoders ask for it."""
+"""The head of one token, with and without the norm of ModernBERT's, and which
+encoders ask for it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ def by_hand(head: Any, states: Tensor, normed: bool) -> Tensor:
 @pytest.mark.parametrize("normed", [False, True])
 def test_what_it_computes(normed: bool) -> None:
     torch.manual_seed(0)
-    head, states = TokenHead(16, 3, 0.0, normed).double(), torch.randn(2, 5, 16, dtype=torch.float64)
+    head = TokenHead(16, 3, 0.0, normed).double()
+    states = torch.randn(2, 5, 16, dtype=torch.float64)
     torch.nn.init.normal_(head.out.bias)
     if normed:
         torch.nn.init.normal_(head.norm.weight)  # type: ignore[arg-type]
@@ -35,7 +38,9 @@ def test_what_it_computes(normed: bool) -> None:
 def test_the_norm_is_the_only_difference() -> None:
     """It draws nothing: the other weights of a seed are the same."""
     plain, normed = (_drawn(some).state_dict() for some in (False, True))
-    assert set(plain) == {"dense.weight", "dense.bias", "out.weight", "out.bias"} and set(normed) - set(plain) == {"norm.weight"}
+    assert set(plain) == {"dense.weight", "dense.bias", "out.weight", "out.bias"} and set(
+        normed
+    ) - set(plain) == {"norm.weight"}
     assert all(torch.equal(plain[name], normed[name]) for name in plain)
 
 
@@ -45,8 +50,17 @@ def _drawn(normed: bool) -> TokenHead:
 
 
 def test_which_encoders_ask_for_it() -> None:
-    asked = {name: ENCODERS.get(name).normed_heads for name in ("bert", "roberta", "albert", "modern", "modernbert")}
-    assert asked == {"bert": False, "roberta": False, "albert": False, "modern": True, "modernbert": True}
+    asked = {
+        name: ENCODERS.get(name).normed_heads
+        for name in ("bert", "roberta", "albert", "modern", "modernbert")
+    }
+    assert asked == {
+        "bert": False,
+        "roberta": False,
+        "albert": False,
+        "modern": True,
+        "modernbert": True,
+    }
 
 
 @pytest.mark.parametrize(
@@ -56,15 +70,45 @@ def test_which_encoders_ask_for_it() -> None:
         ({"kind": "multilabel", "labels": ["a", "b"], "thresholds": []}, True),
         ({"kind": "regress", "low": 0.0, "high": 1.0}, True),
         ({"kind": "choice", "options": 3}, True),
-        ({"kind": "tag", "labels": ["a", "b"], "scheme": "plain", "crf": False, "characters": False}, True),
-        ({"kind": "tag", "labels": ["a", "b"], "scheme": "plain", "crf": True, "characters": False}, False),
-        ({"kind": "span", "stride": 8, "answer_tokens": 5, "unanswerable": False, "threshold": 0.0}, False),
+        (
+            {
+                "kind": "tag",
+                "labels": ["a", "b"],
+                "scheme": "plain",
+                "crf": False,
+                "characters": False,
+            },
+            True,
+        ),
+        (
+            {
+                "kind": "tag",
+                "labels": ["a", "b"],
+                "scheme": "plain",
+                "crf": True,
+                "characters": False,
+            },
+            False,
+        ),
+        (
+            {
+                "kind": "span",
+                "stride": 8,
+                "answer_tokens": 5,
+                "unanswerable": False,
+                "threshold": 0.0,
+            },
+            False,
+        ),
     ],
 )
 def test_which_kinds_have_it(described: dict[str, Any], normed_head: bool) -> None:
     """Those that transformers has a class for; the head of a kind without the norm is as it was."""
     task = TASKS.get(described["kind"]).from_dict(described)
     plain, asked = task.head(16, 0.0), task.head(16, 0.0, normed=True)
-    assert "norm.weight" not in plain.state_dict() and ("norm.weight" in asked.state_dict()) == normed_head
+    assert (
+        "norm.weight" not in plain.state_dict()
+        and ("norm.weight" in asked.state_dict()) == normed_head
+    )
     assert (task.elsewhere is not None) == normed_head
     assert plain(torch.randn(3, 2, 16)).shape == asked(torch.randn(3, 2, 16)).shape

@@ -1,4 +1,6 @@
-"""The whole way of an example, for kinds that read one token: encode, learn, keep, tune, answer, score."""
+"""The whole way of an example, for kinds that read one token: encode, learn, keep, tune, answer,
+score.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ def scored(count: int, seed: int) -> list[Example]:
 def several(count: int, seed: int) -> list[Example]:
     draw = random.Random(seed)
     found = [draw.choices(NOUNS, k=2) for _ in range(count)]
-    return [Example((" ".join(names),), tuple(sorted({"cat", "dog", "water"} & {*names}))) for names in found]
+    return [
+        Example((" ".join(names),), tuple(sorted({"cat", "dog", "water"} & {*names})))
+        for names in found
+    ]
 
 
 def choices(count: int, seed: int) -> list[Example]:
@@ -57,13 +62,19 @@ class WordSums(nn.Module):
     def forward(self, units: Sequence[Unit]) -> torch.Tensor:
         tokens = torch.tensor([token for unit in units for token in unit.tokens])
         starts = torch.tensor([0, *itertools.accumulate(len(unit.tokens) for unit in units[:-1])])
-        states: torch.Tensor = self.table(tokens, starts).unsqueeze(1)  # (rows, places, width); every unit has one place
+        states: torch.Tensor = self.table(tokens, starts).unsqueeze(
+            1
+        )  # (rows, places, width); every unit has one place
         return states
 
 
 @pytest.mark.parametrize(
     ("kind", "make", "name", "least"),
-    [(Regress, scored, "pearson", 0.95), (Multilabel, several, "macro_f1", 0.95), (Choice, choices, "accuracy", 0.95)],
+    [
+        (Regress, scored, "pearson", 0.95),
+        (Multilabel, several, "macro_f1", 0.95),
+        (Choice, choices, "accuracy", 0.95),
+    ],
 )
 def test_kinds_learn(kind: Any, make: Any, name: str, least: float, vocabulary: Vocabulary) -> None:
     torch.manual_seed(0)
@@ -72,7 +83,9 @@ def test_kinds_learn(kind: Any, make: Any, name: str, least: float, vocabulary: 
     encoder = WordSums(len(vocabulary), 16)
     head = task.head(16, 0.0)
     units = task.encode(train, vocabulary, 16)
-    assert [unit.example for unit in units] == [number for number in range(len(train)) for _ in range(task.together)]
+    assert [unit.example for unit in units] == [
+        number for number in range(len(train)) for _ in range(task.together)
+    ]
     targets = torch.tensor(np.array([unit.targets for unit in units]))
     assert task.count(targets) == len(train)
     optimiser = torch.optim.Adam([*encoder.parameters(), *head.parameters()], lr=0.02)
@@ -83,7 +96,9 @@ def test_kinds_learn(kind: Any, make: Any, name: str, least: float, vocabulary: 
         optimiser.step()
 
     def kept(examples: list[Example]) -> tuple[list[Unit], list[Any]]:
-        found = task.encode([Example(one.texts, None, options=one.options) for one in examples], vocabulary, 16)
+        found = task.encode(
+            [Example(one.texts, None, options=one.options) for one in examples], vocabulary, 16
+        )
         assert all(unit.targets is None for unit in found)
         with torch.no_grad():
             outputs = head(encoder(found))
@@ -96,4 +111,7 @@ def test_kinds_learn(kind: Any, make: Any, name: str, least: float, vocabulary: 
     predicted = [tuned.label_of(answer) for answer in answers]
     assert {type(label) for label in predicted} == {type(one.label) for one in test}
     metric = tuned.metric(name)
-    assert float(metric.value(metric.statistics([one.label for one in test], predicted).sum(0))) > least
+    assert (
+        float(metric.value(metric.statistics([one.label for one in test], predicted).sum(0)))
+        > least
+    )

@@ -1,4 +1,6 @@
-"""The baselines: strong where counting words is enough, chosen on dev only, clear where nothing counts."""
+"""The baselines: strong where counting words is enough, chosen on dev only, clear where nothing
+counts.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,26 @@ from tasklm.errors import DataError
 from tasklm.tasks.base import Label
 from tasklm.tasks.baselines import linear
 from tasklm.tasks.baselines.featuriser import evenly
-from tasklm.tasks.baselines.linear import STRENGTHS, USUAL, Setting, Trainer, best_of, choose_classes, majority, thinned
+from tasklm.tasks.baselines.linear import (
+    STRENGTHS,
+    USUAL,
+    Setting,
+    Trainer,
+    best_of,
+    choose_classes,
+    majority,
+    thinned,
+)
 from tasklm.tasks.baselines.wide_fitting import fit_classes
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tasks.metrics import class_metric
 
-ENGLISH = {"ships": ["harbour", "anchor", "sail"], "food": ["butter", "bread", "salt"], "law": ["court", "judge", "statute"]}
+ENGLISH = {
+    "ships": ["harbour", "anchor", "sail"],
+    "food": ["butter", "bread", "salt"],
+    "law": ["court", "judge", "statute"],
+}
 VAGUE = {name: [*words, "both", "either"] for name, words in ENGLISH.items()}
 
 
@@ -39,13 +54,29 @@ class Predicted:
     dev_score: float | None
 
 
-def tfidf_linear(train: list[Example], held: dict[str, list[Example]], metric: str = "accuracy", marks: Sequence[str] = ()) -> Predicted:
-    known = sorted({str(example.label) for part in (train, *held.values()) for example in part if example.label is not None})
+def tfidf_linear(
+    train: list[Example],
+    held: dict[str, list[Example]],
+    metric: str = "accuracy",
+    marks: Sequence[str] = (),
+) -> Predicted:
+    known = sorted(
+        {
+            str(example.label)
+            for part in (train, *held.values())
+            for example in part
+            if example.label is not None
+        }
+    )
     chosen = choose_classes(train, held.get("dev", ()), class_metric(metric, known), marks)
     task = Classify(sorted({str(example.label) for example in train}), marks)
     wide = None if chosen is None else fit_classes(chosen, train).wide
     labels = task.baselines(train, held, metric, wide)["TF-IDF + linear"]
-    return Predicted(labels, None if chosen is None else chosen.setting, None if chosen is None else chosen.dev_score)
+    return Predicted(
+        labels,
+        None if chosen is None else chosen.setting,
+        None if chosen is None else chosen.dev_score,
+    )
 
 
 def examples(pairs: list[tuple[str, str]]) -> list[Example]:
@@ -78,9 +109,18 @@ def test_majority_takes_the_most_frequent_and_breaks_ties_by_name() -> None:
 
 
 def test_linear_learns_topics_and_reports_its_choice() -> None:
-    train, held = topics(90, 1, ENGLISH), {"dev": topics(40, 2, ENGLISH), "test": topics(60, 3, ENGLISH)}
+    train = topics(90, 1, ENGLISH)
+    held = {"dev": topics(40, 2, ENGLISH), "test": topics(60, 3, ENGLISH)}
     result = tfidf_linear(train, held, "macro_f1")
-    assert np.mean([guess == label for guess, label in zip(result.labels["test"], gold(held["test"]), strict=True)]) > 0.9
+    assert (
+        np.mean(
+            [
+                guess == label
+                for guess, label in zip(result.labels["test"], gold(held["test"]), strict=True)
+            ]
+        )
+        > 0.9
+    )
     assert len(result.labels["dev"]) == 40
     assert result.setting is not None and result.setting.strength in STRENGTHS
     assert result.dev_score is not None and result.dev_score > 0.9
@@ -94,36 +134,61 @@ print(json.dumps([result.labels, str(result.setting), result.dev_score]))
 """
 
 
-def test_another_process_with_another_hash_seed_predicts_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_process_with_another_hash_seed_predicts_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     outputs = []
     for seed in ("1", "2"):
         monkeypatch.setenv("PYTHONHASHSEED", seed)
-        outputs.append(subprocess.run([sys.executable, "-c", RUN_AGAIN], capture_output=True, text=True, check=True).stdout)
+        outputs.append(
+            subprocess.run(
+                [sys.executable, "-c", RUN_AGAIN], capture_output=True, text=True, check=True
+            ).stdout
+        )
     assert outputs[0] == outputs[1] and len(json.loads(outputs[0])[0]["test"]) == 80
 
 
 @pytest.mark.parametrize("weight", [None, "balanced", "half"])
 @pytest.mark.parametrize("view", [("words",), ("letters",), ("words", "letters")])
-def test_a_fit_is_that_of_scikit_learn(monkeypatch: pytest.MonkeyPatch, view: tuple[str, ...], weight: str | None) -> None:
+def test_a_fit_is_that_of_scikit_learn(
+    monkeypatch: pytest.MonkeyPatch, view: tuple[str, ...], weight: str | None
+) -> None:
     monkeypatch.setattr(linear, "TOLERANCE", 1e-8)
     train, test = topics(60, 1, VAGUE)[10:], topics(50, 2, VAGUE)
     texts = [[example.text for example in part] for part in (train, test)]
     vectorizers = {
-        "words": TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b"),
-        "letters": TfidfVectorizer(sublinear_tf=True, analyzer="char_wb", ngram_range=(3, 5), min_df=2),
+        "words": TfidfVectorizer(
+            sublinear_tf=True, ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b"
+        ),
+        "letters": TfidfVectorizer(
+            sublinear_tf=True, analyzer="char_wb", ngram_range=(3, 5), min_df=2
+        ),
     }
-    matrices = [hstack([vectorizers[name].fit(texts[0]).transform(part) for name in view], format="csr") for part in texts]
-    machine = LinearSVC(C=3.0, class_weight=None if weight is None else "balanced", tol=1e-8, max_iter=100_000, random_state=0)
+    matrices = [
+        hstack([vectorizers[name].fit(texts[0]).transform(part) for name in view], format="csr")
+        for part in texts
+    ]
+    machine = LinearSVC(
+        C=3.0,
+        class_weight=None if weight is None else "balanced",
+        tol=1e-8,
+        max_iter=100_000,
+        random_state=0,
+    )
     expected = OneVsRestClassifier(machine) if weight == "half" else machine
     expected.fit(matrices[0], gold(train))
     trainer = Trainer.of(train)
     targets = np.array([[label == name for name in sorted(ENGLISH)] for label in gold(train)])
     model = trainer.fit(targets, Setting(view, 3.0, weight))
-    np.testing.assert_allclose(trainer.decisions(model, test), expected.decision_function(matrices[1]), atol=1e-4)
+    np.testing.assert_allclose(
+        trainer.decisions(model, test), expected.decision_function(matrices[1]), atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("worth", [1, 1 << 40])  # a process of their own for some fits, and none
-def test_the_predictions_do_not_depend_on_processes_or_batches(monkeypatch: pytest.MonkeyPatch, worth: int) -> None:
+def test_the_predictions_do_not_depend_on_processes_or_batches(
+    monkeypatch: pytest.MonkeyPatch, worth: int
+) -> None:
     train, held = topics(60, 1, VAGUE), {"dev": topics(40, 2, VAGUE), "test": topics(200, 3, VAGUE)}
     usual = tfidf_linear(train, held, "macro_f1")
     monkeypatch.setattr(linear, "_WORTH_A_PROCESS", worth)
@@ -133,7 +198,14 @@ def test_the_predictions_do_not_depend_on_processes_or_batches(monkeypatch: pyte
 
 
 def test_characters_carry_unseen_word_forms_of_any_script() -> None:
-    train = examples([("дом домов", "house"), ("кошка кошки", "cat"), ("дома домик", "house"), ("кошкой кошек", "cat")])
+    train = examples(
+        [
+            ("дом домов", "house"),
+            ("кошка кошки", "cat"),
+            ("дома домик", "house"),
+            ("кошкой кошек", "cat"),
+        ]
+    )
     test = examples([("домам", "house"), ("кошкам", "cat")])  # neither word stands in train
     assert tfidf_linear(train, {"dev": test, "test": test}).labels["test"] == ["house", "cat"]
 
@@ -148,7 +220,10 @@ def test_test_changes_nothing_and_its_labels_are_not_read() -> None:
 
 
 def test_dev_chooses_what_rare_classes_weigh() -> None:
-    words = {"common": ["alpha", "both"], "rare": ["omega", "both"]}  # half of the texts tell nothing
+    words = {
+        "common": ["alpha", "both"],
+        "rare": ["omega", "both"],
+    }  # half of the texts tell nothing
     train = [example for example in topics(150, 4, words) if example.label == "common"]
     train += [example for example in topics(60, 5, words) if example.label == "rare"][:15]
     chosen = {}
@@ -173,7 +248,10 @@ def test_strengths_are_tried_in_both_directions_while_they_are_better() -> None:
         return [scores[one.strength] - (0.3 if one.view == ("letters",) else 0.0) for one in some]
 
     first = [*settings(USUAL, view="letters"), *settings(USUAL)]
-    assert best_of(first, STRENGTHS, judge) == (Setting(("words",), 3.0), 0.7)  # of equal ones the earliest
+    assert best_of(first, STRENGTHS, judge) == (
+        Setting(("words",), 3.0),
+        0.7,
+    )  # of equal ones the earliest
     assert judged == [*first, *settings(0.1, 1.0, 3.0, 10.0)]  # none below 0.1, which was worse
 
 
@@ -198,14 +276,18 @@ def test_four_examples_some_of_them_empty_are_enough() -> None:
 
 def test_texts_without_words_still_have_characters() -> None:
     train = examples([("!! ??", "a"), ("++ --", "b")] * 3)
-    assert tfidf_linear(train, {"dev": train, "test": examples([("!!", "a"), ("++", "b")])}).labels["test"] == ["a", "b"]
+    assert tfidf_linear(train, {"dev": train, "test": examples([("!!", "a"), ("++", "b")])}).labels[
+        "test"
+    ] == ["a", "b"]
 
 
 def test_no_dev_and_unseen_dev_labels_are_no_obstacle() -> None:
     train = topics(30, 1, ENGLISH)
     without = tfidf_linear(train, {"test": train})
     assert (without.setting, without.dev_score) == (Setting(("words", "letters"), USUAL), None)
-    strange = tfidf_linear(train, {"dev": [*train, Example(("harbour",), "unheard of")], "test": []})
+    strange = tfidf_linear(
+        train, {"dev": [*train, Example(("harbour",), "unheard of")], "test": []}
+    )
     assert strange.dev_score is not None and strange.dev_score < 1
     assert strange.labels["test"] == [] and "unheard of" not in strange.labels["dev"]
 
@@ -214,10 +296,15 @@ MARKED = ("<< {one} >> binds [[ {other} ]] well", "[[ {one} ]] binds << {other} 
 
 
 def marked(count: int, seed: int) -> list[Example]:
-    """Texts of the same words, with the marks around the first and the last of them or the other way round."""
+    """Texts of the same words, with the marks around the first and the last of them or the other
+    way round.
+    """
     draw, names = random.Random(seed), [f"n{number}" for number in range(30)]
     drawn = [(number % 2, draw.sample(names, 2)) for number in range(count)]
-    return [Example((MARKED[way].format(one=one, other=other),), "ab"[way]) for way, (one, other) in drawn]
+    return [
+        Example((MARKED[way].format(one=one, other=other),), "ab"[way])
+        for way, (one, other) in drawn
+    ]
 
 
 @pytest.mark.parametrize("marks", [(), ("<<", "[[")])  # they are seen where nobody names them too
@@ -229,7 +316,10 @@ def test_marks_tell_texts_of_the_same_words_apart(marks: tuple[str, ...]) -> Non
 
 
 def test_marks_of_pairs_count_as_well() -> None:
-    train, dev, test = ([Example((*one.texts, "which of them"), one.label) for one in marked(40, seed)] for seed in (1, 2, 3))
+    train, dev, test = (
+        [Example((*one.texts, "which of them"), one.label) for one in marked(40, seed)]
+        for seed in (1, 2, 3)
+    )
     result = tfidf_linear(train, {"dev": dev, "test": test})
     assert result.labels["test"] == gold(test)
 
@@ -240,14 +330,22 @@ def test_a_word_that_train_has_only_in_the_other_text_of_a_pair_is_no_obstacle()
 
     def pairs(count: int, second: list[str]) -> list[Example]:
         drawn = [(draw.choices(words, k=5), draw.choices(second, k=5)) for _ in range(count)]
-        return [Example((" ".join(one), " ".join(other)), "yes" if set(one) & set(other) else "no") for one, other in drawn]
+        return [
+            Example((" ".join(one), " ".join(other)), "yes" if set(one) & set(other) else "no")
+            for one, other in drawn
+        ]
 
-    train, held = pairs(60, words[:10]), pairs(30, words)  # there most words stand in the first text alone
+    train, held = (
+        pairs(60, words[:10]),
+        pairs(30, words),
+    )  # there most words stand in the first text alone
     result = tfidf_linear(train, {"dev": held, "test": held})
     assert result.labels["dev"] == result.labels["test"] == gold(held)
 
 
-def test_many_words_are_thinned_evenly_whatever_separates_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_words_are_thinned_evenly_whatever_separates_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(linear, "MOST_WORDS", 1000)
     for text in ("北京" * 100, "word " * 200):
         some = [Example((text,), str(number)) for number in range(9)]
@@ -258,11 +356,20 @@ def test_many_words_are_thinned_evenly_whatever_separates_them(monkeypatch: pyte
 
 
 def test_large_data_is_bounded_and_still_predicted_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, bound in (("MOST_WORDS", 300), ("CHOOSING", 2000), ("FITTING", 4000), ("MOST_DECISIONS", 30)):
+    for name, bound in (
+        ("MOST_WORDS", 300),
+        ("CHOOSING", 2000),
+        ("FITTING", 4000),
+        ("MOST_DECISIONS", 30),
+    ):
         monkeypatch.setattr(linear, name, bound)
     read = []
     fit = linear.Featuriser.fit_parts
-    monkeypatch.setattr(linear.Featuriser, "fit_parts", lambda train, *rest: read.append(len(train)) or fit(train, *rest))
+    monkeypatch.setattr(
+        linear.Featuriser,
+        "fit_parts",
+        lambda train, *rest: read.append(len(train)) or fit(train, *rest),
+    )
     train, test = topics(200, 1, ENGLISH), topics(50, 2, ENGLISH)
     train[100] = Example(("once",), "a class that is left out")
     result = tfidf_linear(train, {"dev": topics(100, 3, ENGLISH), "test": test})

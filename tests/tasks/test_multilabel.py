@@ -1,4 +1,6 @@
-"""Label sets: loss and thresholds against plain loops, the reading of sets, baselines that learn."""
+"""Label sets: loss and thresholds against plain loops, the reading of sets,
+baselines that learn.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def test_padding_adds_nothing() -> None:
 def test_thresholds_by_brute_force(seed: int) -> None:
     draw = np.random.default_rng(seed)
     gold = draw.random(20) < 0.4
-    probabilities = np.round(np.clip(0.3 * gold + draw.random(20) * 0.8, 0, 1), 1 if seed % 2 else 6)  # rounded: many are equal
+    probabilities = np.round(
+        np.clip(0.3 * gold + draw.random(20) * 0.8, 0, 1), 1 if seed % 2 else 6
+    )  # rounded: many are equal
     found = best_threshold(gold, probabilities)
     tried = [0.5, *np.unique(probabilities), 0.0, 1.1]
     best = max(f1_score(gold, probabilities >= threshold, zero_division=0) for threshold in tried)
@@ -80,7 +84,9 @@ def test_tuned_thresholds_decide_answers() -> None:
     tuned = Multilabel.from_dict(json.loads(json.dumps(task.tuned(held, [], kept).to_dict())))
     answers = json.loads(json.dumps(tuned.answers(held, [], kept)))
     assert [tuned.label_of(answer) for answer in answers] == [("b",), ("a", "b"), ("a", "b")]
-    assert answers[0]["probabilities"] == pytest.approx({"a": 1 / (1 + math.exp(3)), "b": 1 / (1 + math.exp(2))})
+    assert answers[0]["probabilities"] == pytest.approx(
+        {"a": 1 / (1 + math.exp(3)), "b": 1 / (1 + math.exp(2))}
+    )
     assert task.thresholds == [0.5, 0.5]
     assert TASKS.get("multilabel") is Multilabel
 
@@ -91,20 +97,30 @@ def test_tuned_thresholds_decide_answers() -> None:
         ([["b", "a", "b"], [], None, [1, 2.0]], [("a", "b"), (), (), ("1", "2")], False),
         (["b, a", "a", "", "c"], [("a", "b"), ("a",), (), ("c",)], True),
         (["b|a,x", "a,x", "b |", " "], [("a,x", "b"), ("a,x",), ("b",), ()], True),
-        (['["b", "a,c"]', "[]", "[odd] name", '["x"]'], [("a,c", "b"), (), ("[odd] name",), ("x",)], False),
+        (
+            ['["b", "a,c"]', "[]", "[odd] name", '["x"]'],
+            [("a,c", "b"), (), ("[odd] name",), ("x",)],
+            False,
+        ),
     ],
 )
-def test_sets_are_read(tmp_path: Path, cells: list[Any], expected: list[tuple[str, ...]], told: bool) -> None:
+def test_sets_are_read(
+    tmp_path: Path, cells: list[Any], expected: list[tuple[str, ...]], told: bool
+) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", [{"text": "t", "labels": cell} for cell in cells])
     found, notes = Multilabel.read(path, Data())
     assert [example.label for example in found] == expected
     assert all(type(name) is str for example in found for name in example.label)
     assert any("separated by" in note for note in notes) == told
-    assert [example.label for example in Multilabel.read(path, Data(), labelled=False)[0]] == [None] * 4
+    assert [example.label for example in Multilabel.read(path, Data(), labelled=False)[0]] == [
+        None
+    ] * 4
 
 
 def test_what_is_no_label_names_its_line(tmp_path: Path) -> None:
-    path = write_jsonl(tmp_path / "a.jsonl", [{"text": "t", "labels": ["a"]}, {"text": "t", "labels": ["a", None]}])
+    path = write_jsonl(
+        tmp_path / "a.jsonl", [{"text": "t", "labels": ["a"]}, {"text": "t", "labels": ["a", None]}]
+    )
     with pytest.raises(DataError, match="line 2: the label in column 'labels' is empty"):
         Multilabel.read(path, Data())
     with pytest.raises(DataError, match="no training example has a label"):
@@ -120,14 +136,24 @@ def test_audit() -> None:
         ("warning", "rare labels"),
         ("warning", "unknown labels"),
     ]
-    assert findings[0].message == "2 labels in train, 1.00 per example; examples without any label: 1 of 8 in train, 1 of 1 in test."
+    assert findings[0].message == (
+        "2 labels in train, 1.00 per example; "
+        "examples without any label: 1 of 8 in train, 1 of 1 in test."
+    )
     assert "1 of 2 labels have fewer than 5 training examples: 'b'" in findings[1].message
-    assert "1 of the 2 examples of dev have labels that train does not have: 'x'" in findings[2].message
+    assert (
+        "1 of the 2 examples of dev have labels that train does not have: 'x'"
+        in findings[2].message
+    )
     assert findings[2].examples == ("d.csv, line 2: x, a",)
 
 
 def test_metrics_by_name() -> None:
-    assert [Multilabel(["a"]).metric(name).name for name in Multilabel.metrics] == ["micro_f1", "macro_f1", "accuracy"]
+    assert [Multilabel(["a"]).metric(name).name for name in Multilabel.metrics] == [
+        "micro_f1",
+        "macro_f1",
+        "accuracy",
+    ]
     with pytest.raises(RecipeError, match="choose from micro_f1, macro_f1, accuracy"):
         Multilabel(["a"]).metric("f1")
 
@@ -137,7 +163,9 @@ def fruit(count: int, seed: int) -> list[Example]:
     found = []
     for _ in range(count):
         held = tuple(sorted(name for name in names if draw.random() < 0.4))
-        found.append(Example((" ".join([*held, *draw.choices(["one", "two", "three", "four"], k=4)]),), held))
+        found.append(
+            Example((" ".join([*held, *draw.choices(["one", "two", "three", "four"], k=4)]),), held)
+        )
     return found
 
 
@@ -149,11 +177,19 @@ def test_baselines() -> None:
     assert found["most frequent labels"]["dev"] == [max(sorted(set(labels)), key=labels.count)] * 30
     metric = task.metric("micro_f1")
     gold = [example.label for example in held["test"]]
-    assert float(metric.value(metric.statistics(gold, found["TF-IDF + linear"]["test"]).sum(0))) > 0.95
+    assert (
+        float(metric.value(metric.statistics(gold, found["TF-IDF + linear"]["test"]).sum(0))) > 0.95
+    )
     empty = [Example(("",), ("a",)), Example(("",), ())]
-    assert fitted_baselines(Multilabel(["a"]), empty, {"dev": empty}, "micro_f1")["TF-IDF + linear"]["dev"] == [(), ()]
+    assert fitted_baselines(Multilabel(["a"]), empty, {"dev": empty}, "micro_f1")[
+        "TF-IDF + linear"
+    ]["dev"] == [(), ()]
     everywhere = [replace_label(example) for example in train]
-    assert set(fitted_baselines(Multilabel(["a"]), everywhere, {"dev": everywhere}, "micro_f1")["TF-IDF + linear"]["dev"]) == {("a",)}
+    assert set(
+        fitted_baselines(Multilabel(["a"]), everywhere, {"dev": everywhere}, "micro_f1")[
+            "TF-IDF + linear"
+        ]["dev"]
+    ) == {("a",)}
 
 
 def replace_label(example: Example) -> Example:

@@ -50,7 +50,10 @@ def pair_score(outputs: Floats, start: int, end: int) -> float:
         return scores[at] - math.log(sum(math.exp(score) for score in scores))
 
     ends = [
-        sum(a * b for a, b in zip(row[2 + RANK :], outputs[start, 2 : 2 + RANK], strict=True)) / math.sqrt(RANK) + row[1] for row in outputs
+        sum(a * b for a, b in zip(row[2 + RANK :], outputs[start, 2 : 2 + RANK], strict=True))
+        / math.sqrt(RANK)
+        + row[1]
+        for row in outputs
     ]
     return log_p([row[0] for row in outputs], start) + log_p(ends, end)
 
@@ -58,7 +61,9 @@ def pair_score(outputs: Floats, start: int, end: int) -> float:
 # decoding
 
 
-@pytest.mark.parametrize(("places", "longest", "seed"), [(2, 5, 0), (9, 3, 1), (12, 30, 2), (17, 1, 3)])
+@pytest.mark.parametrize(
+    ("places", "longest", "seed"), [(2, 5, 0), (9, 3, 1), (12, 30, 2), (17, 1, 3)]
+)
 def test_a_beam_over_all_starts_finds_the_best_pairs(places: int, longest: int, seed: int) -> None:
     outputs = outputs_for(places, seed)
     pairs = [(s, e) for s in range(1, places) for e in range(s, min(places, s + longest))]
@@ -66,15 +71,21 @@ def test_a_beam_over_all_starts_finds_the_best_pairs(places: int, longest: int, 
     none, found = best_answers(outputs, places, longest)
     assert none == pytest.approx(pair_score(outputs, 0, 0))
     assert [pair[:2] for pair in found] == [(s, e) for _, s, e in expected[:places]]
-    assert [pair[2] for pair in found] == pytest.approx([score for score, _, _ in expected[:places]])
+    assert [pair[2] for pair in found] == pytest.approx(
+        [score for score, _, _ in expected[:places]]
+    )
 
 
 def test_a_small_beam_looks_at_the_best_starts_only() -> None:
     outputs = outputs_for(12, 5)
     starts = sorted(range(1, 12), key=lambda s: -outputs[s, 0])[:3]
-    expected = max((pair_score(outputs, s, e), s, e) for s in starts for e in range(s, min(12, s + 4)))
+    expected = max(
+        (pair_score(outputs, s, e), s, e) for s in starts for e in range(s, min(12, s + 4))
+    )
     found = best_answers(outputs, 3, 4)[1]
-    assert len(found) == 3 and found[0][:2] == expected[1:] and {s for s, _, _ in found} <= set(starts)
+    assert (
+        len(found) == 3 and found[0][:2] == expected[1:] and {s for s, _, _ in found} <= set(starts)
+    )
 
 
 def test_a_window_without_text_has_no_candidates() -> None:
@@ -97,9 +108,13 @@ def targets_for(places: list[int], marks: list[tuple[int, int] | None], width: i
 def test_the_loss_is_that_of_a_plain_loop_and_padding_changes_nothing() -> None:
     sizes, marks = [5, 8, 3, 4], [(1, 3), (0, 0), (2, 2), None]
     rows = [outputs_for(size, seed) for seed, size in enumerate(sizes)]
-    expected = -sum(pair_score(row, *pair) for row, pair in zip(rows, marks, strict=True) if pair is not None)
+    expected = -sum(
+        pair_score(row, *pair) for row, pair in zip(rows, marks, strict=True) if pair is not None
+    )
     for width in (8, 20):
-        outputs = torch.randn(4, width, 2 + 2 * RANK, generator=torch.Generator().manual_seed(1)) * 50
+        outputs = (
+            torch.randn(4, width, 2 + 2 * RANK, generator=torch.Generator().manual_seed(1)) * 50
+        )
         for row, values in enumerate(rows):
             outputs[row, : len(values)] = torch.from_numpy(values)
         outputs.requires_grad_()
@@ -137,8 +152,12 @@ def test_a_head_learns_starts_and_the_ends_that_belong_to_them() -> None:
 # encoding
 
 
-@pytest.mark.parametrize(("tokens", "room", "shared"), [(0, 5, 2), (5, 5, 2), (6, 5, 2), (40, 7, 3), (41, 8, 0)])
-def test_windows_cover_every_token_and_share_what_they_should(tokens: int, room: int, shared: int) -> None:
+@pytest.mark.parametrize(
+    ("tokens", "room", "shared"), [(0, 5, 2), (5, 5, 2), (6, 5, 2), (40, 7, 3), (41, 8, 0)]
+)
+def test_windows_cover_every_token_and_share_what_they_should(
+    tokens: int, room: int, shared: int
+) -> None:
     starts = window_starts(tokens, room, shared)
     windows = [list(range(start, min(tokens, start + room))) for start in starts]
     assert sorted({token for window in windows for token in window}) == list(range(tokens))
@@ -150,9 +169,17 @@ def test_windows_cover_every_token_and_share_what_they_should(tokens: int, room:
 def test_offsets_map_back_for_accents_chinese_and_emoji(kind: str) -> None:
     known = vocabulary(kind)
     cases = [
-        (TEXTS[0], "Café beträgt übrigens"), (TEXTS[0], "zwölf"), (TEXTS[1], "中国"), (TEXTS[1], "上海"), (TEXTS[2], "😀"),
-        (TEXTS[2], "pizza 🍕"), (TEXTS[2], "naïve façade"), (TEXTS[2], "$3.50"), (TEXTS[3], "wine \u00a0 with"), (TEXTS[3], "and tabs"),
-    ]  # fmt: skip
+        (TEXTS[0], "Café beträgt übrigens"),
+        (TEXTS[0], "zwölf"),
+        (TEXTS[1], "中国"),
+        (TEXTS[1], "上海"),
+        (TEXTS[2], "😀"),
+        (TEXTS[2], "pizza 🍕"),
+        (TEXTS[2], "naïve façade"),
+        (TEXTS[2], "$3.50"),
+        (TEXTS[3], "wine \u00a0 with"),
+        (TEXTS[3], "and tabs"),
+    ]
     for (context, answer), length in itertools.product(cases, (400, 48)):
         span = task(stride=20, unanswerable=False)
         examples = [example(context, [(answer, context.index(answer))], "谁?")]
@@ -164,11 +191,19 @@ def test_offsets_map_back_for_accents_chinese_and_emoji(kind: str) -> None:
         assert held  # the whole answer is in one window at least
         kept = []
         for unit in units:
-            assert unit.targets is not None and len(unit.targets) == len(unit.places) and unit.targets.sum() == 2
+            assert (
+                unit.targets is not None
+                and len(unit.targets) == len(unit.places)
+                and unit.targets.sum() == 2
+            )
             start, end = (int(unit.targets[:, side].argmax()) for side in (0, 1))
             kept.append((-5.0, [(start, end, -1.0)] if start else []))
         (found,) = span.answers(examples, units, kept)
-        assert (found["answer"], found["begin"], found["end"]) == (answer, context.index(answer), context.index(answer) + len(answer))
+        assert (found["answer"], found["begin"], found["end"]) == (
+            answer,
+            context.index(answer),
+            context.index(answer) + len(answer),
+        )
         assert span.label_of(found) == answer
 
 
@@ -176,17 +211,30 @@ def test_units_have_question_and_window_and_marks_at_the_answer() -> None:
     known, context = vocabulary(), TEXTS[0]
     tokens, spans = known.spans(context)
     question = known.encode([QUESTION])[0]
-    (unit,) = task().encode([example(context, [("Marie Curie", context.index("Marie"))])], known, 400)
+    (unit,) = task().encode(
+        [example(context, [("Marie Curie", context.index("Marie"))])], known, 400
+    )
     assert unit.tokens == [known.cls, *question, known.sep, *tokens, known.sep]
-    assert unit.second == len(question) + 2 and unit.places == [0, *range(unit.second, unit.second + len(tokens))]
+    assert unit.second == len(question) + 2 and unit.places == [
+        0,
+        *range(unit.second, unit.second + len(tokens)),
+    ]
     assert unit.targets is not None
     start, end = unit.targets[:, 0].tolist().index(1), unit.targets[:, 1].tolist().index(1)
-    assert (spans[start - 1][0], spans[end - 1][1]) == (context.index("Marie"), context.index("Marie") + len("Marie Curie"))
+    assert (spans[start - 1][0], spans[end - 1][1]) == (
+        context.index("Marie"),
+        context.index("Marie") + len("Marie Curie"),
+    )
 
 
 def test_what_has_no_answer_points_at_cls_and_what_has_no_label_at_nothing() -> None:
     known = vocabulary()
-    labels: list[Any] = [[], None, [("not there at all", MISSING)], [("not there", MISSING), ("wohnte", TEXTS[0].index("wohnte"))]]
+    labels: list[Any] = [
+        [],
+        None,
+        [("not there at all", MISSING)],
+        [("not there", MISSING), ("wohnte", TEXTS[0].index("wohnte"))],
+    ]
     units = task().encode([example(TEXTS[0], label) for label in labels], known, 400)
     assert [unit.example for unit in units] == [0, 1, 2, 3]
     none, unlabelled, faulty, second = (unit.targets for unit in units)
@@ -211,15 +259,32 @@ def test_questions_are_cut_and_empty_contexts_are_a_unit() -> None:
 def test_the_best_over_all_windows_is_given_and_white_space_is_passed_over() -> None:
     context = "one  two three"
     spans = np.array([[0, 0], [0, 3], [3, 5], [4, 8], [8, 14]], np.int32)
-    units: list[Unit] = [Window([], [], None, 0, 0, spans=spans), Window([], [], None, 0, 0, spans=spans[:2])]
+    units: list[Unit] = [
+        Window([], [], None, 0, 0, spans=spans),
+        Window([], [], None, 0, 0, spans=spans[:2]),
+    ]
     kept = [(-3.0, [(2, 2, -0.1), (3, 4, -0.5)]), (-0.2, [(1, 1, -4.0)])]
     (found,) = task().answers([example(context, None)], units, kept)
-    assert found == {"answer": "two three", "begin": 5, "end": 14, "score": pytest.approx(math.exp(-0.5)), "answerable": True}
+    assert found == {
+        "answer": "two three",
+        "begin": 5,
+        "end": 14,
+        "score": pytest.approx(math.exp(-0.5)),
+        "answerable": True,
+    }
     # the difference to "no answer" is -0.5 - min(-3.0, -0.2) = 2.5
     assert task(threshold=2.4).answers([example(context, None)], units, kept)[0]["answerable"]
     silent = task(threshold=2.6).answers([example(context, None)], units, kept)[0]
-    assert silent == {"answer": "", "begin": 0, "end": 0, "score": pytest.approx(math.exp(-3.0)), "answerable": False}
-    assert task(threshold=99.0, unanswerable=False).answers([example(context, None)], units, kept)[0]["answerable"]
+    assert silent == {
+        "answer": "",
+        "begin": 0,
+        "end": 0,
+        "score": pytest.approx(math.exp(-3.0)),
+        "answerable": False,
+    }
+    assert task(threshold=99.0, unanswerable=False).answers([example(context, None)], units, kept)[
+        0
+    ]["answerable"]
 
 
 def test_the_threshold_is_the_best_of_all_there_are() -> None:
@@ -229,14 +294,30 @@ def test_the_threshold_is_the_best_of_all_there_are() -> None:
     golds: list[Any] = [[], [("beta", 6)], [("alpha beta", 0)], [("delta", 17)]]
     for _ in range(5):
         examples = [example(context, golds[draw.integers(4)]) for _ in range(count)]
-        units: list[Unit] = [Window([], [], None, 0, number, spans=spans) for number in range(count)]
-        kept = [(float(draw.integers(-6, 0)), [(1, int(draw.integers(1, 4)), float(draw.integers(-6, 0)))]) for _ in range(count)]
+        units: list[Unit] = [
+            Window([], [], None, 0, number, spans=spans) for number in range(count)
+        ]
+        kept = [
+            (
+                float(draw.integers(-6, 0)),
+                [(1, int(draw.integers(1, 4)), float(draw.integers(-6, 0)))],
+            )
+            for _ in range(count)
+        ]
         score = task().metric("answer_f1")
 
-        def f1(threshold: float, examples: Any = examples, units: Any = units, kept: Any = kept, score: Any = score) -> float:
+        def f1(
+            threshold: float,
+            examples: Any = examples,
+            units: Any = units,
+            kept: Any = kept,
+            score: Any = score,
+        ) -> float:
             some = task(threshold=threshold)
             predicted = [some.label_of(answer) for answer in some.answers(examples, units, kept)]
-            return float(score.value(score.statistics([one.label for one in examples], predicted).sum(0)))
+            return float(
+                score.value(score.statistics([one.label for one in examples], predicted).sum(0))
+            )
 
         tuned = task().tuned(examples, units, kept)
         best = max(f1(step / 4) for step in range(-40, 41))
@@ -248,7 +329,11 @@ def test_the_threshold_is_the_best_of_all_there_are() -> None:
 def test_of_equally_good_thresholds_the_one_nearest_to_zero_is_taken() -> None:
     metric, right, wrong = task().metric("exact_match"), [1.0, 1.0], [0.0, 1.0]
     for differences, given, expected in [
-        ([5.0, 1.0, -4.0], [right, wrong, right], 3.0),  # the first alone, or (-5.0) all: two of three are right
+        (
+            [5.0, 1.0, -4.0],
+            [right, wrong, right],
+            3.0,
+        ),  # the first alone, or (-5.0) all: two of three are right
         ([5.0, 1.0, -4.0], [right, right, wrong], -1.5),
         ([2.0, 2.0], [wrong, right], 1.0),  # equal differences go together: one right in any case
     ]:
@@ -265,17 +350,25 @@ def test_questions_that_have_no_candidate_do_not_count_for_the_threshold() -> No
 def test_gold_answers_are_reduced_to_texts_and_unknown_metrics_named() -> None:
     score = task().metric("exact_match")
     gold: list[Any] = [[("the cat", 3), ("a dog", 9)], [], [("x", 0)]]
-    assert (score.name, float(score.value(score.statistics(gold, ["dog", "", "y"]).sum(0)))) == ("exact_match", pytest.approx(2 / 3))
+    assert (score.name, float(score.value(score.statistics(gold, ["dog", "", "y"]).sum(0)))) == (
+        "exact_match",
+        pytest.approx(2 / 3),
+    )
     with pytest.raises(RecipeError, match="answer_f1, exact_match"):
         task().metric("accuracy")
 
 
 def test_the_task_comes_from_its_examples_and_survives_saving() -> None:
-    some, all_answered = [example("a b", []), example("a b", [("a", 0)])], [example("a b", [("a", 0)])]
+    some = [example("a b", []), example("a b", [("a", 0)])]
+    all_answered = [example("a b", [("a", 0)])]
     settings = Kind(stride=7, answer_tokens=9)
     assert Span.from_examples(all_answered, settings).to_dict() == {
-        "kind": "span", "stride": 7, "answer_tokens": 9, "unanswerable": False, "threshold": 0.0,
-    }  # fmt: skip
+        "kind": "span",
+        "stride": 7,
+        "answer_tokens": 9,
+        "unanswerable": False,
+        "threshold": 0.0,
+    }
     assert Span.from_examples(some, settings).unanswerable
     assert TASKS.get("span") is Span and task().labels == task().classes([]) == []
 
@@ -284,25 +377,46 @@ def test_the_task_comes_from_its_examples_and_survives_saving() -> None:
 
 
 def test_answers_that_are_not_in_their_text_are_reported_with_file_and_line() -> None:
-    good, bad = example("a b c", [("b", 2)]), Example(("q", "a b c"), [("zebra", MISSING)], "train.json", 17)
-    (answerable, train, dev) = task(unanswerable=False).audit(Splits([good] * 19 + [bad], [good, example("x", [])]))
+    good = example("a b c", [("b", 2)])
+    bad = Example(("q", "a b c"), [("zebra", MISSING)], "train.json", 17)
+    (answerable, train, dev) = task(unanswerable=False).audit(
+        Splits([good] * 19 + [bad], [good, example("x", [])])
+    )
     assert answerable.level == "warning" and "1 of 2 in dev" in answerable.message
-    assert train.level == "warning" and "1 of 20 questions" in train.message and train.examples == ("train.json, line 17: 'q': 'zebra'",)
+    assert (
+        train.level == "warning"
+        and "1 of 20 questions" in train.message
+        and train.examples == ("train.json, line 17: 'q': 'zebra'",)
+    )
     assert dev.level == "ok"
     found = task().audit(Splits([good, bad], [bad]))
     assert [finding.level for finding in found] == ["ok", "error", "warning"]
 
 
 def test_the_baselines_are_sentences_or_nothing() -> None:
-    context = "The sky is blue today. Marie Curie found radium in 1898. It costs 3.50 in the U.K now!"
+    context = (
+        "The sky is blue today. Marie Curie found radium in 1898. It costs 3.50 in the U.K now!"
+    )
     train = [example("The house. In the sky.", [("sky", 18)], "x")]
     found = task().baselines(
-        train, {"dev": [example(context, [], "Who found the radium?"), example(context, [], "What costs it?")]}, "answer_f1"
+        train,
+        {
+            "dev": [
+                example(context, [], "Who found the radium?"),
+                example(context, [], "What costs it?"),
+            ]
+        },
+        "answer_f1",
     )
     assert found["majority"]["dev"] == ["The sky is blue today."] * 2
-    assert found["best sentence"]["dev"] == ["Marie Curie found radium in 1898.", "It costs 3.50 in the U.K now!"]
+    assert found["best sentence"]["dev"] == [
+        "Marie Curie found radium in 1898.",
+        "It costs 3.50 in the U.K now!",
+    ]
     silent = task().baselines(
-        [example("a.", []), example("a.", []), example("a.", [("a", 0)])], {"test": [example(context, [])]}, "answer_f1"
+        [example("a.", []), example("a.", []), example("a.", [("a", 0)])],
+        {"test": [example(context, [])]},
+        "answer_f1",
     )
     assert silent["majority"] == {"test": [""]}
     chinese = task().baselines(train, {"dev": [example(TEXTS[1], [], "上海人口")]}, "answer_f1")
@@ -329,7 +443,9 @@ def bracketed(count: int, seed: int) -> list[Example]:
 
 
 class Neighbours(torch.nn.Module):
-    """A token, the one before and the one after it; [CLS] sees whether a bracket opens anywhere: an encoder that is enough here."""
+    """A token, the one before and the one after it; [CLS] sees whether a bracket opens anywhere: an
+    encoder that is enough here.
+    """
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -343,7 +459,8 @@ class Neighbours(torch.nn.Module):
 
 def padded(units: list[Unit]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     length, most = max(len(unit.tokens) for unit in units), max(len(unit.places) for unit in units)
-    tokens, places = torch.zeros(len(units), length, dtype=torch.long), torch.zeros(len(units), most, dtype=torch.long)
+    tokens = torch.zeros(len(units), length, dtype=torch.long)
+    places = torch.zeros(len(units), most, dtype=torch.long)
     targets = torch.full((len(units), most, 2), NONE)
     for row, unit in enumerate(units):
         tokens[row, : len(unit.tokens)] = torch.tensor(unit.tokens)
@@ -363,7 +480,9 @@ def test_a_small_model_learns_to_answer_and_to_keep_silent() -> None:
     def outputs_of(units: list[Unit]) -> tuple[torch.Tensor, torch.Tensor]:
         tokens, places, targets = padded(units)
         states = encoder(tokens)
-        return head(states.gather(1, places.unsqueeze(-1).expand(-1, -1, states.shape[-1]))), targets
+        return head(
+            states.gather(1, places.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+        ), targets
 
     units = span.encode(train, known, 32)
     assert len(units) > len(train)
@@ -378,4 +497,6 @@ def test_a_small_model_learns_to_answer_and_to_keep_silent() -> None:
     tuned = span.tuned(dev, held, kept)
     metric = tuned.metric("exact_match")
     predicted = [tuned.label_of(answer) for answer in tuned.answers(dev, held, kept)]
-    assert float(metric.value(metric.statistics([one.label for one in dev], predicted).sum(0))) > 0.9
+    assert (
+        float(metric.value(metric.statistics([one.label for one in dev], predicted).sum(0))) > 0.9
+    )

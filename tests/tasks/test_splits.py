@@ -23,7 +23,10 @@ def jsonl(path: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def many(count: int, labels: str = "ab", word: str = "text") -> list[dict[str, Any]]:
-    return [{"text": f"{word} number {i} is here", "label": labels[i % len(labels)]} for i in range(count)]
+    return [
+        {"text": f"{word} number {i} is here", "label": labels[i % len(labels)]}
+        for i in range(count)
+    ]
 
 
 def problem(data: Data | Path, **columns: str) -> DataError:
@@ -37,42 +40,68 @@ def problem(data: Data | Path, **columns: str) -> DataError:
 
 
 def test_known_names_are_found_in_every_format(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("id,Label,Sentence\n1,x,hello there\n2,y,good bye\n", encoding="utf-8")
-    (tmp_path / "a.tsv").write_text("Sentence\tLabel\nhello there\tx\ngood bye\ty\n", encoding="utf-8")
+    (tmp_path / "a.csv").write_text(
+        "id,Label,Sentence\n1,x,hello there\n2,y,good bye\n", encoding="utf-8"
+    )
+    (tmp_path / "a.tsv").write_text(
+        "Sentence\tLabel\nhello there\tx\ngood bye\ty\n", encoding="utf-8"
+    )
     rows = [{"Sentence": "hello there", "Label": "x"}, {"Sentence": "good bye", "Label": "y"}]
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    (tmp_path / "a.jsonl.gz").write_bytes(
+        gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode())
+    )
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     for name in ("a.csv", "a.tsv", "a.jsonl.gz", "a.parquet"):
         examples, notes = Classify.read(tmp_path / name, Data())
         assert notes == ["text column 'Sentence', label column 'Label'"]
-        assert [(example.text, example.label) for example in examples] == [("hello there", "x"), ("good bye", "y")]
+        assert [(example.text, example.label) for example in examples] == [
+            ("hello there", "x"),
+            ("good bye", "y"),
+        ]
         assert examples[1].line == (3 if name in ("a.csv", "a.tsv") else 2)
         assert examples[0].file == str(tmp_path / name)
 
 
 def test_other_columns_are_found_by_shape_or_named(tmp_path: Path) -> None:
     rows = [
-        {"id": f"n{i}", "what": f"a rather long statement about the thing {i}", "verdict": "pos" if i % 3 else "neg"} for i in range(30)
+        {
+            "id": f"n{i}",
+            "what": f"a rather long statement about the thing {i}",
+            "verdict": "pos" if i % 3 else "neg",
+        }
+        for i in range(30)
     ]
     path = tmp_path / "a.jsonl"
     jsonl(path, rows)
     assert Classify.read(path, Data())[1] == ["text column 'what', label column 'verdict'"]
-    assert Classify.read(path, Data(text_column="verdict", label_column="id"))[1] == ["text column 'verdict', label column 'id'"]
+    assert Classify.read(path, Data(text_column="verdict", label_column="id"))[1] == [
+        "text column 'verdict', label column 'id'"
+    ]
     error = problem(path, label_column="verdct")
-    assert "there is no column 'verdct' (did you mean 'verdict'?); the columns are 'id', 'what', 'verdict'" in str(error)
+    assert (
+        "there is no column 'verdct' (did you mean "
+        "'verdict'?); the columns are 'id', 'what', 'verdict'"
+    ) in str(error)
     assert "--label-column" in error.remedy
 
 
 def test_ambiguous_columns_are_not_guessed(tmp_path: Path) -> None:
-    pairs = [{"one": f"one statement number {i}", "two": f"two statement number {i}", "label": i % 2} for i in range(20)]
+    pairs = [
+        {"one": f"one statement number {i}", "two": f"two statement number {i}", "label": i % 2}
+        for i in range(20)
+    ]
     path = tmp_path / "a.jsonl"
     jsonl(path, pairs)
     error = problem(path)
-    assert "a.jsonl, line 1: it is not clear which column holds the text, 'two' or 'one'" in str(error)
+    assert "a.jsonl, line 1: it is not clear which column holds the text, 'two' or 'one'" in str(
+        error
+    )
     assert "'one', 'two', 'label'" in error.problem
     assert "--text-column" in error.remedy
     assert "data.text_column" in error.remedy
-    jsonl(path, [{"text": f"some text {i}", "year": 2000 + i % 3, "month": i % 12} for i in range(60)])
+    jsonl(
+        path, [{"text": f"some text {i}", "year": 2000 + i % 3, "month": i % 12} for i in range(60)]
+    )
     error = problem(path)
     assert "it is not clear which column holds the label, 'year' or 'month'" in error.problem
     assert "--label-column" in error.remedy
@@ -110,7 +139,9 @@ def test_labels_become_names(tmp_path: Path) -> None:
 def test_missing_labels_name_their_line(tmp_path: Path, label: str, told: str) -> None:
     path = tmp_path / "a.jsonl"
     rows = ['"x"', '"y"', label]
-    path.write_text("".join(f'{{"text": "a", "label": {value}}}\n' for value in rows), encoding="utf-8")
+    path.write_text(
+        "".join(f'{{"text": "a", "label": {value}}}\n' for value in rows), encoding="utf-8"
+    )
     error = problem(path)
     assert error.line == 3
     assert told in str(error)
@@ -118,8 +149,17 @@ def test_missing_labels_name_their_line(tmp_path: Path, label: str, told: str) -
 
 
 def test_rows_without_text_go_with_their_labels_and_are_noted(tmp_path: Path) -> None:
-    rows: list[dict[str, Any]] = [*many(12), {"text": " ", "label": "only-here"}, {"text": None, "label": None}]
-    splits = read_splits(Data(train=jsonl(tmp_path / "a.jsonl", rows), dev=jsonl(tmp_path / "d.jsonl", many(4, word="dev"))))
+    rows: list[dict[str, Any]] = [
+        *many(12),
+        {"text": " ", "label": "only-here"},
+        {"text": None, "label": None},
+    ]
+    splits = read_splits(
+        Data(
+            train=jsonl(tmp_path / "a.jsonl", rows),
+            dev=jsonl(tmp_path / "d.jsonl", many(4, word="dev")),
+        )
+    )
     assert len(splits.train) == 12
     assert "train: 2 rows without text left out (lines 13, 14)" in splits.notes
     assert "train: text column 'text', label column 'label'" in splits.notes
@@ -129,15 +169,25 @@ def test_rows_without_text_go_with_their_labels_and_are_noted(tmp_path: Path) ->
 
 
 def test_a_folder_per_label(tmp_path: Path) -> None:
-    files = (("pos", "1.txt", "great\nfilm"), ("pos", "2.txt", " \n"), ("neg", "1.txt", "dull"), ("neg", ".x.txt", "no"))
+    files = (
+        ("pos", "1.txt", "great\nfilm"),
+        ("pos", "2.txt", " \n"),
+        ("neg", "1.txt", "dull"),
+        ("neg", ".x.txt", "no"),
+    )
     for label, name, text in files:
         (tmp_path / "data" / label).mkdir(parents=True, exist_ok=True)
         (tmp_path / "data" / label / name).write_text(text, encoding="utf-8")
     examples, _ = Classify.read(tmp_path / "data", Data())
-    assert [(example.text, example.label) for example in examples] == [("dull", "neg"), ("great\nfilm", "pos")]
+    assert [(example.text, example.label) for example in examples] == [
+        ("dull", "neg"),
+        ("great\nfilm", "pos"),
+    ]
     assert examples[0].file.endswith("neg/1.txt")
     (tmp_path / "data" / "stray.txt").write_text("x", encoding="utf-8")
-    assert "stray.txt, line 1: a text file stands outside the labels' folders" in str(problem(tmp_path / "data"))
+    assert "stray.txt, line 1: a text file stands outside the labels' folders" in str(
+        problem(tmp_path / "data")
+    )
     (tmp_path / "none").mkdir()
     assert "the folder holds no text files" in str(problem(tmp_path / "none"))
 
@@ -146,10 +196,16 @@ def test_unlabelled_rows_all_stay(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     jsonl(path, [{"text": "a"}, {"text": ""}, {"text": "c", "label": None}])
     examples, columns = Classify.read(path, Data(), labelled=False)
-    assert [(example.text, example.label) for example in examples] == [("a", None), ("", None), ("c", None)]
+    assert [(example.text, example.label) for example in examples] == [
+        ("a", None),
+        ("", None),
+        ("c", None),
+    ]
     assert columns == ["text column 'text'"]
     (tmp_path / "a.txt").write_text("one\ntwo\n", encoding="utf-8")
-    assert [example.text for example in Classify.read(tmp_path / "a.txt", Data(), labelled=False)[0]] == ["one", "two"]
+    assert [
+        example.text for example in Classify.read(tmp_path / "a.txt", Data(), labelled=False)[0]
+    ] == ["one", "two"]
 
 
 def test_missing_files(tmp_path: Path) -> None:
@@ -161,37 +217,56 @@ def test_missing_files(tmp_path: Path) -> None:
 
 def test_one_class_only(tmp_path: Path) -> None:
     error = problem(Data(train=jsonl(tmp_path / "a.jsonl", many(10, "a"))))
-    assert "a.jsonl, line 1: all 10 examples have the same label, 'a'. Add examples of another label" in str(error)
+    assert (
+        "a.jsonl, line 1: all 10 examples have the same label, 'a'. Add examples of another label"
+        in str(error)
+    )
 
 
 def test_a_label_that_occurs_only_in_test(tmp_path: Path) -> None:
-    train, dev = jsonl(tmp_path / "a.jsonl", many(10)), jsonl(tmp_path / "d.jsonl", many(4, word="dev"))
+    train = jsonl(tmp_path / "a.jsonl", many(10))
+    dev = jsonl(tmp_path / "d.jsonl", many(4, word="dev"))
     test = jsonl(tmp_path / "t.jsonl", [*many(3, word="test"), {"text": "strange", "label": "c"}])
     error = problem(Data(train=train, dev=dev, test=test))
-    assert "t.jsonl, line 4: label 'c' occurs in test but not in train; 1 of 4 examples have such labels" in str(error)
+    assert (
+        "t.jsonl, line 4: label 'c' occurs in test but "
+        "not in train; 1 of 4 examples have such labels"
+    ) in str(error)
     assert "Add training examples with this label" in error.remedy
 
 
 def test_dev_and_test_have_the_columns_of_train(tmp_path: Path) -> None:
     train = jsonl(tmp_path / "a.jsonl", many(10))
-    error = problem(Data(train=train, dev=jsonl(tmp_path / "d.jsonl", [{"sentence": "x", "label": "a"}])))
-    assert "d.jsonl, line 1: there is no column 'text'; the columns are 'sentence', 'label'" in str(error)
+    error = problem(
+        Data(train=train, dev=jsonl(tmp_path / "d.jsonl", [{"sentence": "x", "label": "a"}]))
+    )
+    assert "d.jsonl, line 1: there is no column 'text'; the columns are 'sentence', 'label'" in str(
+        error
+    )
     error = problem(Data(train=train, kind="classify", dev=str(tmp_path / "d.jsonl")))
     assert "d.jsonl, line 1: dev is read otherwise than train: text column 'sentence'" in str(error)
 
 
 def test_a_test_file_without_labels_is_for_predict(tmp_path: Path) -> None:
-    train, bare = (
-        jsonl(tmp_path / "a.jsonl", many(10)),
-        jsonl(tmp_path / "t.jsonl", [{"text": row["text"]} for row in many(5, word="test")]),
-    )
+    train = jsonl(tmp_path / "a.jsonl", many(10))
+    bare = jsonl(tmp_path / "t.jsonl", [{"text": row["text"]} for row in many(5, word="test")])
     error = problem(Data(train=train, test=bare))
-    assert "t.jsonl, line 1: there is no column 'label'" in str(error) and "leave --test out" in error.remedy
-    for data in (Data(train=train, dev=bare), Data(train=train, test=jsonl(tmp_path / "n.jsonl", [{"number": 1}]))):
-        assert "leave --test out" not in problem(data).remedy  # dev chooses the model, and what has no text cannot be predicted
+    assert (
+        "t.jsonl, line 1: there is no column 'label'" in str(error)
+        and "leave --test out" in error.remedy
+    )
+    for data in (
+        Data(train=train, dev=bare),
+        Data(train=train, test=jsonl(tmp_path / "n.jsonl", [{"number": 1}])),
+    ):
+        assert (
+            "leave --test out" not in problem(data).remedy
+        )  # dev chooses the model, and what has no text cannot be predicted
 
 
-def test_the_hold_out_is_stratified_deterministic_and_keeps_equal_texts_together(tmp_path: Path) -> None:
+def test_the_hold_out_is_stratified_deterministic_and_keeps_equal_texts_together(
+    tmp_path: Path,
+) -> None:
     rows = [*many(200, "aaab"), *many(60, "aaab"), {"text": "rare", "label": "c"}]
     data = Data(train=jsonl(tmp_path / "a.jsonl", rows), dev_share=0.2)
     splits = read_splits(data)
@@ -200,7 +275,9 @@ def test_the_hold_out_is_stratified_deterministic_and_keeps_equal_texts_together
     dev = Counter(example.label for example in splits.dev)
     assert dev["c"] == 0
     assert abs(dev["b"] / len(splits.dev) - 0.25) < 0.05
-    assert not {text_key(example.text) for example in splits.train} & {text_key(example.text) for example in splits.dev}
+    assert not {text_key(example.text) for example in splits.train} & {
+        text_key(example.text) for example in splits.dev
+    }
     jsonl(tmp_path / "a.jsonl", rows[::-1])
     again = read_splits(data)
     assert {example.text for example in again.dev} == {example.text for example in splits.dev}
@@ -240,7 +317,12 @@ def test_leaks_are_dropped_from_the_training_side(tmp_path: Path) -> None:
 def test_dropping_leaks_may_leave_a_label_without_training_examples(tmp_path: Path) -> None:
     files = {
         "train": jsonl(tmp_path / "a.jsonl", [*many(10), {"text": "the only c", "label": "c"}]),
-        "dev": jsonl(tmp_path / "d.jsonl", [*many(2, word="dev"), {"text": "The only C", "label": "c"}]),
+        "dev": jsonl(
+            tmp_path / "d.jsonl", [*many(2, word="dev"), {"text": "The only C", "label": "c"}]
+        ),
     }
     error = problem(Data(leaks="drop", **files))
-    assert "d.jsonl, line 3: label 'c' occurs in dev but not in train (after examples that stand in two splits" in str(error)
+    assert (
+        "d.jsonl, line 3: label 'c' occurs in dev but not "
+        "in train (after examples that stand in two splits"
+    ) in str(error)

@@ -20,7 +20,13 @@ from tasklm.tasks.tag import Tag
 
 TRAIN = [
     Example(("Ann saw Rome",), ["B-PER", "O", "B-LOC"], "train", 1, ("Ann", "saw", "Rome")),
-    Example(("Ann Lee saw Bob .",), ["B-PER", "I-PER", "O", "B-PER", "O"], "train", 2, ("Ann", "Lee", "saw", "Bob", ".")),
+    Example(
+        ("Ann Lee saw Bob .",),
+        ["B-PER", "I-PER", "O", "B-PER", "O"],
+        "train",
+        2,
+        ("Ann", "Lee", "saw", "Bob", "."),
+    ),
 ]
 
 
@@ -28,7 +34,9 @@ def task(crf: bool = False) -> Tag:
     return Tag.from_examples(TRAIN, Kind(crf=crf))
 
 
-def read(path: Path, labelled: bool = True, **columns: str) -> list[tuple[int, tuple[str, ...], list[str] | None]]:
+def read(
+    path: Path, labelled: bool = True, **columns: str
+) -> list[tuple[int, tuple[str, ...], list[str] | None]]:
     examples, notes = Tag.read(path, Data(**columns), labelled)
     assert notes
     return [(example.line, example.words, example.label) for example in examples]
@@ -42,7 +50,10 @@ def problem(path: Path) -> DataError:
 
 
 def test_tables_are_read(tmp_path: Path) -> None:
-    rows = [{"id": "a", "tokens": ["A", "b"], "pos_tags": [3, 0]}, {"id": "b", "tokens": ["c"], "pos_tags": [1]}]
+    rows = [
+        {"id": "a", "tokens": ["A", "b"], "pos_tags": [3, 0]},
+        {"id": "b", "tokens": ["c"], "pos_tags": [1]},
+    ]
     expected = [(1, ("A", "b"), ["3", "0"]), (2, ("c",), ["1"])]
     assert read(jsonl(tmp_path / "a.jsonl", rows)) == expected
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
@@ -78,14 +89,20 @@ def test_faults_of_tables_name_file_and_line(tmp_path: Path) -> None:
 
 
 def test_columns_are_read(tmp_path: Path) -> None:
-    text = "-DOCSTART- -X- O O\n\n# id 1 is O\nEU NNP I-NP I-ORG\r\nrejects VBZ I-VP O\n\n\n# NN I-NP O\n#tag NN I-NP O\n"
+    text = (
+        "-DOCSTART- -X- O O\n\n# id 1 is O\nEU NNP I-NP "
+        "I-ORG\r\nrejects VBZ I-VP O\n\n\n# NN I-NP O\n#tag NN I-NP O\n"
+    )
     expected = [(4, ("EU", "rejects"), ["I-ORG", "O"]), (8, ("#", "#tag"), ["O", "O"])]
     for name in ("a.conll", "a.txt", "a.bio", "a.iob"):
         assert read(lines(tmp_path / name, text)) == expected
     tabs = lines(tmp_path / "a.tsv", "# text = New York\nNew York\tB-LOC\n.\tO\n\n，\tO\n")
     assert read(tabs) == [(2, ("New York", "."), ["B-LOC", "O"]), (5, ("，",), ["O"])]
     assert read(tabs, labelled=False) == [(2, ("New York", "."), None), (5, ("，",), None)]
-    assert read(lines(tmp_path / "b.conll", "one\n#two\n\nthree\n"), labelled=False) == [(1, ("one", "#two"), None), (4, ("three",), None)]
+    assert read(lines(tmp_path / "b.conll", "one\n#two\n\nthree\n"), labelled=False) == [
+        (1, ("one", "#two"), None),
+        (4, ("three",), None),
+    ]
 
 
 def test_faults_of_columns_name_file_and_line(tmp_path: Path) -> None:
@@ -103,7 +120,10 @@ def test_faults_of_columns_name_file_and_line(tmp_path: Path) -> None:
 def test_conllu_words_are_read_without_ranges_and_empty_nodes(tmp_path: Path) -> None:
     path = lines(tmp_path / "a.conllu", CONLLU)
     words = ("In", "dem", "Haus", "regnet", "'s")
-    assert read(path) == [(4, words, ["ADP", "DET", "NOUN", "VERB", "PRON"]), (12, ("Ja",), ["INTJ"])]
+    assert read(path) == [
+        (4, words, ["ADP", "DET", "NOUN", "VERB", "PRON"]),
+        (12, ("Ja",), ["INTJ"]),
+    ]
     assert read(path, labelled=False) == [(4, words, None), (12, ("Ja",), None)]
     error = problem(lines(tmp_path / "b.conllu", CONLLU.replace("\n2\tdem", "\n3\tdem")))
     assert "the number '3', expected 2" in error.problem and error.line == 5
@@ -122,8 +142,13 @@ def test_unlabelled_text_is_split(tmp_path: Path) -> None:
     characters = Tag.from_dict({**plain.to_dict(), "characters": True})
     assert characters.answers(examples, units, kept)[0]["words"] == list("Ann's1,000.5dogs,")
     table = jsonl(tmp_path / "a.jsonl", [{"text": "a b"}, {"text": None}])
-    assert [example.texts for example in Tag.read(table, Data(), labelled=False)[0]] == [("a b",), ("",)]
-    assert Tag.from_examples([Example(("北 京",), ["B", "I"], words=("北", "京"))], Kind()).characters
+    assert [example.texts for example in Tag.read(table, Data(), labelled=False)[0]] == [
+        ("a b",),
+        ("",),
+    ]
+    assert Tag.from_examples(
+        [Example(("北 京",), ["B", "I"], words=("北", "京"))], Kind()
+    ).characters
     assert not task().characters
 
 
@@ -149,8 +174,18 @@ def test_first_pieces_carry_the_tags() -> None:
 
 
 def test_long_sentences_are_cut_between_words_and_all_words_are_answered() -> None:
-    words = ("aaaa", "bb", "c" * 40, "dd", "ee", "ff", "gggg")  # 2, 1, 20, 1, 1, 1, 2 tokens; rows have room for 4
-    example = Example((" ".join(words),), ["B-PER", "I-PER", "O", "B-LOC", "O", "O", "B-PER"], words=words)
+    words = (
+        "aaaa",
+        "bb",
+        "c" * 40,
+        "dd",
+        "ee",
+        "ff",
+        "gggg",
+    )  # 2, 1, 20, 1, 1, 1, 2 tokens; rows have room for 4
+    example = Example(
+        (" ".join(words),), ["B-PER", "I-PER", "O", "B-LOC", "O", "O", "B-PER"], words=words
+    )
     other = Example(("Ann",), ["B-PER"], words=("Ann",))
     units = task().encode([example, other], Letters(), 6)
     assert [len(unit.tokens) for unit in units] == [5, 6, 5, 4, 4]
@@ -161,7 +196,10 @@ def test_long_sentences_are_cut_between_words_and_all_words_are_answered() -> No
 
 
 def test_entities_stand_in_the_text_as_given() -> None:
-    examples = [Example(("  Ann   Lee, Rome!",), None), Example(("Ann Lee",), None, words=("Ann", "Lee"))]
+    examples = [
+        Example(("  Ann   Lee, Rome!",), None),
+        Example(("Ann Lee",), None, words=("Ann", "Lee")),
+    ]
     kept = [np.array([1, 2, 3, 0, 3]), np.array([1, 1])]
     first, second = task().answers(examples, task().encode(examples, Letters(), 64), kept)
     assert first == {
@@ -172,10 +210,16 @@ def test_entities_stand_in_the_text_as_given() -> None:
             {"type": "LOC", "text": "Rome", "begin": 13, "end": 17, "words": [3, 3]},
         ],
     }
-    assert [(entity["text"], entity["begin"], entity["end"]) for entity in second["entities"]] == [("Ann", 0, 3), ("Lee", 4, 7)]
+    assert [(entity["text"], entity["begin"], entity["end"]) for entity in second["entities"]] == [
+        ("Ann", 0, 3),
+        ("Lee", 4, 7),
+    ]
     assert json.loads(json.dumps([first, second])) == [first, second]
     assert (
-        "entities" not in Tag(["A", "B"], "plain").answers(examples[1:], task().encode(examples[1:], Letters(), 64), [np.zeros(2, int)])[0]
+        "entities"
+        not in Tag(["A", "B"], "plain").answers(
+            examples[1:], task().encode(examples[1:], Letters(), 64), [np.zeros(2, int)]
+        )[0]
     )
 
 
@@ -183,7 +227,10 @@ def test_linear_loss_is_a_sum_over_words() -> None:
     made = task()
     outputs = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(1))
     targets = torch.tensor([[1, 2, NONE], [0, NONE, NONE]])
-    expected = sum(-functional.log_softmax(outputs[row, place], -1)[targets[row, place]] for row, place in ((0, 0), (0, 1), (1, 0)))
+    expected = sum(
+        -functional.log_softmax(outputs[row, place], -1)[targets[row, place]]
+        for row, place in ((0, 0), (0, 1), (1, 0))
+    )
     torch.testing.assert_close(made.loss(outputs, targets), expected)
     assert made.count(targets) == 3
     assert made.keep(outputs[0].double().numpy()).tolist() == outputs[0].argmax(-1).tolist()
@@ -205,20 +252,35 @@ def test_heads_learn_the_tags_of_a_sentence(crf: bool) -> None:
         optimiser.step()
     outputs = head(states)[0].detach().double().numpy()
     assert outputs.shape == ((5, 4, 4) if crf else (5, 4))
-    assert made.label_of(made.answers(TRAIN[1:], made.encode(TRAIN[1:], Letters(), 64), [made.keep(outputs)])[0]) == TRAIN[1].label
+    assert (
+        made.label_of(
+            made.answers(TRAIN[1:], made.encode(TRAIN[1:], Letters(), 64), [made.keep(outputs)])[0]
+        )
+        == TRAIN[1].label
+    )
 
 
 def test_audit() -> None:
-    dev = [Example(("x y",), ["O", "I-PER"], "dev", 7, ("x", "y")), Example(("z",), ["B-GPE"], "dev", 9, ("z",))]
+    dev = [
+        Example(("x y",), ["O", "I-PER"], "dev", 7, ("x", "y")),
+        Example(("z",), ["B-GPE"], "dev", 9, ("z",)),
+    ]
     test = [Example(("a " * 150,), ["O"] * 150, "test", 4, ("a",) * 150)]
     findings = {finding.check: finding for finding in task().audit(Splits(TRAIN, dev, test))}
     assert (
-        findings["tags"].level == "ok" and "4 tags in the scheme BIO in train: B-PER 3, O 3, B-LOC 1, I-PER 1" in findings["tags"].message
+        findings["tags"].level == "ok"
+        and "4 tags in the scheme BIO in train: B-PER 3, O 3, B-LOC 1, I-PER 1"
+        in findings["tags"].message
     )
     assert findings["rare tags"].level == "warning"
-    assert findings["unknown tags"].level == "error" and "'B-GPE'" in findings["unknown tags"].message
+    assert (
+        findings["unknown tags"].level == "error" and "'B-GPE'" in findings["unknown tags"].message
+    )
     assert findings["unknown tags"].examples == ("dev, line 9: word 1, 'z': B-GPE",)
-    assert findings["tag sequences"].level == "warning" and "1 of 2 sentences of dev" in findings["tag sequences"].message
+    assert (
+        findings["tag sequences"].level == "warning"
+        and "1 of 2 sentences of dev" in findings["tag sequences"].message
+    )
     assert findings["tag sequences"].examples == ("dev, line 7: word 2, 'y': I-PER after O",)
     assert findings["long sentences"].examples == ("test, line 4: 150 words",)
     clean = task().audit(Splits(TRAIN, TRAIN))
@@ -227,7 +289,11 @@ def test_audit() -> None:
 
 def test_a_few_unknown_tags_are_a_warning_and_no_targets() -> None:
     test = [Example(("a " * 200,), ["O"] * 199 + ["B-GPE"], "test", 4, ("a",) * 200)]
-    (finding,) = [finding for finding in task().audit(Splits(TRAIN, TRAIN, test)) if finding.check == "unknown tags"]
+    (finding,) = [
+        finding
+        for finding in task().audit(Splits(TRAIN, TRAIN, test))
+        if finding.check == "unknown tags"
+    ]
     assert finding.level == "warning" and "1 of 200 words of test" in finding.message
     targets = task().encode(test, Letters(), 512)[0].targets
     assert targets is not None and targets.tolist() == [3] * 199 + [NONE]
@@ -237,7 +303,9 @@ def test_baselines_by_hand() -> None:
     held = {"dev": [Example(("",), ["O"] * 5, words=("Ann", "Bob", "foosaw", "xLee", "zzz"))]}
     found = task().baselines(TRAIN, held, "accuracy")
     assert found["majority"] == {"dev": [["B-PER"] * 5]}
-    assert found["most frequent tag of the word"] == {"dev": [["B-PER", "B-PER", "O", "I-PER", "B-PER"]]}
+    assert found["most frequent tag of the word"] == {
+        "dev": [["B-PER", "B-PER", "O", "I-PER", "B-PER"]]
+    }
 
 
 def test_metrics_are_those_of_the_scheme() -> None:

@@ -4,7 +4,15 @@ from itertools import product
 
 import pytest
 
-from tasklm.tasks.heads.tag_schemes import PLAIN, SCHEMES, converted, faults, from_spans, scheme_of, spans
+from tasklm.tasks.heads.tag_schemes import (
+    PLAIN,
+    SCHEMES,
+    converted,
+    faults,
+    from_spans,
+    scheme_of,
+    spans,
+)
 
 BIO = ["B-PER", "I-PER", "O", "B-LOC", "B-LOC", "O", "O", "B-ORG", "I-ORG", "I-ORG"]
 IOB1 = ["I-PER", "I-PER", "O", "I-LOC", "B-LOC", "O", "O", "I-ORG", "I-ORG", "I-ORG"]
@@ -25,7 +33,7 @@ def test_schemes_by_hand(scheme: str) -> None:
 
 
 def every_span_set(words: int) -> list[list[tuple[str, int, int]]]:
-    """Returns all ways to lay spans of two types over some words."""
+    """All ways to lay spans of two types over some words."""
     if words <= 0:
         return [[]]
     found = every_span_set(words - 1)
@@ -55,8 +63,14 @@ def test_faults_are_just_the_sequences_that_no_spans_are_written_as(scheme: str)
 
 def test_faults_by_hand() -> None:
     assert faults(["O", "I-X"], "BIO") == [(1, "I-X after O")]
-    assert faults(["I-X", "B-X", "I-Y"], "BIO") == [(0, "I-X at the beginning"), (2, "I-Y after B-X")]
-    assert faults(["O", "E-X", "B-X"], "BIOES") == [(1, "E-X after O"), (2, "B-X is not closed by E-X")]
+    assert faults(["I-X", "B-X", "I-Y"], "BIO") == [
+        (0, "I-X at the beginning"),
+        (2, "I-Y after B-X"),
+    ]
+    assert faults(["O", "E-X", "B-X"], "BIOES") == [
+        (1, "E-X after O"),
+        (2, "B-X is not closed by E-X"),
+    ]
     assert faults(["B-X"], "IOB1") == [(0, "B-X does not follow a span of its type")]
     assert faults(["NOUN", "B-X"], PLAIN) == []
 

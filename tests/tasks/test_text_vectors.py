@@ -70,7 +70,12 @@ def test_words_of_a_topic_have_like_vectors_and_share_clusters(vectors: WordVect
     assert set(vectors.words) == {*TOPICS["sea"], *TOPICS["law"]}
     directions = vectors.table / np.linalg.norm(vectors.table, axis=1, keepdims=True)
     near = directions @ directions.T
-    same = np.array([[(one in TOPICS["sea"]) == (other in TOPICS["sea"]) for other in vectors.words] for one in vectors.words])
+    same = np.array(
+        [
+            [(one in TOPICS["sea"]) == (other in TOPICS["sea"]) for other in vectors.words]
+            for one in vectors.words
+        ]
+    )
     assert near[same].mean() > near[~same].mean() + 0.1
     clusters = vectors.clusters()
     assert clusters == vectors.clusters() and set(clusters) == set(vectors.words)
@@ -92,7 +97,11 @@ def test_they_tell_of_words_that_train_does_not_have(vectors: WordVectors) -> No
 
 @pytest.mark.parametrize("kind", ["classify", "multilabel", "regress"])
 def test_a_saved_wide_part_says_the_same(kind: str, vectors: WordVectors, tmp_path: Path) -> None:
-    labels = {"classify": str, "multilabel": lambda name: (name,), "regress": lambda name: float(len(name) + (name == "sea"))}
+    labels = {
+        "classify": str,
+        "multilabel": lambda name: (name,),
+        "regress": lambda name: float(len(name) + (name == "sea")),
+    }
     train = [Example(one.texts, labels[kind](one.label)) for one in topic_texts(40, 1)]
     task = TASKS.get(kind).from_examples(train, Kind())
     assert task.reads_vectors
@@ -122,7 +131,10 @@ def test_a_damaged_folder_is_refused(tmp_path: Path) -> None:
         TextVectors.load(tmp_path)
     (tmp_path / "vectors.json").write_text(json.dumps(about))
     arrays = safetensors.numpy.load_file(tmp_path / "vectors.safetensors")
-    for bad, error in (({"middle": np.zeros(3, np.float32)}, ValueError), ({"shares": np.full(3, np.nan, np.float32)}, RunError)):
+    for bad, error in (
+        ({"middle": np.zeros(3, np.float32)}, ValueError),
+        ({"shares": np.full(3, np.nan, np.float32)}, RunError),
+    ):
         safetensors.numpy.save_file({**arrays, **bad}, tmp_path / "vectors.safetensors")
         with pytest.raises(error):
             TextVectors.load(tmp_path)
@@ -139,11 +151,16 @@ def test_clusters_of_words_and_their_neighbours_by_hand() -> None:
     ]
 
 
-def test_a_tagger_learns_of_clusters_and_is_saved_with_them(vectors: WordVectors, tmp_path: Path) -> None:
+def test_a_tagger_learns_of_clusters_and_is_saved_with_them(
+    vectors: WordVectors, tmp_path: Path
+) -> None:
     def sentences(count: int, seed: int) -> list[Example]:
         rows = [tuple(one.text.split()) for one in topic_texts(count, seed)]
         tags = [["B-SEA" if word in TOPICS["sea"] else "O" for word in words] for words in rows]
-        return [Example((" ".join(words),), own, words=words) for words, own in zip(rows, tags, strict=True)]
+        return [
+            Example((" ".join(words),), own, words=words)
+            for words, own in zip(rows, tags, strict=True)
+        ]
 
     train, dev = sentences(12, 1), sentences(60, 2)
     task = Tag.from_examples(train, Kind())

@@ -9,7 +9,9 @@ from tasklm.tasks.heads.trees import best_tree, tree_faults
 
 
 def is_tree(heads: tuple[int, ...]) -> bool:
-    """Says by the definition whether each word leads to the root, and one word alone hangs on it."""
+    """Says by the definition whether each word leads to the root, and one
+    word alone hangs on it.
+    """
     for word in range(1, len(heads) + 1):
         for _ in heads:
             word = heads[word - 1] if word else 0
@@ -18,7 +20,10 @@ def is_tree(heads: tuple[int, ...]) -> bool:
     return heads.count(0) == 1
 
 
-TREES = {n: np.array([heads for heads in product(range(n + 1), repeat=n) if is_tree(heads)]) for n in range(1, 6)}
+TREES = {
+    n: np.array([heads for heads in product(range(n + 1), repeat=n) if is_tree(heads)])
+    for n in range(1, 6)
+}
 
 
 def total(scores: np.ndarray, heads: np.ndarray) -> np.ndarray:
@@ -38,7 +43,9 @@ def test_the_best_tree_is_that_of_brute_force(words: int) -> None:
             scores = np.round(scores)  # ties
         found = best_tree(scores)
         assert is_tree(tuple(int(head) for head in found))
-        assert total(scores, found) == pytest.approx(total(scores, TREES[words]).max(), rel=1e-9, abs=1e-12)
+        assert total(scores, found) == pytest.approx(
+            total(scores, TREES[words]).max(), rel=1e-9, abs=1e-12
+        )
 
 
 def test_a_cycle_of_best_arcs_is_broken_and_a_second_root_is_not_taken() -> None:

@@ -50,16 +50,25 @@ def labelled(kind: str, count: int, seed: int) -> list[Example]:
     if kind == "classify":
         return rows
     if kind == "multilabel":
-        return [Example(row.texts, (str(row.label),) if draw.random() < 0.8 else ()) for row in rows]
+        return [
+            Example(row.texts, (str(row.label),) if draw.random() < 0.8 else ()) for row in rows
+        ]
     if kind == "regress":
         return [Example(row.texts, float(sorted(VAGUE).index(str(row.label)))) for row in rows]
     if kind == "tag":
         sentences = [tuple(row.text.split()[: draw.randint(1, 9)]) for row in rows]
-        return [Example((" ".join(words),), ["B-x" if len(word) > 4 else "O" for word in words], words=words) for words in sentences]
+        return [
+            Example(
+                (" ".join(words),), ["B-x" if len(word) > 4 else "O" for word in words], words=words
+            )
+            for words in sentences
+        ]
     examples = []
     for row in rows:
         words = row.text.split()
-        options = [words[2], f"x{draw.randrange(9)}", f"y{draw.randrange(9)}"][: draw.choice((2, 3))]
+        options = [words[2], f"x{draw.randrange(9)}", f"y{draw.randrange(9)}"][
+            : draw.choice((2, 3))
+        ]
         right = options[0]
         draw.shuffle(options)
         texts = (row.text, "which word ?", *options)
@@ -79,22 +88,35 @@ def test_by_itself_it_answers_what_scikit_learn_answers(kind: str) -> None:
     assert fitted.train.shape == (80, 3) and fitted.train.dtype == np.float32
     features = fitted.wide.features
     parts = [joined(list(features.parts(part).values())) for part in (train, test)]
-    wanted = np.array([[label in task.classes(example.label) for label in task.labels] for example in train])
-    peer = OneVsRestClassifier(LinearSVC(C=USUAL, tol=TOLERANCE, random_state=0)).fit(parts[0], wanted)
-    np.testing.assert_allclose(fitted.wide.decisions(test), peer.decision_function(parts[1]), atol=1e-4)
+    wanted = np.array(
+        [[label in task.classes(example.label) for label in task.labels] for example in train]
+    )
+    peer = OneVsRestClassifier(LinearSVC(C=USUAL, tol=TOLERANCE, random_state=0)).fit(
+        parts[0], wanted
+    )
+    np.testing.assert_allclose(
+        fitted.wide.decisions(test), peer.decision_function(parts[1]), atol=1e-4
+    )
     by_hand = peer.decision_function(parts[1]) if kind == "classify" else fitted.wide.outputs(test)
     answered = labels_by(fitted.wide, task, {"test": test})["test"]
     if kind == "classify":
         assert answered == [task.labels[best] for best in by_hand.argmax(1)]
     else:
-        assert answered == [tuple(label for label, output in zip(task.labels, row, strict=True) if output >= 0) for row in by_hand]
+        assert answered == [
+            tuple(label for label, output in zip(task.labels, row, strict=True) if output >= 0)
+            for row in by_hand
+        ]
 
 
 def test_scores_by_itself_are_those_of_ridge_regression_within_the_range_of_train() -> None:
-    train, dev, test = labelled("regress", 80, 1), labelled("regress", 40, 2), labelled("regress", 40, 3)
+    train = labelled("regress", 80, 1)
+    dev = labelled("regress", 40, 2)
+    test = labelled("regress", 40, 3)
     task = task_of("regress", train)
     fitted = task.fit_wide(train, dev, "spearman")
-    scores = fitted_baselines(task, train, {"dev": dev, "test": test}, "spearman")["TF-IDF + ridge"]["test"]
+    scores = fitted_baselines(task, train, {"dev": dev, "test": test}, "spearman")[
+        "TF-IDF + ridge"
+    ]["test"]
     answered = labels_by(fitted.wide, task, {"test": test})["test"]
     np.testing.assert_allclose(answered, np.clip(scores, 2 * EDGE, 2 - 2 * EDGE), rtol=1e-5)
 
@@ -107,9 +129,13 @@ def test_a_single_training_example_is_no_obstacle(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["classify", "choice"])
-def test_of_much_text_a_part_is_read_and_the_rest_is_judged_by_its_model(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_much_text_a_part_is_read_and_the_rest_is_judged_by_its_model(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     train = labelled(kind, 60, 1)
-    monkeypatch.setattr(linear, "MOST_WORDS", sum(len(example.text.split()) for example in train) // 2)
+    monkeypatch.setattr(
+        linear, "MOST_WORDS", sum(len(example.text.split()) for example in train) // 2
+    )
     fitted = task_of(kind, train).fit_wide(train, train[:10], task_of(kind, train).metrics[0])
     places = linear.thinned_places(train)
     rest = [place for place in range(60) if place not in places]
@@ -132,12 +158,19 @@ def test_two_classes_have_two_outputs() -> None:
 
 def test_train_is_judged_by_models_that_have_not_seen_it() -> None:
     draw = random.Random(0)
-    train = [Example((" ".join(draw.choices("abcdefghijkl", k=6)),), draw.choice(("no", "yes", "maybe"))) for _ in range(90)]
-    chosen = choose_classes(train, train[:30], Classify(["maybe", "no", "yes"]).metric("accuracy"), ())
+    train = [
+        Example((" ".join(draw.choices("abcdefghijkl", k=6)),), draw.choice(("no", "yes", "maybe")))
+        for _ in range(90)
+    ]
+    chosen = choose_classes(
+        train, train[:30], Classify(["maybe", "no", "yes"]).metric("accuracy"), ()
+    )
     assert chosen is not None
     fitted = fit_classes(chosen, train)
     labels = np.array([chosen.labels.index(example.label) for example in train])
-    assert (fitted.wide.outputs(train).argmax(1) == labels).mean() > (fitted.train.argmax(1) == labels).mean() + 0.1
+    assert (fitted.wide.outputs(train).argmax(1) == labels).mean() > (
+        fitted.train.argmax(1) == labels
+    ).mean() + 0.1
     held = _folds(len(train))[0]
     rest = [row for row in range(len(train)) if row not in held]
     part = Trainer(
@@ -146,8 +179,12 @@ def test_train_is_judged_by_models_that_have_not_seen_it() -> None:
         chosen.trainer.featuriser,
         chosen.trainer.featuriser.parts([train[row] for row in rest]),
     )
-    alone = part.decisions(part.fit(chosen.targets[rest], chosen.setting), [train[row] for row in held])
-    np.testing.assert_allclose(fitted.train[held], outputs_of("classes", alone, fitted.wide.scale, 0.0), atol=1e-5)
+    alone = part.decisions(
+        part.fit(chosen.targets[rest], chosen.setting), [train[row] for row in held]
+    )
+    np.testing.assert_allclose(
+        fitted.train[held], outputs_of("classes", alone, fitted.wide.scale, 0.0), atol=1e-5
+    )
 
 
 def test_folds_part_all_rows_once_and_always_alike() -> None:
@@ -181,16 +218,24 @@ def test_it_is_saved_and_read_again(kind: str, tmp_path: Path) -> None:
         ("wide.json", {"form": "other"}, "unknown form 'other'"),
         ("wide.json", {"scale": float("nan")}, "not finite"),
         ("weights.safetensors", {"weights": np.zeros((3, 3), np.float32)}, "3 weights for"),
-        ("weights.safetensors", {"offsets": np.zeros(1)}, "does not hold the weights of a linear model"),
+        (
+            "weights.safetensors",
+            {"offsets": np.zeros(1)},
+            "does not hold the weights of a linear model",
+        ),
     ],
 )
-def test_files_that_do_not_belong_together_are_refused(tmp_path: Path, file: str, change: dict[str, Any], words: str) -> None:
+def test_files_that_do_not_belong_together_are_refused(
+    tmp_path: Path, file: str, change: dict[str, Any], words: str
+) -> None:
     train = labelled("classify", 60, 1)
     task_of("classify", train).fit_wide(train, train[:20], "macro_f1").wide.save(tmp_path)
     if file.endswith(".json"):
         (tmp_path / file).write_text(json.dumps(json.loads((tmp_path / file).read_text()) | change))
     else:
-        (tmp_path / file).write_bytes(safetensors.numpy.save(safetensors.numpy.load_file(tmp_path / file) | change))
+        (tmp_path / file).write_bytes(
+            safetensors.numpy.save(safetensors.numpy.load_file(tmp_path / file) | change)
+        )
     with pytest.raises(ValueError, match=words):
         Wide.load(tmp_path)
 
@@ -210,22 +255,34 @@ def test_weights_of_two_options_are_those_of_logistic_regression() -> None:
     features = OptionFeatures.fit(train, 2)
     parts = features.parts(train)
     right = np.array([example.label for example in train])
-    fitted = _OptionTrainer({**parts, "evidence": parts["evidence"] * 0}, np.full(len(train), 2), right, 2).fit(np.arange(len(train)), 0.5)
+    fitted = _OptionTrainer(
+        {**parts, "evidence": parts["evidence"] * 0}, np.full(len(train), 2), right, 2
+    ).fit(np.arange(len(train)), 0.5)
     tokens = parts["tokens"].toarray()
     difference = tokens[1::2] - tokens[::2]
-    peer = LogisticRegression(C=0.5, fit_intercept=False, tol=1e-8, max_iter=2000).fit(difference, right)
+    peer = LogisticRegression(C=0.5, fit_intercept=False, tol=1e-8, max_iter=2000).fit(
+        difference, right
+    )
     np.testing.assert_allclose(fitted.weights[MEASURES:, 0], peer.coef_[0], atol=0.02)
 
 
 def test_evidence_of_an_option_by_hand() -> None:
-    train = [Example(("the cat sat. the dog ran home", "who ran ?", "cat", "dog"), 1, options=("cat", "dog"))]
-    train += [Example((f"filler {number}", "q", "a", "b"), 0, options=("a", "b")) for number in range(9)]
+    train = [
+        Example(
+            ("the cat sat. the dog ran home", "who ran ?", "cat", "dog"), 1, options=("cat", "dog")
+        )
+    ]
+    train += [
+        Example((f"filler {number}", "q", "a", "b"), 0, options=("a", "b")) for number in range(9)
+    ]
     weights = stem_weights(train)
     measures = Evidence(weights).measures(train[0])
     assert measures.shape == (2, MEASURES)
     own = measures[:, : MEASURES // 3]
     assert own[:, 0].tolist() == [1.0, 1.0]  # both words are in the text
-    assert own[0, 10] == 0.0 and own[1, 10] == 1.0  # the sentence that fits the question best has the dog
+    assert (
+        own[0, 10] == 0.0 and own[1, 10] == 1.0
+    )  # the sentence that fits the question best has the dog
     weight = weights["dog"] + weights["ran"]
     assert own[1, 8] == pytest.approx(weight / (weight + weights.get("who", max(weights.values()))))
     np.testing.assert_allclose(measures[:, MEASURES // 3 : 2 * MEASURES // 3], own - own.max(0))
@@ -239,11 +296,15 @@ def test_options_are_chosen_by_words_of_the_text() -> None:
     assert fitted.train.shape == (600, 1)
     chosen = labels_by(fitted.wide, task, {"test": held})["test"]
     assert np.mean([one == example.label for one, example in zip(chosen, held, strict=True)]) > 0.9
-    assert max(number - len(example.options) for number, example in zip(chosen, held, strict=True)) < 0  # never one that is not there
+    assert (
+        max(number - len(example.options) for number, example in zip(chosen, held, strict=True)) < 0
+    )  # never one that is not there
 
 
 @pytest.mark.parametrize("kind", ["classify", "choice"])
-def test_a_model_adds_it_padded_and_packed_alike(kind: str, vocabulary: Vocabulary, tmp_path: Path) -> None:
+def test_a_model_adds_it_padded_and_packed_alike(
+    kind: str, vocabulary: Vocabulary, tmp_path: Path
+) -> None:
     train = labelled(kind, 40, 1)
     task = task_of(kind, train)
     wide = task.fit_wide(train, train[:10], task.metrics[0]).wide
@@ -262,10 +323,17 @@ def test_a_model_adds_it_padded_and_packed_alike(kind: str, vocabulary: Vocabula
     in_rows = model(packed)
     units = packed.pieces.max(1).values  # of each row
     filled = torch.arange(in_rows.shape[1]) < units[:, None]
-    torch.testing.assert_close(in_rows[filled].sort(0)[0], expected.sort(0)[0], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        in_rows[filled].sort(0)[0], expected.sort(0)[0], atol=1e-5, rtol=1e-4
+    )
     save_models(tmp_path / "model", "bert", shape, [model], task, vocabulary, 64, {}, wide)
     loaded = load_models(tmp_path / "model", torch.device("cpu"))
-    torch.testing.assert_close(loaded.models[0](loaded.encoded(train[:6]).padded(groups))[:, 0], expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        loaded.models[0](loaded.encoded(train[:6]).padded(groups))[:, 0],
+        expected,
+        atol=1e-5,
+        rtol=1e-4,
+    )
 
 
 def with_network(kind: str, vocabulary: Vocabulary) -> tuple[Task, list[Example], Wide, TaskModel]:
@@ -276,7 +344,12 @@ def with_network(kind: str, vocabulary: Vocabulary) -> tuple[Task, list[Example]
     assert fitted is not None
     torch.manual_seed(0)
     encoder = Bert(Shape(len(vocabulary), 1, 16, 2, 32, 32))
-    return task, train, fitted.wide, TaskModel(encoder, task.head(16, 0.0, encoder.normed_heads), True).eval()
+    return (
+        task,
+        train,
+        fitted.wide,
+        TaskModel(encoder, task.head(16, 0.0, encoder.normed_heads), True).eval(),
+    )
 
 
 def test_a_share_of_the_network_is_folded_into_its_head(vocabulary: Vocabulary) -> None:
@@ -286,7 +359,9 @@ def test_a_share_of_the_network_is_folded_into_its_head(vocabulary: Vocabulary) 
     outputs = np.stack(kept_of([model], task, examples, machine))
     model.load_state_dict(model.shared(0.25))
     expected = 0.75 * wide.outputs(train[:9]) + 0.25 * outputs
-    np.testing.assert_allclose(np.stack(kept_of([model], task, examples, machine)), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        np.stack(kept_of([model], task, examples, machine)), expected, rtol=1e-5, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("kind", ["classify", "multilabel", "regress", "choice", "tag"])
@@ -300,7 +375,10 @@ def test_the_share_with_the_least_loss_is_taken(kind: str, vocabulary: Vocabular
     for tried in SHARES:
         other = TaskModel(model.encoder, task.head(16, 0.0, False), True).eval()
         other.load_state_dict(model.shared(tried))
-        sums = [(float(task.loss(other(rows), rows.targets).detach()), task.count(rows.targets)) for _, rows in examples.in_order(8)]
+        sums = [
+            (float(task.loss(other(rows), rows.targets).detach()), task.count(rows.targets))
+            for _, rows in examples.in_order(8)
+        ]
         losses[tried] = sum(total for total, _ in sums) / sum(count for _, count in sums)
     assert mixed.share == min(losses, key=lambda one: losses[one])
     assert mixed.loss == pytest.approx(losses[mixed.share], rel=1e-4)
@@ -311,8 +389,12 @@ def test_a_gain_counts_where_chance_would_not_have_it() -> None:
     noise = draw.normal(0, 1, 50)
     noise -= noise.mean()
     error = noise.std(ddof=1) / np.sqrt(50)
-    assert not _is_sure(noise + 1.6 * error) and _is_sure(noise + 1.7 * error)  # as a one-sided t-test at 5 % has it
-    assert not _is_sure(noise - 3 * error) and not _is_sure(np.zeros(50)) and not _is_sure(np.zeros(0))
+    assert not _is_sure(noise + 1.6 * error) and _is_sure(
+        noise + 1.7 * error
+    )  # as a one-sided t-test at 5 % has it
+    assert (
+        not _is_sure(noise - 3 * error) and not _is_sure(np.zeros(50)) and not _is_sure(np.zeros(0))
+    )
     assert _is_sure(np.array([0.1])) and not _is_sure(np.array([-0.1]))
 
 
@@ -324,7 +406,9 @@ def test_parts_of_dev_end_where_examples_end() -> None:
 
 
 @pytest.mark.parametrize("kind", ["classify", "choice", "multilabel"])
-def test_a_network_that_says_what_is_right_gains_and_one_that_is_silent_does_not(kind: str, vocabulary: Vocabulary) -> None:
+def test_a_network_that_says_what_is_right_gains_and_one_that_is_silent_does_not(
+    kind: str, vocabulary: Vocabulary
+) -> None:
     task, train, wide, _ = with_network(kind, vocabulary)
     examples = encoded_with(wide, task, train, vocabulary, 32)
     silent = [np.zeros((len(unit.places), wide.width)) for unit in examples.units]
@@ -336,8 +420,12 @@ def test_a_network_that_says_what_is_right_gains_and_one_that_is_silent_does_not
     helped = []
     for number, rows in enumerate(silent):
         own = torch.tensor(rows, requires_grad=True)
-        group = slice(number // task.together * task.together, (number // task.together + 1) * task.together)
-        others = [own if place == number else torch.tensor(silent[place]) for place in range(len(silent))][group]
+        group = slice(
+            number // task.together * task.together, (number // task.together + 1) * task.together
+        )
+        others = [
+            own if place == number else torch.tensor(silent[place]) for place in range(len(silent))
+        ][group]
         task.loss(torch.cat(others)[None], torch.cat(targets[group])[None]).backward()
         assert own.grad is not None
         helped.append(rows - 3 * own.grad.numpy())
@@ -345,11 +433,22 @@ def test_a_network_that_says_what_is_right_gains_and_one_that_is_silent_does_not
 
 
 def test_a_wide_part_of_another_task_is_refused(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    three, two = labelled("classify", 60, 1), topics(60, 1, {name: ENGLISH[name] for name in ("food", "law")})
+    three = labelled("classify", 60, 1)
+    two = topics(60, 1, {name: ENGLISH[name] for name in ("food", "law")})
     task, other = task_of("classify", three), task_of("classify", two)
     wide = other.fit_wide(two, two[:20], "macro_f1").wide
     shape = Shape(len(vocabulary), 1, 16, 2, 32, 64)
-    save_models(tmp_path, "bert", shape, [TaskModel(Bert(shape), task.head(16, 0.0), wide=True)], task, vocabulary, 64, {}, wide)
+    save_models(
+        tmp_path,
+        "bert",
+        shape,
+        [TaskModel(Bert(shape), task.head(16, 0.0), wide=True)],
+        task,
+        vocabulary,
+        64,
+        {},
+        wide,
+    )
     with pytest.raises(RunError, match="the wide part has 2 outputs, which the head has not"):
         load_models(tmp_path, torch.device("cpu"))
 

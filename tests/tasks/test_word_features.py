@@ -1,4 +1,6 @@
-"""The linear model of words and their neighbours: its features by hand, its passes beside NumPy's, and what it learns."""
+"""The linear model of words and their neighbours: its features by hand, its passes beside NumPy's,
+and what it learns.
+"""
 
 from __future__ import annotations
 
@@ -47,21 +49,48 @@ def sentences(count: int, seed: int) -> list[Example]:
 def test_features_of_a_word_by_hand() -> None:
     (first, second) = word_features._features(["In", "BC-12"], {}, {})
     assert first == [
-        "W In", "w in", "s Xx", "b I", "b In", "b In", "b In", "e n", "e In", "e In", "e In",
-        f"p {BEGIN}", "n bc-12", f"pw {BEGIN} in", "wn in bc-12", f"pp {BEGIN}", f"nn {END}",
-        f"sp {BEGIN}", "sn X-0", f"sss {BEGIN} Xx X-0",
-    ]  # fmt: skip
-    assert second[:3] == ["W BC-12", "w bc-12", "s X-0"] and "e C-12" in second and "b BC-1" in second
+        "W In",
+        "w in",
+        "s Xx",
+        "b I",
+        "b In",
+        "b In",
+        "b In",
+        "e n",
+        "e In",
+        "e In",
+        "e In",
+        f"p {BEGIN}",
+        "n bc-12",
+        f"pw {BEGIN} in",
+        "wn in bc-12",
+        f"pp {BEGIN}",
+        f"nn {END}",
+        f"sp {BEGIN}",
+        "sn X-0",
+        f"sss {BEGIN} Xx X-0",
+    ]
+    assert (
+        second[:3] == ["W BC-12", "w bc-12", "s X-0"] and "e C-12" in second and "b BC-1" in second
+    )
     assert "p in" in second and f"n {END}" in second and f"sss Xx X-0 {END}" in second
 
 
 def test_rare_features_are_left_out_and_every_word_has_a_row() -> None:
     train = [sentence("a", "b"), sentence("a", "c"), sentence()]
     features = WordFeatures.fit(train, False, 1000)
-    assert "w a" in features.tokens and "w b" not in features.tokens and features.tokens == sorted(features.tokens)
+    assert (
+        "w a" in features.tokens
+        and "w b" not in features.tokens
+        and features.tokens == sorted(features.tokens)
+    )
     assert features.counts(train) == [2, 2, 1]
     matrix = features.parts(train)["context"]
-    assert matrix.shape == (5, len(features.tokens)) and not matrix[4].nnz and set(matrix.data) == {1.0}
+    assert (
+        matrix.shape == (5, len(features.tokens))
+        and not matrix[4].nnz
+        and set(matrix.data) == {1.0}
+    )
     assert len(WordFeatures.fit(train, False, 3).tokens) == 3
     assert features.counts([Example(("a b c",), None)]) == [3]  # text that is split here
 
@@ -96,17 +125,24 @@ def test_it_learns_what_the_word_before_says_and_judges_train_out_of_fold() -> N
     assert score(task.metric("entity_f1"), [example.label for example in dev], labels) == 1.0
     assert fitted.train.shape == (sum(len(example.words) for example in train), 3)
     own = fitted.wide.outputs(train)
-    assert np.abs(fitted.train - own).max() > 0.1 and (fitted.train.argmax(1) == own.argmax(1)).mean() > 0.95
+    assert (
+        np.abs(fitted.train - own).max() > 0.1
+        and (fitted.train.argmax(1) == own.argmax(1)).mean() > 0.95
+    )
     names = task.baselines(train, {"dev": dev}, "entity_f1", fitted.wide)
     assert list(names) == ["majority", "most frequent tag of the word", "words around + linear"]
 
 
-def test_of_many_words_some_sentences_are_read_and_all_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_words_some_sentences_are_read_and_all_are_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(wide_fitting, "MOST_TAGGED", 300)
     train = sentences(200, 1)
     fitted = Tag.from_examples(train, Kind()).fit_wide(train, train[:9], "entity_f1")
     assert fitted is not None and len(fitted.train) == sum(len(example.words) for example in train)
-    gold = np.array([["B-LOC", "B-PER", "O"].index(tag) for example in train for tag in example.label])
+    gold = np.array(
+        [["B-LOC", "B-PER", "O"].index(tag) for example in train for tag in example.label]
+    )
     assert (fitted.train.argmax(1) == gold).mean() > 0.9
 
 
@@ -118,7 +154,10 @@ def test_there_is_none_beside_a_crf_or_with_one_tag() -> None:
 
 
 def test_a_model_adds_it_to_each_word_padded_and_packed_alike(vocabulary: Vocabulary) -> None:
-    train = [*sentences(40, 1), sentence("by", *(["Anna"] * 30), tags=["O"] * 31)]  # the last one is cut into rows
+    train = [
+        *sentences(40, 1),
+        sentence("by", *(["Anna"] * 30), tags=["O"] * 31),
+    ]  # the last one is cut into rows
     task = Tag.from_examples(train, Kind())
     fitted = task.fit_wide(train, train, "entity_f1")
     assert fitted is not None
@@ -135,7 +174,9 @@ def test_a_model_adds_it_to_each_word_padded_and_packed_alike(vocabulary: Vocabu
     padded, packed = examples.padded(groups), examples.packed(groups, 2, 48)
     places = [len(unit.places) for unit in examples.units]
     outputs = model(padded)
-    torch.testing.assert_close(torch.cat([outputs[row, :count] for row, count in enumerate(places)]), rows)
+    torch.testing.assert_close(
+        torch.cat([outputs[row, :count] for row, count in enumerate(places)]), rows
+    )
     laid = model(packed)
     assert packed.targets is not None
     of_words = laid[packed.targets >= 0]

@@ -14,7 +14,10 @@ class Letters:
     cls, sep, unk = 1, 2, 3
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        pairs = [[text[i : i + 2] for i in range(0, len(text), 2)] if text.isalnum() else [] for text in texts]
+        pairs = [
+            [text[i : i + 2] for i in range(0, len(text), 2)] if text.isalnum() else []
+            for text in texts
+        ]
         return [[10 + sum(map(ord, pair)) for pair in text] for text in pairs]
 
 

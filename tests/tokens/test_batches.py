@@ -35,7 +35,9 @@ def test_damaged_shards_are_refused(tmp_path: Path, vocabulary: Vocabulary) -> N
         Shards.open(tmp_path)
 
 
-def test_packed_stream_continues_where_it_was(tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_stream_continues_where_it_was(
+    tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(batches, "WINDOW", 16)  # several windows per epoch
     shards = shards_in(tmp_path, vocabulary)
     stream = PackedStream(shards, vocabulary, 32, 5, seed=3)
@@ -50,22 +52,29 @@ def test_packed_stream_continues_where_it_was(tmp_path: Path, vocabulary: Vocabu
 
 
 def batch_of(pieces: list[list[int]]) -> TokenBatch:
-    """Returns a batch of these pieces with every tensor that a batch may have."""
+    """A batch of these pieces with every tensor that a batch may have."""
     grid = torch.tensor(pieces)
     columns = torch.arange(grid.numel()).view_as(grid)
     return TokenBatch(columns, grid, columns + 1, columns[:, :2] + 2, columns % 2, columns[:, :2])
 
 
 def test_bounds_by_hand() -> None:
-    batch = batch_of([[1, 1, 1, 2, 2, 2, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0, 0, 0]]).with_bounds()
+    batch = batch_of(
+        [[1, 1, 1, 2, 2, 2, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0, 0, 0]]
+    ).with_bounds()
     assert batch.bounds is not None and batch.bounds.dtype == torch.int32 and batch.longest == 8
-    # pieces at 0, 3, 6 (padding), 8 and 16 (padding); then the end, as often as a batch of this shape may need
-    assert batch.bounds[0].tolist() == [0, 3, 6, 8, 16] + [24] * (3 * (8 // SHORTEST_PIECE + 2) + 1 - 5)
+    # pieces at 0, 3, 6 (padding), 8 and 16 (padding); then the end, as often as a batch of this
+    # shape may need
+    assert batch.bounds[0].tolist() == [0, 3, 6, 8, 16] + [24] * (
+        3 * (8 // SHORTEST_PIECE + 2) + 1 - 5
+    )
 
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data(), rows=st.integers(1, 5), length=st.integers(3, 40))
-def test_bounds_cover_every_token_and_cut_between_pieces(data: st.DataObject, rows: int, length: int) -> None:
+def test_bounds_cover_every_token_and_cut_between_pieces(
+    data: st.DataObject, rows: int, length: int
+) -> None:
     grid = []
     for _ in range(rows):
         sizes = data.draw(st.lists(st.integers(SHORTEST_PIECE, 12)))
@@ -73,10 +82,19 @@ def test_bounds_cover_every_token_and_cut_between_pieces(data: st.DataObject, ro
         if row.count(row[-1] if row else 0) < SHORTEST_PIECE:  # cut short
             row = [piece for piece in row if piece != row[-1]]
         grid.append(row + [0] * (length - len(row)))
-    bounds, flat = batch_of(grid).with_bounds().bounds, [(number, piece) for number, row in enumerate(grid) for piece in row]
-    assert bounds is not None and bounds.shape == (1, rows * (length // SHORTEST_PIECE + 2) + 1)  # by the shape alone
+    bounds = batch_of(grid).with_bounds().bounds
+    flat = [(number, piece) for number, row in enumerate(grid) for piece in row]
+    assert bounds is not None and bounds.shape == (
+        1,
+        rows * (length // SHORTEST_PIECE + 2) + 1,
+    )  # by the shape alone
     bounds = bounds[0]
-    assert bounds[0] == 0 and bounds[-1] == rows * length and (bounds.diff() >= 0).all() and int(bounds.diff().max()) <= length
+    assert (
+        bounds[0] == 0
+        and bounds[-1] == rows * length
+        and (bounds.diff() >= 0).all()
+        and int(bounds.diff().max()) <= length
+    )
     wanted = [0] + [i for i in range(1, len(flat)) if flat[i] != flat[i - 1]] + [len(flat)]
     assert bounds.unique().tolist() == wanted
 
@@ -86,10 +104,17 @@ def test_bounds_of_pieces_shorter_than_any_text_are_kept_all_the_same() -> None:
     assert bounds is not None and bounds.tolist() == [[0, 1, 2, 3, 4, 5, 6]]
 
 
-def test_bounds_of_more_pieces_than_a_launch_takes_come_in_groups_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounds_of_more_pieces_than_a_launch_takes_come_in_groups_of_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(batches, "MOST_BOUNDED", 9)
-    batch = batch_of([[1, 1, 1, 2, 2, 2], [1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1]]).with_bounds()
-    assert batch.bounds is not None and batch.bounds.tolist() == [[0, 3, 6, 10, *[12] * 5], [0, 3, 6, *[12] * 6]]
+    batch = batch_of(
+        [[1, 1, 1, 2, 2, 2], [1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1]]
+    ).with_bounds()
+    assert batch.bounds is not None and batch.bounds.tolist() == [
+        [0, 3, 6, 10, *[12] * 5],
+        [0, 3, 6, *[12] * 6],
+    ]
 
 
 def test_rows_of_one_piece_have_few_bounds() -> None:
@@ -102,7 +127,9 @@ def test_parts_are_the_whole(parts: int) -> None:
     whole = batch_of([[1, 1, 1, 0]] * 5)
     pieces = [whole.part(number, parts) for number in range(parts)]
     for name in ("ids", "pieces", "positions", "targets", "segments", "places"):
-        assert torch.equal(torch.cat([getattr(piece, name) for piece in pieces]), getattr(whole, name))
+        assert torch.equal(
+            torch.cat([getattr(piece, name) for piece in pieces]), getattr(whole, name)
+        )
     sizes = [len(piece.ids) for piece in pieces]
     assert max(sizes) - min(sizes) <= 1 and sum(sizes) == 5
     assert whole.part(0, 2).bounds is None
@@ -111,4 +138,7 @@ def test_parts_are_the_whole(parts: int) -> None:
 def test_a_batch_goes_to_a_device_whole() -> None:
     moved = batch_of([[1, 1, 1, 0]]).with_bounds().to(torch.device("meta"))
     assert all(value.is_meta for value in vars(moved).values() if isinstance(value, torch.Tensor))
-    assert len([value for value in vars(moved).values() if isinstance(value, torch.Tensor)]) == 7 and moved.longest == 4
+    assert (
+        len([value for value in vars(moved).values() if isinstance(value, torch.Tensor)]) == 7
+        and moved.longest == 4
+    )

@@ -13,15 +13,18 @@ SPECIAL = np.arange(256) < 5  # the vocabulary's rows end at 200; the embedding 
 
 
 def text(rows: int, length: int, seed: int = 0) -> np.ndarray:
-    """Returns rows of ordinary tokens between two special ones."""
+    """Rows of ordinary tokens between two special ones."""
     ids = np.random.default_rng(seed).integers(5, TYPES, (rows, length))
     ids[:, 0], ids[:, -1] = 2, 3
     return ids
 
 
 def test_random_bits_are_splitmix64s() -> None:
-    """The first numbers of the published generator for the seed 1234567: what its reference code prints."""
-    golden, published = 0x9E3779B97F4A7C15, (6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431)
+    """The first numbers of the published generator for the seed 1234567: what its reference code
+    prints.
+    """
+    golden = 0x9E3779B97F4A7C15
+    published = (6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431)
     for number, wanted in enumerate(published, 1):
         assert int(masking.mix(np.uint64((1234567 + number * golden) % 2**64))) == wanted
 
@@ -39,7 +42,10 @@ def test_each_row_has_its_targets(lengths: list[int], rate: float, seed: int, fi
         ids[row, : length + 2] = text(1, length + 2, row)[0]
     before = ids.copy()
     shown, picked, answers = mask_rows(ids, SPECIAL, rate, MASK, TYPES, seed, first)
-    assert np.array_equal(ids, before) and picked.shape == answers.shape == (len(lengths), max(1, round(rate * 32)))
+    assert np.array_equal(ids, before) and picked.shape == answers.shape == (
+        len(lengths),
+        max(1, round(rate * 32)),
+    )
     for row, length in enumerate(lengths):
         count = min(length, max(1, int(rate * length + 0.5)))
         columns = picked[row, :count]
@@ -51,8 +57,15 @@ def test_each_row_has_its_targets(lengths: list[int], rate: float, seed: int, fi
 
 
 @settings(max_examples=30, deadline=None)
-@given(begin=st.integers(0, 20), end=st.integers(0, 20), seed=st.integers(0, 2**64 - 1), first=st.integers(0, 2**40))
-def test_a_rows_draws_depend_on_the_seed_and_its_number_alone(begin: int, end: int, seed: int, first: int) -> None:
+@given(
+    begin=st.integers(0, 20),
+    end=st.integers(0, 20),
+    seed=st.integers(0, 2**64 - 1),
+    first=st.integers(0, 2**40),
+)
+def test_a_rows_draws_depend_on_the_seed_and_its_number_alone(
+    begin: int, end: int, seed: int, first: int
+) -> None:
     ids = text(20, 40)
     whole = mask_rows(ids, SPECIAL, 0.15, MASK, TYPES, seed, first)
     some = mask_rows(ids[begin:end], SPECIAL, 0.15, MASK, TYPES, seed, first + begin)
@@ -75,13 +88,17 @@ def test_rates_are_berts(rate: float) -> None:
 
     drawn = seen[(seen != MASK) & (seen != gold)]
     by_chance = 0.1 * 2 / TYPES  # a random token that is the mask, or that is the answer
-    assert within(float((seen == MASK).mean()), 0.8 + by_chance / 2) and within(float((seen == gold).mean()), 0.1 + by_chance / 2)
+    assert within(float((seen == MASK).mean()), 0.8 + by_chance / 2) and within(
+        float((seen == gold).mean()), 0.1 + by_chance / 2
+    )
     assert within(len(drawn) / total, 0.1 - by_chance)
     counts = np.bincount(drawn, minlength=TYPES)
     assert len(counts) == TYPES and counts[MASK] == 0
     ordinary = np.delete(counts, MASK)[4:]
     assert _chi_square(ordinary, ordinary.mean(), ordinary.mean()) < _limit(len(ordinary))
-    assert abs(int(counts[:4].sum()) - 4 * ordinary.mean()) < 5 * (4 * ordinary.mean()) ** 0.5  # special tokens are drawn too, as in BERT
+    assert (
+        abs(int(counts[:4].sum()) - 4 * ordinary.mean()) < 5 * (4 * ordinary.mean()) ** 0.5
+    )  # special tokens are drawn too, as in BERT
 
 
 def _chi_square(counts: np.ndarray, expected: float, variance: float) -> float:
@@ -112,10 +129,14 @@ def test_rows_and_seeds_draw_apart_from_one_another() -> None:
 
     def chosen(seed: int, first: int = 0) -> np.ndarray:
         hidden = np.zeros((rows, 64), bool)
-        np.put_along_axis(hidden, mask_rows(ids, SPECIAL, 0.15, MASK, TYPES, seed, first)[1][:, :count], True, 1)
+        np.put_along_axis(
+            hidden, mask_rows(ids, SPECIAL, 0.15, MASK, TYPES, seed, first)[1][:, :count], True, 1
+        )
         return hidden
 
     wanted, one = count * count / columns, chosen(3)
-    deviation = (wanted * (1 - count / columns) * (columns - count) / (columns - 1) / rows) ** 0.5  # of a hypergeometric mean
+    deviation = (
+        wanted * (1 - count / columns) * (columns - count) / (columns - 1) / rows
+    ) ** 0.5  # of a hypergeometric mean
     for other in (np.roll(one, 1, 0), chosen(4), chosen(3 + 1_000_003), chosen(3, first=rows)):
         assert abs((one & other).sum(1).mean() - wanted) < 5 * deviation

@@ -27,7 +27,9 @@ def test_training_is_deterministic_and_round_trips(kind: str, tmp_path: Path) ->
 
 
 def test_wordpiece_by_hand() -> None:
-    """By hand: (p, ##u) 17, (##u, ##n) 16, (##u, ##g) 15, (h, ##u) 10, (b, ##u) 4; then the counts change with each merge."""
+    """By hand: (p, ##u) 17, (##u, ##n) 16, (##u, ##g) 15, (h, ##u) 10, (b, ##u) 4; then the counts
+    change with each merge.
+    """
     counts = Counter({"hug": 10, "pug": 5, "pun": 12, "bun": 4})
     tokens = list(learn(counts, 100, ["[PAD]"], alphabet=100))
     assert tokens[:7] == ["[PAD]", "b", "h", "p", "##g", "##n", "##u"]
@@ -61,9 +63,14 @@ def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
 def test_every_word_has_one_token_that_begins_it(kind: str) -> None:
-    texts = ["the quick brown foxes jumped over several extraordinarily sleepy dogs", "ein größeres wörterbuch"] * 20
+    texts = [
+        "the quick brown foxes jumped over several extraordinarily sleepy dogs",
+        "ein größeres wörterbuch",
+    ] * 20
     vocabulary = train_vocabulary([texts], Tokens(kind=kind), 300)
     continues = vocabulary.continuing()
     for text in texts[:2]:
         numbers = vocabulary.encode([text])[0]
-        assert int((~continues[numbers]).sum()) == len(text.split()), [vocabulary.tokenizer.id_to_token(n) for n in numbers]
+        assert int((~continues[numbers]).sum()) == len(text.split()), [
+            vocabulary.tokenizer.id_to_token(n) for n in numbers
+        ]

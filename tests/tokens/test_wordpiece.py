@@ -13,14 +13,22 @@ from tasklm.tokens.wordpiece import PREFIX, count_words, learn
 
 
 def naive(counts: Counter[str], size: int, specials: list[str], alphabet: int) -> dict[str, int]:
-    """Returns the vocabulary by counting all pairs anew before every merge."""
+    """The vocabulary by counting all pairs anew before every merge."""
     characters: Counter[str] = Counter()
     for word, count in counts.items():
         characters.update({character: count * times for character, times in Counter(word).items()})
-    kept = set(sorted(characters, key=lambda character: (-characters[character], character))[:alphabet])
-    words = {word: count for word, count in counts.items() if len(word) <= 100 and set(word) <= kept}
+    kept = set(
+        sorted(characters, key=lambda character: (-characters[character], character))[:alphabet]
+    )
+    words = {
+        word: count for word, count in counts.items() if len(word) <= 100 and set(word) <= kept
+    }
     spelled = {word: [word[0], *(PREFIX + character for character in word[1:])] for word in words}
-    tokens = [*specials, *sorted({word[0] for word in words}), *sorted({PREFIX + c for word in words for c in word[1:]})]
+    tokens = [
+        *specials,
+        *sorted({word[0] for word in words}),
+        *sorted({PREFIX + c for word in words for c in word[1:]}),
+    ]
     while len(tokens) < size:
         pairs: Counter[tuple[int, int]] = Counter()
         for word, parts in spelled.items():
@@ -45,7 +53,9 @@ def naive(counts: Counter[str], size: int, specials: list[str], alphabet: int) -
 @pytest.mark.parametrize("seed", range(12))
 def test_the_vocabulary_is_that_of_counting_anew_before_every_merge(seed: int) -> None:
     draw = random.Random(seed)
-    letters = "ab" if seed % 3 == 0 else "abcdeé" if seed % 3 == 1 else "aaab日"  # few letters: pairs repeat and overlap, ties abound
+    letters = (
+        "ab" if seed % 3 == 0 else "abcdeé" if seed % 3 == 1 else "aaab日"
+    )  # few letters: pairs repeat and overlap, ties abound
     words = ["".join(draw.choices(letters, k=draw.randint(1, 9))) for _ in range(60)] + ["a" * 101]
     counts = Counter({word: draw.randint(1, 6) for word in words})
     alphabet = 2 if seed % 4 == 3 else 50
@@ -62,11 +72,32 @@ def test_no_words_give_the_special_tokens_only() -> None:
 @pytest.mark.parametrize("held", [0, 1 << 20])
 def test_words_are_counted_as_bert_splits_them(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wordpiece, "_HELD", held)
-    normalizer = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=True)
+    normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=True
+    )
     draw = np.random.default_rng(0)
-    marks = [" ", "  ", "\n", "\t", "\r\n", "\u00a0", "\u2003", "\u0000", "\u000c", "\u200b", "\u0085", ",", "--", "日本", "…", "\u00ad"]
+    marks = [
+        " ",
+        "  ",
+        "\n",
+        "\t",
+        "\r\n",
+        "\u00a0",
+        "\u2003",
+        "\u0000",
+        "\u000c",
+        "\u200b",
+        "\u0085",
+        ",",
+        "--",
+        "日本",
+        "…",
+        "\u00ad",
+    ]
     words = ["The", "cat's", "E.coli", "İstanbul", "ΣΊΣΥΦΟΣ", "Ọ̀rọ̀", "naïve", "ﬁne", "x"]
     texts = ["".join(draw.choice(words) + draw.choice(marks) for _ in range(40)) for _ in range(50)]
     split = pre_tokenizers.BertPreTokenizer()
-    expected = Counter(word for text in texts for word, _ in split.pre_tokenize_str(normalizer.normalize_str(text)))
+    expected = Counter(
+        word for text in texts for word, _ in split.pre_tokenize_str(normalizer.normalize_str(text))
+    )
     assert count_words([texts[:20], [], texts[20:]], normalizer) == expected

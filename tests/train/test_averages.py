@@ -11,12 +11,18 @@ from tasklm.train.optim.averages import WeightAverage
 def model() -> nn.Module:
     torch.manual_seed(3)
     module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
-    module.register_parameter("fixed", nn.Parameter(torch.tensor([1, 2]), requires_grad=False))  # integers have no average
+    module.register_parameter(
+        "fixed", nn.Parameter(torch.tensor([1, 2]), requires_grad=False)
+    )  # integers have no average
     return module
 
 
 def floats(module: nn.Module) -> dict[str, Tensor]:
-    return {name: weight.detach().clone() for name, weight in module.named_parameters() if weight.is_floating_point()}
+    return {
+        name: weight.detach().clone()
+        for name, weight in module.named_parameters()
+        if weight.is_floating_point()
+    }
 
 
 @torch.no_grad()
@@ -34,10 +40,15 @@ def test_the_average_is_that_of_a_plain_loop() -> None:
         disturb(module)
         average.update()
         kept = min(0.3, (1 + t) / (10 + t))  # 0.1, 0.18, 0.25, then 0.3
-        expected = {name: kept * expected[name] + (1 - kept) * weight.double() for name, weight in floats(module).items()}
+        expected = {
+            name: kept * expected[name] + (1 - kept) * weight.double()
+            for name, weight in floats(module).items()
+        }
     with average.applied():
         for name, weight in floats(module).items():
-            torch.testing.assert_close(weight.double(), expected[name], rtol=1e-5, atol=1e-6, msg=name)
+            torch.testing.assert_close(
+                weight.double(), expected[name], rtol=1e-5, atol=1e-6, msg=name
+            )
 
 
 def test_a_skipped_update_changes_nothing_and_counts_for_nothing() -> None:
@@ -49,7 +60,9 @@ def test_a_skipped_update_changes_nothing_and_counts_for_nothing() -> None:
         skipped = step in (0, 3)
         average.update(torch.tensor(float(skipped)))
         if skipped:
-            assert all(torch.equal(tensor, before[name]) for name, tensor in average.tensors().items())
+            assert all(
+                torch.equal(tensor, before[name]) for name, tensor in average.tensors().items()
+            )
         else:
             without.update()
     for name, tensor in without.tensors().items():
@@ -65,7 +78,9 @@ def test_the_weights_come_back_also_after_an_error() -> None:
         assert not torch.equal(floats(module)["0.weight"], own["0.weight"])
         raise KeyError
     assert all(torch.equal(weight, own[name]) for name, weight in floats(module).items())
-    assert [weight.data_ptr() for weight in module.parameters()] == places  # compiled graphs hold the addresses
+    assert [
+        weight.data_ptr() for weight in module.parameters()
+    ] == places  # compiled graphs hold the addresses
 
 
 def test_a_restored_average_goes_on_bit_for_bit_and_a_strange_one_is_refused() -> None:
@@ -80,6 +95,8 @@ def test_a_restored_average_goes_on_bit_for_bit_and_a_strange_one_is_refused() -
     disturb(module)
     average.update()
     other.update()
-    assert all(torch.equal(tensor, average.tensors()[name]) for name, tensor in other.tensors().items())
+    assert all(
+        torch.equal(tensor, average.tensors()[name]) for name, tensor in other.tensors().items()
+    )
     with pytest.raises(RunError, match=r"updates is missing.*recipe"):
         other.load({name: tensor for name, tensor in saved.items() if name != "updates"})

@@ -27,7 +27,9 @@ def names(folder: Path) -> list[str]:
 
 
 HARMS: dict[str, Callable[[Path], object]] = {
-    "flipped": lambda path: path.write_bytes(path.read_bytes()[:-9] + bytes([path.read_bytes()[-9] ^ 4]) + path.read_bytes()[-8:]),
+    "flipped": lambda path: path.write_bytes(
+        path.read_bytes()[:-9] + bytes([path.read_bytes()[-9] ^ 4]) + path.read_bytes()[-8:]
+    ),
     "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
     "empty": lambda path: path.write_bytes(b""),
     "cut": lambda path: path.write_bytes(path.read_bytes()[:20]),
@@ -37,12 +39,20 @@ HARMS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("harm", list(HARMS))
 @pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "state.json"])
-def test_where_the_last_is_damaged_the_one_before_counts(tmp_path: Path, harm: str, name: str) -> None:
+def test_where_the_last_is_damaged_the_one_before_counts(
+    tmp_path: Path, harm: str, name: str
+) -> None:
     checkpoints = saved(tmp_path, 1, 2, 3)
     HARMS[harm](tmp_path / "checkpoint-000000003" / name)
     last = checkpoints.last()
-    assert last is not None and last.state == {"progress": {"step": 2}} and last.tensors["model"]["a"].tolist() == [2.0] * 4
-    assert checkpoints.drop_damaged() == ["checkpoint-000000003"] and names(tmp_path) == ["checkpoint-000000002"]
+    assert (
+        last is not None
+        and last.state == {"progress": {"step": 2}}
+        and last.tensors["model"]["a"].tolist() == [2.0] * 4
+    )
+    assert checkpoints.drop_damaged() == ["checkpoint-000000003"] and names(tmp_path) == [
+        "checkpoint-000000002"
+    ]
     HARMS[harm](tmp_path / "checkpoint-000000002" / name)
     assert checkpoints.last() is None and checkpoints.drop_damaged() and not checkpoints.there
 
@@ -62,7 +72,9 @@ def test_what_a_kill_left_is_cleared(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_files_beside_are_those_of_the_checkpoint_that_training_goes_on_from(tmp_path: Path) -> None:
+def test_files_beside_are_those_of_the_checkpoint_that_training_goes_on_from(
+    tmp_path: Path,
+) -> None:
     checkpoints, best = Checkpoints(tmp_path, beside=("best",)), tmp_path / "best"
     groups = {"model": {"a": torch.zeros(1)}}
     checkpoints.save(1, groups, {})
@@ -104,7 +116,9 @@ def test_weights_that_cannot_be_read_are_named(tmp_path: Path) -> None:
             load_weights(tmp_path / "model.safetensors")
 
 
-def test_a_disk_that_is_full_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save_weights(tmp_path / "x", {"a": torch.ones(2)})
 
     def full(path: Path) -> None:

@@ -21,37 +21,55 @@ NAMES = OBJECTIVES.names()
 
 
 def mean_loss(weights: dict[str, float], records: list[Record]) -> float:
-    """Returns the weighted loss of some records."""
-    return sum(weights[name] * float(loss) for record in records for name, loss in record.losses.items()) / len(records)
+    """The weighted loss of some records."""
+    return sum(
+        weights[name] * float(loss) for record in records for name, loss in record.losses.items()
+    ) / len(records)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_learns_beside_the_task(parts: Ingredients, name: str) -> None:  # noqa: F811
+def test_it_learns_beside_the_task(parts: Ingredients, name: str) -> None:
     stage = stage_of(parts, objective=name)
     records = run(stage, None, 60)
     assert all(bool(loss.isfinite()) for record in records for loss in record.losses.values())
-    internal, external = ([record for record in records if ("task" in record.losses) == inside] for inside in (True, False))
-    kinds = [(set(key), list(same)) for key, same in itertools.groupby(external, lambda record: list(record.losses))]
-    assert len(kinds) == 1 + stage.halves and set[str]().union(*(names for names, _ in kinds)) == set(stage.objective.weights)
+    internal, external = (
+        [record for record in records if ("task" in record.losses) == inside]
+        for inside in (True, False)
+    )
+    kinds = [
+        (set(key), list(same))
+        for key, same in itertools.groupby(external, lambda record: list(record.losses))
+    ]
+    assert len(kinds) == 1 + stage.halves and set[str]().union(
+        *(names for names, _ in kinds)
+    ) == set(stage.objective.weights)
     for names, same in kinds:
-        assert {"task", *(f"{one} on task" for one in names)} in [set(record.losses) for record in internal]
+        assert {"task", *(f"{one} on task" for one in names)} in [
+            set(record.losses) for record in internal
+        ]
         if name != "electra-adversarial":  # whose generator raises what the discriminator lowers
-            assert mean_loss(stage.objective.weights, same[-8:]) < mean_loss(stage.objective.weights, same[:8])
+            assert mean_loss(stage.objective.weights, same[-8:]) < mean_loss(
+                stage.objective.weights, same[:8]
+            )
     task = [float(record.losses["task"]) for record in records if "task" in record.losses]
     assert sum(task[-4:]) < sum(task[:4])
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_micro_batches_change_no_weight(parts: Ingredients, name: str) -> None:  # noqa: F811
+def test_micro_batches_change_no_weight(parts: Ingredients, name: str) -> None:
     whole, split = stage_of(parts, objective=name), stage_of(parts, objective=name)
     run(whole, None, 4)
     run(split, None, 4, accumulate=3)
     for key, weight in whole.module.state_dict().items():
-        torch.testing.assert_close(split.module.state_dict()[key], weight, atol=5e-5, rtol=1e-3, msg=key)
+        torch.testing.assert_close(
+            split.module.state_dict()[key], weight, atol=5e-5, rtol=1e-3, msg=key
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_resumed_training_ends_in_the_same_weights(parts: Ingredients, tmp_path: Path, name: str) -> None:  # noqa: F811
+def test_a_resumed_training_ends_in_the_same_weights(
+    parts: Ingredients, tmp_path: Path, name: str
+) -> None:
     straight, resumed = stage_of(parts, objective=name), stage_of(parts, objective=name)
     run(straight, tmp_path / "straight", 6)
     run(stage_of(parts, objective=name), tmp_path / "cut", 6, stop=3)
@@ -60,7 +78,7 @@ def test_a_resumed_training_ends_in_the_same_weights(parts: Ingredients, tmp_pat
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_is_one_graph_for_all_batches(parts: Ingredients, name: str) -> None:  # noqa: F811
+def test_it_is_one_graph_for_all_batches(parts: Ingredients, name: str) -> None:
     stage, graphs = stage_of(parts, objective=name), list[object]()
 
     def counting(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> object:
@@ -68,7 +86,9 @@ def test_it_is_one_graph_for_all_batches(parts: Ingredients, name: str) -> None:
         return graph
 
     torch._dynamo.reset()
-    compiled = torch.compile(stage.module.language_losses, backend=counting, fullgraph=True, dynamic=False)
+    compiled = torch.compile(
+        stage.module.language_losses, backend=counting, fullgraph=True, dynamic=False
+    )
     assert stage.external is not None
     for seed in range(3):
         text = stage.objective.corrupt(stage.external.next(), seed)
@@ -78,20 +98,32 @@ def test_it_is_one_graph_for_all_batches(parts: Ingredients, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_flops_are_torchs(parts: Ingredients, name: str) -> None:  # noqa: F811
+def test_its_flops_are_torchs(parts: Ingredients, name: str) -> None:
     stage = stage_of(parts, objective=name)
     assert stage.external is not None
     text = stage.objective.corrupt(stage.external.next(), 1)
     text.batch.pieces[:] = 1  # whole rows: no mask, so that the counter knows the kernel
-    with FlopCounterMode(display=False) as counter, torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+    with (
+        FlopCounterMode(display=False) as counter,
+        torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+    ):
         sum(stage.module.language_losses(text).values()).backward()  # type: ignore[union-attr]
-    small = {"electra-adversarial": 0.01}.get(name, 0.0)  # its baseline, one product with a vector, is not counted
-    assert counter.get_total_flops() == pytest.approx(stage.objective.flops(stage.cost, text), rel=small)
+    small = {"electra-adversarial": 0.01}.get(
+        name, 0.0
+    )  # its baseline, one product with a vector, is not counted
+    assert counter.get_total_flops() == pytest.approx(
+        stage.objective.flops(stage.cost, text), rel=small
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_memory_grows_with_the_rows_and_holds_the_encoders(parts: Ingredients, name: str) -> None:  # noqa: F811
+def test_its_memory_grows_with_the_rows_and_holds_the_encoders(
+    parts: Ingredients, name: str
+) -> None:
     cost = cost_of("bert", dataclasses.replace(parts.shape, width=64, layers=3))
     kind = OBJECTIVES.get(name)
-    few, many = (kind.memory(cost, Train(), tokens, 32, bf16=True, compiled=True, dropout=False).total for tokens in (320, 640))
+    few, many = (
+        kind.memory(cost, Train(), tokens, 32, bf16=True, compiled=True, dropout=False).total
+        for tokens in (320, 640)
+    )
     assert 0 < few < many and few > 16 * cost.parameters  # weights, gradients and the two moments

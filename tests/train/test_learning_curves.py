@@ -37,7 +37,12 @@ def test_a_point_is_the_mean_of_each_loss_since_the_last_point(tmp_path: Path) -
 
 def test_scores_and_the_last_step_make_a_point_of_their_own() -> None:
     curve = Curve(None, 1.0)
-    assert curve.take(record(1, 1000, {"task": 2.0}, scores={"dev": 0.75})) == {"step": 1, "rate": 0.5, "task": 2.0, "dev": 0.75}
+    assert curve.take(record(1, 1000, {"task": 2.0}, scores={"dev": 0.75})) == {
+        "step": 1,
+        "rate": 0.5,
+        "task": 2.0,
+        "dev": 0.75,
+    }
     assert curve.take(record(2, 1000, {"task": 2.0})) is None
     assert curve.take(record(1000, 1000, {"task": 4.0})) == {"step": 1000, "rate": 0.5, "task": 3.0}
 
@@ -49,7 +54,10 @@ def test_steps_done_again_after_an_interruption_replace_their_points(tmp_path: P
         first.take(record(step, 5, {"lm": float(step)}))
     resumed = Curve(path, 1.0)  # the checkpoint was of step 1
     resumed.take(record(2, 5, {"lm": 20.0}))
-    assert [(point["step"], point["lm"]) for point in json.loads(path.read_text())] == [(1, 1.0), (2, 20.0)]
+    assert [(point["step"], point["lm"]) for point in json.loads(path.read_text())] == [
+        (1, 1.0),
+        (2, 20.0),
+    ]
 
 
 def test_speed_is_that_since_the_last_point() -> None:
@@ -60,7 +68,9 @@ def test_speed_is_that_since_the_last_point() -> None:
     assert found == {"tokens_per_second": 1_000, "tflops": 0.5, "of_ceiling": 0.125}
 
 
-def test_several_processes_have_the_ceiling_of_all_and_a_gpu_shows_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_have_the_ceiling_of_all_and_a_gpu_shows_its_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(Machine, "peak_bytes", lambda self: 12_340_000_000)
     speed = Speed(dataclasses.replace(CPU, ranks=Ranks(0, 4)), ceiling=1e12)
     found = speed.since_last(record(1, 9, {}, tokens=100, flops=2e12, seconds=1.0))
@@ -72,11 +82,26 @@ def test_the_headline_is_the_loss_on_text_and_then_the_best_dev_score() -> None:
     points = [
         {"step": 1, "rate": 1.0, "task": 1.5, "lm on task": 6.5},
         {"step": 2, "rate": 1.0, "task": 1.5, "lm on task": 6.4, "lm": 7.25},
-        {"step": 3, "rate": 1.0, "task": 1.5, "lm on task": 6.3},  # nothing of the selected text: the last number stays
+        {
+            "step": 3,
+            "rate": 1.0,
+            "task": 1.5,
+            "lm on task": 6.3,
+        },  # nothing of the selected text: the last number stays
         {"step": 4, "rate": 1.0, "task": 0.5, "dev": 0.462},
         {"step": 5, "rate": 1.0, "task": 0.4, "dev": 0.3},
         {"step": 6, "rate": 1.0, "task": 0.3},
     ]
-    assert [headline.text(point) for point in points] == ["loss 6.50", "loss 7.25", "", *["best dev 46.2"] * 3]
-    assert Headline().text({"step": 1, "rate": 1.0, "generator": 5.0, "discriminator": 0.25, "task": 2.0}) == "loss 0.25"
+    assert [headline.text(point) for point in points] == [
+        "loss 6.50",
+        "loss 7.25",
+        "",
+        *["best dev 46.2"] * 3,
+    ]
+    assert (
+        Headline().text(
+            {"step": 1, "rate": 1.0, "generator": 5.0, "discriminator": 0.25, "task": 2.0}
+        )
+        == "loss 0.25"
+    )
     assert Headline().text({"step": 1, "rate": 1.0, "task": 2.0, "dev": -0.1}) == "best dev -10.0"

@@ -37,7 +37,9 @@ def parts(vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> I
     task = Classify.from_examples(examples, Kind())
     encoded = EncodedExamples.of(task, examples, vocabulary, 32)
     shape = Shape(len(vocabulary), 1, 32, 2, 64, 32, dropout=0.0)
-    return Ingredients("bert", shape, task, vocabulary, encoded, encoded, Shards.open(folder), 32, MACHINE)
+    return Ingredients(
+        "bert", shape, task, vocabulary, encoded, encoded, Shards.open(folder), 32, MACHINE
+    )
 
 
 def stage_of(parts: Ingredients, **changes: object) -> JointStage:
@@ -45,14 +47,24 @@ def stage_of(parts: Ingredients, **changes: object) -> JointStage:
     return joint_stage(parts, settings, rho1=2, batch=8)
 
 
-def loop_of(stage: JointStage, folder: Path | None, steps: int, average: WeightAverage | None = None, **changes: object) -> Loop:
+def loop_of(
+    stage: JointStage,
+    folder: Path | None,
+    steps: int,
+    average: WeightAverage | None = None,
+    **changes: object,
+) -> Loop:
     how = Settings(**{"clip": 1.0, "seed": 7, "checkpoint_seconds": 0.0, **changes})  # type: ignore[arg-type]
     optimiser = make_optimiser(stage.module, Rule("adamw", 1e-3, 0.01))
     checkpoints = None if folder is None else Checkpoints(folder)
-    return Loop(stage, optimiser, Schedule("linear", steps, 0.1), how, checkpoints, MACHINE, average)
+    return Loop(
+        stage, optimiser, Schedule("linear", steps, 0.1), how, checkpoints, MACHINE, average
+    )
 
 
-def run(stage: JointStage, folder: Path | None, steps: int, stop: int | None = None, **changes: object) -> list[Record]:
+def run(
+    stage: JointStage, folder: Path | None, steps: int, stop: int | None = None, **changes: object
+) -> list[Record]:
     records = []
     loop = loop_of(stage, folder, steps, **changes).run()
     for record in loop:
@@ -65,7 +77,9 @@ def run(stage: JointStage, folder: Path | None, steps: int, stop: int | None = N
 
 def same_weights(first: JointStage, second: JointStage) -> bool:
     other = second.module.state_dict()
-    return all(torch.equal(other[name], weight) for name, weight in first.module.state_dict().items())
+    return all(
+        torch.equal(other[name], weight) for name, weight in first.module.state_dict().items()
+    )
 
 
 def spoil(stage: JointStage, steps: set[int]) -> None:
@@ -76,7 +90,10 @@ def spoil(stage: JointStage, steps: set[int]) -> None:
     def spoilt(batch: object) -> dict[str, torch.Tensor]:
         seen["calls"] += 1
         losses = compute(batch)  # type: ignore[arg-type]
-        return {name: loss * float("nan") if seen["calls"] in steps else loss for name, loss in losses.items()}
+        return {
+            name: loss * float("nan") if seen["calls"] in steps else loss
+            for name, loss in losses.items()
+        }
 
     stage._compute_external = spoilt  # type: ignore[method-assign,assignment]
 
@@ -84,7 +101,15 @@ def spoil(stage: JointStage, steps: set[int]) -> None:
 def test_internal_and_external_batches_interleave(parts: Ingredients) -> None:
     records = run(stage_of(parts), None, 7)
     internal = {"task", "lm on task"}
-    assert [set(record.losses) for record in records] == [internal, {"lm"}, {"lm"}, internal, {"lm"}, {"lm"}, internal]
+    assert [set(record.losses) for record in records] == [
+        internal,
+        {"lm"},
+        {"lm"},
+        internal,
+        {"lm"},
+        {"lm"},
+        internal,
+    ]
 
 
 def test_internal_loss_is_the_papers_formula(parts: Ingredients) -> None:
@@ -104,7 +129,9 @@ def test_accumulation_changes_no_weight(parts: Ingredients) -> None:
     run(whole, None, 6)
     run(split, None, 6, accumulate=3)
     for name, weight in whole.module.state_dict().items():
-        torch.testing.assert_close(split.module.state_dict()[name], weight, atol=2e-5, rtol=1e-4, msg=name)
+        torch.testing.assert_close(
+            split.module.state_dict()[name], weight, atol=2e-5, rtol=1e-4, msg=name
+        )
 
 
 @pytest.mark.parametrize("stop", [1, 4, 9])
@@ -113,7 +140,9 @@ def test_resume_gives_identical_weights(parts: Ingredients, tmp_path: Path, stop
     run(straight, tmp_path / "straight", 12)
     run(stage_of(parts), tmp_path / "cut", 12, stop=stop)
     resumed = stage_of(parts)
-    assert len(run(resumed, tmp_path / "cut", 12)) == 12 - (stop - 1)  # the generator stops before it saves step `stop`
+    assert len(run(resumed, tmp_path / "cut", 12)) == 12 - (
+        stop - 1
+    )  # the generator stops before it saves step `stop`
     assert same_weights(straight, resumed)
 
 
@@ -132,7 +161,10 @@ def test_resume_with_an_average_gives_the_same_average(parts: Ingredients, tmp_p
 
 def test_the_last_checkpoints_are_kept(parts: Ingredients, tmp_path: Path) -> None:
     run(stage_of(parts), tmp_path, 8)
-    assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == ["checkpoint-000000006", "checkpoint-000000007"]
+    assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == [
+        "checkpoint-000000006",
+        "checkpoint-000000007",
+    ]
 
 
 def test_a_step_that_is_not_finite_is_skipped_and_said(parts: Ingredients) -> None:
@@ -145,7 +177,12 @@ def test_a_step_that_is_not_finite_is_skipped_and_said(parts: Ingredients) -> No
     spoil(again := stage_of(parts), {1})
     records = run(again, None, 6)
     said = [message for record in records for message in record.messages]
-    assert said == ["a loss or gradient was not a finite number at or before step 2: that step was skipped (1 so far)"]
+    assert said == [
+        (
+            "a loss or gradient was not a finite number at "
+            "or before step 2: that step was skipped (1 so far)"
+        )
+    ]
     assert all(bool(weight.isfinite().all()) for weight in again.module.state_dict().values())
 
 
@@ -156,38 +193,53 @@ def test_too_many_skipped_steps_stop_the_training(parts: Ingredients) -> None:
         run(stage, None, 40)
 
 
-def test_a_kind_of_step_that_always_fails_stops_the_training_however_many_others_succeed(parts: Ingredients) -> None:
+def test_a_kind_of_step_that_always_fails_stops_the_training_however_many_others_succeed(
+    parts: Ingredients,
+) -> None:
     stage = stage_of(parts)
     stage._compute_internal = lambda batch: {  # type: ignore[method-assign]
-        name: loss * float("nan") for name, loss in JointStage._compute_internal(stage, batch).items()
+        name: loss * float("nan")
+        for name, loss in JointStage._compute_internal(stage, batch).items()
     }
     records = []
-    with pytest.raises(TrainingError, match=r"all of the last 5 steps on task \+ lm on task.*learning rate"):
+    with pytest.raises(
+        TrainingError, match=r"all of the last 5 steps on task \+ lm on task.*learning rate"
+    ):
         for record in loop_of(stage, None, 3000).run():
             records.append(record)
     assert len(records) == 13  # task steps are the 1st, 4th, 7th, 10th and 13th
 
 
-def test_a_loss_that_is_not_finite_stops_before_the_step_where_asked(parts: Ingredients, tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_stops_before_the_step_where_asked(
+    parts: Ingredients, tmp_path: Path
+) -> None:
     stage, untouched = stage_of(parts), stage_of(parts)
     spoil(stage, {1})
-    with pytest.raises(TrainingError, match=r"not a finite number at or before step 2.*learning rate"):
+    with pytest.raises(
+        TrainingError, match=r"not a finite number at or before step 2.*learning rate"
+    ):
         run(stage, tmp_path, 3, non_finite="stop")
     run(untouched, None, 3, stop=1)
     assert same_weights(stage, untouched)
 
 
-def test_going_back_restores_the_checkpoint_and_halves_the_rate(parts: Ingredients, tmp_path: Path) -> None:
+def test_going_back_restores_the_checkpoint_and_halves_the_rate(
+    parts: Ingredients, tmp_path: Path
+) -> None:
     stage = stage_of(parts)
     spoil(stage, {2})
     records = run(stage, tmp_path, 6, non_finite="back")
     assert [record.step for record in records] == [1, 2, 3, 3, 4, 5, 6]
     shares = Schedule("linear", 6, 0.1)
-    assert records[2].share == pytest.approx(shares.share(2)) and records[3].share == pytest.approx(shares.share(2) / 2)
+    assert records[2].share == pytest.approx(shares.share(2)) and records[3].share == pytest.approx(
+        shares.share(2) / 2
+    )
     assert "back to step 2, with half the learning rate" in records[3].messages[0]
 
 
-def test_going_back_has_somewhere_to_go_from_the_first_step(parts: Ingredients, tmp_path: Path) -> None:
+def test_going_back_has_somewhere_to_go_from_the_first_step(
+    parts: Ingredients, tmp_path: Path
+) -> None:
     stage = stage_of(parts)
     spoil(stage, {1})
     records = run(stage, tmp_path, 3, non_finite="back", checkpoint_seconds=1e9)
@@ -207,8 +259,20 @@ def test_full_memory_halves_the_micro_batches_and_changes_nothing(parts: Ingredi
     records = run(stage, None, 4)
     run(whole, None, 4)
     for name, weight in whole.module.state_dict().items():
-        torch.testing.assert_close(stage.module.state_dict()[name], weight, atol=2e-5, rtol=1e-4, msg=name)
-    assert len([message for record in records for message in record.messages if "memory was full" in message]) == 2
+        torch.testing.assert_close(
+            stage.module.state_dict()[name], weight, atol=2e-5, rtol=1e-4, msg=name
+        )
+    assert (
+        len(
+            [
+                message
+                for record in records
+                for message in record.messages
+                if "memory was full" in message
+            ]
+        )
+        == 2
+    )
 
 
 def test_memory_that_is_full_while_a_graph_is_recorded_counts_as_full(parts: Ingredients) -> None:
@@ -217,12 +281,24 @@ def test_memory_that_is_full_while_a_graph_is_recorded_counts_as_full(parts: Ing
 
     def hungry(batch: JointBatch) -> dict[str, torch.Tensor]:
         if len(batch) > 4:
-            raise torch.AcceleratorError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' …")
+            raise torch.AcceleratorError(
+                "CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' …"
+            )
         return compute(batch)
 
     stage._compute_external = hungry  # type: ignore[method-assign]
     records = run(stage, None, 4)
-    assert len([message for record in records for message in record.messages if "memory was full" in message]) == 1
+    assert (
+        len(
+            [
+                message
+                for record in records
+                for message in record.messages
+                if "memory was full" in message
+            ]
+        )
+        == 1
+    )
 
 
 def test_other_errors_of_the_device_are_not_taken_for_full_memory(parts: Ingredients) -> None:
@@ -291,9 +367,13 @@ def test_static_shapes_compile_once_per_kind_of_step(parts: Ingredients) -> None
     losses = []
     for kind in (Counting, Plain):
         machine = kind(MACHINE.device, False, 1, compiles=True)
-        stage = joint_stage(dataclasses.replace(parts, machine=machine), Train(rho2=3.0), rho1=2, batch=8)
+        stage = joint_stage(
+            dataclasses.replace(parts, machine=machine), Train(rho2=3.0), rho1=2, batch=8
+        )
         optimiser = make_optimiser(stage.module, Rule("adamw", 1e-3, 0.0))
-        loop = Loop(stage, optimiser, Schedule("linear", 24, 0.1), Settings(1.0, 7, 1e9), None, machine)
+        loop = Loop(
+            stage, optimiser, Schedule("linear", 24, 0.1), Settings(1.0, 7, 1e9), None, machine
+        )
         losses.append([loss for record in loop.run() for loss in record.losses.values()])
     assert len(graphs) == 2  # internal and external steps, over more than one epoch of either
     torch.testing.assert_close(losses[0], losses[1], atol=1e-4, rtol=1e-4)

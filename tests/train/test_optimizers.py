@@ -45,7 +45,11 @@ def draw_gradients(module: nn.Module, seed: int) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     for parameter in module.parameters():
         parameter.grad = torch.randn(parameter.shape, generator=generator)
-    return {name: parameter.grad.clone() for name, parameter in module.named_parameters() if parameter.grad is not None}
+    return {
+        name: parameter.grad.clone()
+        for name, parameter in module.named_parameters()
+        if parameter.grad is not None
+    }
 
 
 def plain(
@@ -68,7 +72,8 @@ def plain(
         r = (m / (1 - beta1**t)) / ((v / (1 - beta2**t)).sqrt() + epsilon)
         step = r + decay * weight
         if name == "lamb":
-            size, length = math.sqrt(float((weight * weight).sum())), math.sqrt(float((step * step).sum()))
+            size = math.sqrt(float((weight * weight).sum()))
+            length = math.sqrt(float((step * step).sum()))
             step = step * (size / length if size > 0 and length > 0 else 1.0)
         weight = weight - rate * step
     return weight
@@ -88,7 +93,13 @@ def test_steps_are_those_of_a_plain_loop(name: str) -> None:
     assert all(parameter.grad is None for parameter in module.parameters())
     for key, weight in weights(module).items():
         decay = 0.3 if start[key].ndim >= 2 else 0.0
-        expected = plain(name, start[key], [gradients[key] for gradients in history], [0.02 * share for share in shares], decay)
+        expected = plain(
+            name,
+            start[key],
+            [gradients[key] for gradients in history],
+            [0.02 * share for share in shares],
+            decay,
+        )
         torch.testing.assert_close(weight.double(), expected, rtol=2e-5, atol=2e-6, msg=key)
 
 
@@ -103,14 +114,24 @@ def test_the_numbers_of_the_recipe_are_those_of_the_steps(name: str) -> None:
         optimiser.step(1.0)
         optimiser.zero_grad()
     for key, weight in weights(module).items():
-        expected = plain(name, start[key], [gradients[key] for gradients in history], [0.02] * 3, 0.0, (0.5, 0.7), 0.1)
+        expected = plain(
+            name,
+            start[key],
+            [gradients[key] for gradients in history],
+            [0.02] * 3,
+            0.0,
+            (0.5, 0.7),
+            0.1,
+        )
         torch.testing.assert_close(weight.double(), expected, rtol=2e-5, atol=2e-6, msg=key)
 
 
 def test_the_momentum_of_the_recipe_is_that_of_muon() -> None:
     first, second = whole(), whole()
     for module, momentum in ((first, 0.95), (second, 0.0)):
-        optimiser = make_optimiser(module, Rule("muon", 0.02, 0.0, moments=Moments(momentum=momentum)))
+        optimiser = make_optimiser(
+            module, Rule("muon", 0.02, 0.0, moments=Moments(momentum=momentum))
+        )
         for step in range(2):
             draw_gradients(module, step)
             optimiser.step(1.0)
@@ -123,10 +144,15 @@ def test_lamb_has_ratio_1_where_a_norm_is_0_and_counts_steps_for_each_parameter(
     optimiser = make_optimiser(module, Rule("lamb", 0.1, 0.0))
     module["still"].grad = torch.zeros(2, 2)
     optimiser.step(1.0)
-    assert torch.equal(module["still"].detach(), torch.ones(2, 2)) and torch.equal(module["late"].detach(), torch.ones(2, 2))
+    assert torch.equal(module["still"].detach(), torch.ones(2, 2)) and torch.equal(
+        module["late"].detach(), torch.ones(2, 2)
+    )
     module["late"].grad = torch.full((2, 2), 3.0)
     optimiser.step(1.0)
-    torch.testing.assert_close(module["late"].detach(), plain("lamb", torch.ones(2, 2), [torch.full((2, 2), 3.0)], [0.1], 0.0).float())
+    torch.testing.assert_close(
+        module["late"].detach(),
+        plain("lamb", torch.ones(2, 2), [torch.full((2, 2), 3.0)], [0.1], 0.0).float(),
+    )
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
@@ -151,7 +177,8 @@ def test_a_skipped_step_changes_no_bit(name: str, steps_before: int) -> None:
     for step in range(steps_before):
         draw_gradients(module, step)
         optimiser.step(1.0)
-    before, state = weights(module), {key: tensor.clone() for key, tensor in optimiser.tensors().items()}
+    before = weights(module)
+    state = {key: tensor.clone() for key, tensor in optimiser.tensors().items()}
     for parameter in module.parameters():
         parameter.grad = torch.full_like(parameter, float("nan"))
     optimiser.step(1.0, torch.tensor(1.0))
@@ -170,13 +197,16 @@ def test_after_a_skipped_step_training_goes_on_as_without_it(name: str) -> None:
         if step != 1:
             draw_gradients(straight, step)
             other.step(1.0)
-    assert all(torch.equal(weight, weights(straight)[key]) for key, weight in weights(skipping).items())
+    assert all(
+        torch.equal(weight, weights(straight)[key]) for key, weight in weights(skipping).items()
+    )
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_state_goes_by_name_through_other_groups_bit_for_bit(name: str) -> None:
     first, second = whole(), whole()
-    one, other = make_optimiser(first, Rule(name, 0.02, 0.3, 0.8)), make_optimiser(second, Rule(name, 0.02, 0.0))
+    one = make_optimiser(first, Rule(name, 0.02, 0.3, 0.8))
+    other = make_optimiser(second, Rule(name, 0.02, 0.0))
     draw_gradients(first, 1)
     one.step(1.0)
     saved = {key: tensor.clone() for key, tensor in one.tensors().items()}
@@ -198,7 +228,9 @@ def test_state_that_does_not_fit_is_refused_and_nothing_is_loaded() -> None:
     optimiser = make_optimiser(module, Rule("adamw", 0.02, 0.3))
     strange = {key: torch.ones_like(tensor) for key, tensor in optimiser.tensors().items()}
     strange["head.0.bias/exp_avg"] = torch.ones(4)
-    with pytest.raises(RunError, match=r"head.0.bias/exp_avg has shape \(4,\), needed is \(3,\).*recipe"):
+    with pytest.raises(
+        RunError, match=r"head.0.bias/exp_avg has shape \(4,\), needed is \(3,\).*recipe"
+    ):
         optimiser.load(strange)
     assert all(not tensor.any() for tensor in optimiser.tensors().values())
     with pytest.raises(RunError, match=r"is missing and \d+ more"):
@@ -219,7 +251,13 @@ def test_layers_above_by_hand() -> None:
         "head.0.weight": 0,
     }
     assert {name: heights[name] for name in expected} == expected
-    inner = ["encoder.token", "encoder.layers.10.w", "a.encoder.token", "a.encoder.layers.0.w", "a.encoder.layers.1.w"]
+    inner = [
+        "encoder.token",
+        "encoder.layers.10.w",
+        "a.encoder.token",
+        "a.encoder.layers.0.w",
+        "a.encoder.layers.1.w",
+    ]
     assert layers_above(inner) == dict(zip(inner, (11, 0, 2, 1, 0), strict=True))
     assert layers_above(["encoder.token", "encoder.shared.up.weight", "head"]) == {
         "encoder.token": 1,
@@ -255,7 +293,9 @@ def test_muon_moves_the_hidden_matrices_and_adamw_the_rest() -> None:
 
 def test_layers_with_shared_weights_are_hidden_and_a_single_map_is_not() -> None:
     module = nn.Module()
-    module.encoder = nn.ModuleDict({"project": nn.Linear(2, 4), "shared": nn.ModuleDict({"up": nn.Linear(4, 4)})})
+    module.encoder = nn.ModuleDict(
+        {"project": nn.Linear(2, 4), "shared": nn.ModuleDict({"up": nn.Linear(4, 4)})}
+    )
     module.shared = nn.Linear(4, 2)
     assert hidden_matrices(module) == {"encoder.shared.up.weight"}
 
@@ -267,7 +307,9 @@ def test_a_step_of_muon_is_the_gradient_with_its_singular_values_made_near_1() -
     make_optimiser(module, Rule("muon", 0.1, 0.0)).step(0.5)
     for key in ("encoder.layers.1.up.weight", "encoder.layers.2.query_key_value.weight"):
         u, _, v = torch.linalg.svd(gradients[key], full_matrices=False)
-        scale = 0.05 * 0.2 * math.sqrt(max(start[key].shape))  # the step's root mean square is then 0.2 of the rate, about Adam's
+        scale = (
+            0.05 * 0.2 * math.sqrt(max(start[key].shape))
+        )  # the step's root mean square is then 0.2 of the rate, about Adam's
         turned = u.T @ (start[key] - weights(module)[key]) @ v.T / scale
         assert ((turned.diagonal() > 0.6) & (turned.diagonal() < 1.3)).all()
         assert (turned - turned.diagonal().diag()).abs().max() < 0.05
@@ -278,7 +320,9 @@ def test_muon_follows_torchs_own_which_takes_one_matrix_at_a_time() -> None:
     starts = [torch.randn(shape) for shape in ((6, 9), (9, 6), (6, 9), (5, 5))]
     ours, theirs = ([nn.Parameter(start.clone()) for start in starts] for _ in range(2))
     one = Muon([{"params": ours, "weight_decay": 0.1}], 0.02)
-    other = torch.optim.Muon(theirs, lr=0.02, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw")
+    other = torch.optim.Muon(
+        theirs, lr=0.02, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw"
+    )
     for _ in range(4):
         for mine, its in zip(ours, theirs, strict=True):
             mine.grad = torch.randn_like(mine)
@@ -286,12 +330,18 @@ def test_muon_follows_torchs_own_which_takes_one_matrix_at_a_time() -> None:
         one.step()
         other.step()
     for start, mine, its in zip(starts, ours, theirs, strict=True):
-        assert (mine - its).abs().max() < 0.02 * (mine - start).abs().max()  # products are rounded to 16 bits
-        torch.testing.assert_close(one.state[mine]["momentum_buffer"], other.state[its]["momentum_buffer"])
+        assert (mine - its).abs().max() < 0.02 * (
+            mine - start
+        ).abs().max()  # products are rounded to 16 bits
+        torch.testing.assert_close(
+            one.state[mine]["momentum_buffer"], other.state[its]["momentum_buffer"]
+        )
 
 
 @pytest.mark.parametrize("units", [False, True])
-def test_muon_computes_in_bf16_only_where_the_cpu_has_units_for_it(units: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_muon_computes_in_bf16_only_where_the_cpu_has_units_for_it(
+    units: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(muon, "cpu_computes_in_bf16", lambda: units)
     matrices = torch.randn(2, 6, 9, generator=torch.Generator().manual_seed(1))
     found = muon.orthogonal(matrices)

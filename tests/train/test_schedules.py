@@ -22,17 +22,24 @@ def test_the_linear_shape_by_hand() -> None:
     assert schedule.share(99) == pytest.approx(1 / 90) and schedule.share(100) == 0.0
 
 
-@pytest.mark.parametrize(("steps", "warmup"), [(1, 0.1), (2, 0.5), (7, 0.3), (100, 0.0), (997, 0.06), (50, 0.99)])
+@pytest.mark.parametrize(
+    ("steps", "warmup"), [(1, 0.1), (2, 0.5), (7, 0.3), (100, 0.0), (997, 0.06), (50, 0.99)]
+)
 def test_the_linear_shape_is_a_rise_and_a_fall_of_whole_steps(steps: int, warmup: float) -> None:
     rising = max(1, round(warmup * steps))
-    by_hand = [(step + 1) / rising if step < rising else (steps - step) / (steps - rising) for step in range(steps)]
+    by_hand = [
+        (step + 1) / rising if step < rising else (steps - step) / (steps - rising)
+        for step in range(steps)
+    ]
     assert shares(Schedule("linear", steps, warmup)) == pytest.approx(by_hand)
 
 
 def test_the_cosine_shape_by_hand() -> None:
     schedule = Schedule("cosine", 100, 0.2)
     assert schedule.share(0) == pytest.approx(0.05) and schedule.share(19) == pytest.approx(1.0)
-    assert schedule.share(40) == pytest.approx((1 + math.cos(math.pi / 4)) / 2)  # a quarter of the way down
+    assert schedule.share(40) == pytest.approx(
+        (1 + math.cos(math.pi / 4)) / 2
+    )  # a quarter of the way down
     assert schedule.share(60) == pytest.approx(0.5)
     assert 0 < schedule.share(99) < 0.001
 
@@ -51,7 +58,10 @@ def test_a_linear_fall_goes_on_from_where_it_is(steps: int) -> None:
     schedule.replan(40, steps)
     assert schedule.share(40) == pytest.approx(before)
     assert schedule.share((40 + steps) // 2) == pytest.approx(before / 2)
-    assert schedule.share(steps - 1) == pytest.approx(before / (steps - 40)) and schedule.share(steps) == 0.0
+    assert (
+        schedule.share(steps - 1) == pytest.approx(before / (steps - 40))
+        and schedule.share(steps) == 0.0
+    )
 
 
 @pytest.mark.parametrize("shape", SCHEDULES)
@@ -63,7 +73,9 @@ def test_replanning_never_jumps(shape: str, step: int, steps: int) -> None:
     schedule.replan(step, steps)
     after = before + shares(schedule, step)
     assert len(after) == steps and max(after) == pytest.approx(1.0) and 0 < after[-1] < 0.03
-    slope = max(1 / 100, 1 / 200, math.pi / 1800) * max(1.0, (1000 - step) / (steps - step))  # the steepest part of the shape, sped up
+    slope = max(1 / 100, 1 / 200, math.pi / 1800) * max(
+        1.0, (1000 - step) / (steps - step)
+    )  # the steepest part of the shape, sped up
     assert max(abs(a - b) for a, b in pairwise(after)) <= slope + 1e-9
 
 
@@ -126,9 +138,13 @@ def test_steps_that_fit_has_a_ceiling_and_no_pace_without_steps() -> None:
 
 
 def test_a_slow_start_is_counted_as_spent_and_not_as_pace() -> None:
-    assert steps_that_fit(40, 1000, 64.0, 160.0, since=(20, 62.0)) is None  # 60 s once, then 0.1 s a step: ends at 160 s
+    assert (
+        steps_that_fit(40, 1000, 64.0, 160.0, since=(20, 62.0)) is None
+    )  # 60 s once, then 0.1 s a step: ends at 160 s
     assert steps_that_fit(40, 1000, 64.0, 100.0, since=(20, 62.0)) == 400
-    assert steps_that_fit(40, 1000, 64.0, 160.0) == 100  # without the mark the schedule would be cut to a tenth
+    assert (
+        steps_that_fit(40, 1000, 64.0, 160.0) == 100
+    )  # without the mark the schedule would be cut to a tenth
 
 
 def test_replanning_while_training_ends_on_time_whatever_the_pace_was() -> None:

@@ -25,7 +25,9 @@ def batch_of(*rows: str) -> TokenBatch:
 
 def test_the_first_row_is_shown_whole_masked_and_with_what_is_hidden() -> None:
     whole = batch_of("[CLS] the cat sees a dog [SEP] [PAD]", "[CLS] a dog sees the cat [SEP] [PAD]")
-    shown = batch_of("[CLS] the [MASK] sees the dog [SEP] [PAD]", "[CLS] [MASK] dog sees the cat [SEP] [PAD]")
+    shown = batch_of(
+        "[CLS] the [MASK] sees the dog [SEP] [PAD]", "[CLS] [MASK] dog sees the cat [SEP] [PAD]"
+    )
     picked = torch.tensor([[2, 4, 0], [1, 0, 0]])
     answers = torch.tensor([[NUMBER["cat"], NUMBER["a"], NONE], [NUMBER["a"], NONE, NONE]])
     assert shown_rows(toy(), whole, Corrupted(shown, picked, answers)) == [
@@ -47,4 +49,6 @@ def test_a_long_row_is_cut_and_only_what_is_shown_is_named() -> None:
 
 
 def test_without_masks_only_the_row_is_shown() -> None:
-    assert shown_rows(toy(), batch_of("[CLS] a cat [SEP]"), None) == ["a row of 4 tokens: [CLS] a cat [SEP]"]
+    assert shown_rows(toy(), batch_of("[CLS] a cat [SEP]"), None) == [
+        "a row of 4 tokens: [CLS] a cat [SEP]"
+    ]

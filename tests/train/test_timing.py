@@ -32,7 +32,9 @@ def stage(vocabulary: Vocabulary, tmp_path: Path) -> JointStage:
     task = Classify.from_examples(examples, Kind())
     encoded = EncodedExamples.of(task, examples, vocabulary, 32)
     shape = Shape(len(vocabulary), 1, 32, 2, 64, 32)
-    parts = Ingredients("bert", shape, task, vocabulary, encoded, encoded, Shards.open(tmp_path), 32, MACHINE)
+    parts = Ingredients(
+        "bert", shape, task, vocabulary, encoded, encoded, Shards.open(tmp_path), 32, MACHINE
+    )
     return joint_stage(parts, Train(), rho1=2, batch=4)
 
 
@@ -50,7 +52,9 @@ def test_timing_does_the_steps_asked_for_and_leaves_no_thread_behind(stage: Join
 
 
 def test_one_of_several_processes_times_its_steps_without_the_others(stage: JointStage) -> None:
-    machine = dataclasses.replace(MACHINE, ranks=Ranks(1, 2))  # no connection was made: asking the other would fail
+    machine = dataclasses.replace(
+        MACHINE, ranks=Ranks(1, 2)
+    )  # no connection was made: asking the other would fail
     assert seconds_per_step(stage, Rule("adamw", 1e-5, 0.0), machine, 0.0) > 0
 
 

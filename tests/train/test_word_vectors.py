@@ -33,13 +33,19 @@ def by_loops(texts: list[str], words: list[str]) -> np.ndarray:
 def test_vectors_are_those_of_the_formulas_and_rare_words_have_none() -> None:
     draw = random.Random(3)
     names = [f"W{number}" for number in range(30)]
-    texts = [" ".join(draw.choices(names, weights=range(1, 31), k=9)) for _ in range(80)] + ["once ONCE twice"]
+    texts = [" ".join(draw.choices(names, weights=range(1, 31), k=9)) for _ in range(80)] + [
+        "once ONCE twice"
+    ]
     learnt = word_vectors([texts[:10], texts[10:]])
     assert learnt is not None
     counts = Counter(" ".join(texts).lower().split())
-    wanted = sorted((word for word in counts if counts[word] >= RAREST), key=lambda word: (-counts[word], word))
+    wanted = sorted(
+        (word for word in counts if counts[word] >= RAREST), key=lambda word: (-counts[word], word)
+    )
     assert learnt.words == wanted and "once" not in wanted
-    np.testing.assert_allclose(learnt.shares, [counts[word] / sum(counts.values()) for word in wanted], rtol=1e-6)
+    np.testing.assert_allclose(
+        learnt.shares, [counts[word] / sum(counts.values()) for word in wanted], rtol=1e-6
+    )
     np.testing.assert_allclose(learnt.table @ learnt.table.T, by_loops(texts, wanted), atol=0.02)
 
 

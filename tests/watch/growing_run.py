@@ -1,4 +1,6 @@
-"""A run folder that a test fills as a run does, by the package's own lock, artefacts and tracker, but without training anything."""
+"""A run folder that a test fills as a run does, by the package's own lock, artefacts and tracker,
+but without training anything.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,17 @@ class GrowingRun:
     def __init__(self, folder: Path, compare: tuple[str, ...] = ()) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.artefacts = folder, Artefacts(folder)
-        (folder / "recipe.toml").write_text(RECIPE.format(compare=json.dumps(list(compare))), encoding="utf-8")
+        (folder / "recipe.toml").write_text(
+            RECIPE.format(compare=json.dumps(list(compare))), encoding="utf-8"
+        )
         self.tracker = Tracker(sinks=[EventFile(folder / "events.jsonl")])
 
     def point(self, stage: str, step: int, **values: Any) -> None:
         """Writes a point of a learning curve as the training loop does."""
         rates = {"tokens_per_second": 40000 + step, "tflops": 0.05, "of_ceiling": 0.1}
-        self.tracker.event("step", stage=stage, **rates, **{"step": step, "rate": 1e-3 / step, **values})
+        self.tracker.event(
+            "step", stage=stage, **rates, **{"step": step, "rate": 1e-3 / step, **values}
+        )
 
     def build(self, name: str, builder: Any = lambda folder: None) -> None:
         """Builds an artefact."""

@@ -1,4 +1,6 @@
-"""The watch page is read-only, answers to this machine's names alone, shows four things and nothing else of the disk."""
+"""The watch page is read-only, answers to this machine's names alone, shows four things and nothing
+else of the disk.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,19 @@ from tests.conftest import labelled, sentences, write_jsonl
 from tests.end_to_end.conftest import QUICK
 from tests.watch.growing_run import GrowingRun
 
-ELSEWHERE = ["/recipe.toml", "/events.jsonl", "/../recipe.toml", "/%2e%2e/first/recipe.toml", "//etc/passwd", "/report.html/",
-             "/page.html", "/state.json/../recipe.toml", "http://127.0.0.1/", "*", "/.lock"]  # fmt: skip
+ELSEWHERE = [
+    "/recipe.toml",
+    "/events.jsonl",
+    "/../recipe.toml",
+    "/%2e%2e/first/recipe.toml",
+    "//etc/passwd",
+    "/report.html/",
+    "/page.html",
+    "/state.json/../recipe.toml",
+    "http://127.0.0.1/",
+    "*",
+    "/.lock",
+]
 EVIL = "<script>alert('x')</script> & \x00 \ud800"
 
 
@@ -46,12 +59,16 @@ def run(tmp_path: Path) -> GrowingRun:
 @pytest.fixture
 def server(run: GrowingRun) -> Iterator[WatchServer]:
     with WatchServer(run.folder) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        ).start()
         yield server
         server.shutdown()
 
 
-def ask(server: WatchServer, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], str]:
+def ask(
+    server: WatchServer, path: str, method: str = "GET", **headers: str
+) -> tuple[int, dict[str, str], str]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
     connection.request(method, path, headers=headers)
     answer = connection.getresponse()
@@ -74,17 +91,31 @@ class Links(HTMLParser):
         self.found: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found += [value or "" for name, value in attrs if name in ("src", "href", "action", "srcset", "data")]
+        self.found += [
+            value or ""
+            for name, value in attrs
+            if name in ("src", "href", "action", "srcset", "data")
+        ]
 
 
-def test_four_things_are_served_and_the_report_when_there_is_one(run: GrowingRun, server: WatchServer) -> None:
+def test_four_things_are_served_and_the_report_when_there_is_one(
+    run: GrowingRun, server: WatchServer
+) -> None:
     assert ask(server, "/report.html")[0] == 404
     run.finish()
-    kinds = {"/": "text/html", "/watch.js": "text/javascript", "/state.json": "application/json", "/report.html": "text/html"}
+    kinds = {
+        "/": "text/html",
+        "/watch.js": "text/javascript",
+        "/state.json": "application/json",
+        "/report.html": "text/html",
+    }
     for path, kind in kinds.items():
         status, headers, body = ask(server, path)
         assert (status, headers["Content-Type"]) == (200, f"{kind}; charset=utf-8")
-        assert headers["Cache-Control"] == "no-store" and headers["X-Content-Type-Options"] == "nosniff"
+        assert (
+            headers["Cache-Control"] == "no-store"
+            and headers["X-Content-Type-Options"] == "nosniff"
+        )
         assert headers["Content-Security-Policy"].startswith("default-src 'none'; ")
         assert ask(server, path, "HEAD")[::2] == (200, "")
         assert body
@@ -94,7 +125,9 @@ def test_four_things_are_served_and_the_report_when_there_is_one(run: GrowingRun
 
 @pytest.mark.parametrize("path", ELSEWHERE)
 def test_no_other_path_leads_anywhere(server: WatchServer, path: str) -> None:
-    assert raw(server, f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") == "HTTP/1.1 404 Not Found"
+    assert (
+        raw(server, f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") == "HTTP/1.1 404 Not Found"
+    )
 
 
 def test_nothing_can_be_sent_to_it(server: WatchServer) -> None:
@@ -106,14 +139,25 @@ def test_only_this_machines_names_are_answered_to(server: WatchServer) -> None:
     assert server.server_address[0] == "127.0.0.1"
     for host in ("127.0.0.1", f"localhost:{server.server_port}", "LOCALHOST:9", "[::1]:80"):
         assert ask(server, "/state.json", Host=host)[0] == 200
-    for host in ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "10.0.0.1", "", "localhost:80@evil.example"):
+    for host in (
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example:80",
+        "10.0.0.1",
+        "",
+        "localhost:80@evil.example",
+    ):
         status, _, body = ask(server, "/state.json", Host=host)
         assert status == 421 and "first" not in body
     assert " 421 " in raw(server, "GET /state.json HTTP/1.1\r\n\r\n")
-    assert " 421 " in raw(server, "GET /state.json HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
+    assert " 421 " in raw(
+        server, "GET /state.json HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n"
+    )
 
 
-def test_the_page_fetches_nothing_from_elsewhere_and_its_style_is_the_one_allowed(server: WatchServer) -> None:
+def test_the_page_fetches_nothing_from_elsewhere_and_its_style_is_the_one_allowed(
+    server: WatchServer,
+) -> None:
     _, headers, page = ask(server, "/")
     links = Links()
     links.feed(page)
@@ -121,28 +165,55 @@ def test_the_page_fetches_nothing_from_elsewhere_and_its_style_is_the_one_allowe
     (style,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     assert f"style-src 'sha256-{digest}'" in headers["Content-Security-Policy"]
-    assert "unsafe" not in headers["Content-Security-Policy"] and "url(" not in style and "@import" not in style
+    assert (
+        "unsafe" not in headers["Content-Security-Policy"]
+        and "url(" not in style
+        and "@import" not in style
+    )
     script = ask(server, "/watch.js")[2]
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?://(?!www\.w3\.org/2000/svg)", script)
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?://(?!www\.w3\.org/2000/svg)",
+        script,
+    )
 
 
-def test_without_scripts_the_page_says_the_same_in_words_and_escapes_them(run: GrowingRun, server: WatchServer) -> None:
+def test_without_scripts_the_page_says_the_same_in_words_and_escapes_them(
+    run: GrowingRun, server: WatchServer
+) -> None:
     with locked(run.folder), run.tracker.progress("stage 1", 200) as bar:
         run.tracker.event("message", text=EVIL.replace("\ud800", ""))
         run.point("stage 1", 86, lm=4.25)
         bar.at(86, "lm 4.250")
         page = ask(server, "/")[2]
-    for words in ("Running.", "stage 1: 43% (lm 4.250)", "lm: 4.25", "check: now", "&lt;script&gt;alert("):
+    for words in (
+        "Running.",
+        "stage 1: 43% (lm 4.250)",
+        "lm: 4.25",
+        "check: now",
+        "&lt;script&gt;alert(",
+    ):
         assert words in page, words
     assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in page
     assert "<script>" not in page
     run.finish(EVIL.replace("\ud800", ""))
     page = ask(server, "/")[2]
-    assert "Finished." in page and "81.4 ± 0.9 [78.3, 82.0]" in page and 'href="report.html"' in page and "<script>" not in page
+    assert (
+        "Finished." in page
+        and "81.4 ± 0.9 [78.3, 82.0]" in page
+        and 'href="report.html"' in page
+        and "<script>" not in page
+    )
 
 
 def test_words_for_progress() -> None:
-    bar = {"title": "search", "done": 5, "total": 20, "left": 75.0, "about": "about 1 min left", "note": ""}
+    bar = {
+        "title": "search",
+        "done": 5,
+        "total": 20,
+        "left": 75.0,
+        "about": "about 1 min left",
+        "note": "",
+    }
     assert bar_text(bar) == "search: 25%, about 1 min left"
     assert bar_text({**bar, "total": None, "left": None, "about": "", "note": "n"}) == "search (n)"
 
@@ -153,7 +224,9 @@ def test_a_damaged_file_is_told(run: GrowingRun, server: WatchServer) -> None:
     assert status == 500 and body.startswith("The run folder cannot be read: JSONDecodeError")
 
 
-@pytest.mark.parametrize("content", ["[1]", '{"time": 1, "bars": [[]]}', '{"time": 1, "bars": 3}', '{"bars": [{}]}', "{"])
+@pytest.mark.parametrize(
+    "content", ["[1]", '{"time": 1, "bars": [[]]}', '{"time": 1, "bars": 3}', '{"bars": [{}]}', "{"]
+)
 def test_a_damaged_progress_file_is_told_to_the_page_and_not_to_the_terminal(
     run: GrowingRun, server: WatchServer, capfd: pytest.CaptureFixture[str], content: str
 ) -> None:
@@ -165,7 +238,9 @@ def test_a_damaged_progress_file_is_told_to_the_page_and_not_to_the_terminal(
     assert capfd.readouterr().err == ""
 
 
-def test_a_browser_that_goes_away_in_the_middle_is_not_answered_again(server: WatchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_browser_that_goes_away_in_the_middle_is_not_answered_again(
+    server: WatchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent: list[HTTPStatus] = []
 
     def slow(_: watch_server.Answer, status: HTTPStatus, *others: Any) -> None:
@@ -178,7 +253,9 @@ def test_a_browser_that_goes_away_in_the_middle_is_not_answered_again(server: Wa
     assert sent == [HTTPStatus.OK]
 
 
-def test_half_a_character_does_not_keep_the_page_from_being_shown(run: GrowingRun, server: WatchServer) -> None:
+def test_half_a_character_does_not_keep_the_page_from_being_shown(
+    run: GrowingRun, server: WatchServer
+) -> None:
     with (run.folder / "events.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({"event": "message", "time": 1.0, "text": EVIL}) + "\n")
     status, _, body = ask(server, "/state.json")
@@ -193,12 +270,18 @@ def test_a_port_that_is_taken_is_named(run: GrowingRun, server: WatchServer) -> 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_verb_prints_its_address_and_ends_by_a_signal(run: GrowingRun, number: signal.Signals) -> None:
+def test_the_verb_prints_its_address_and_ends_by_a_signal(
+    run: GrowingRun, number: signal.Signals
+) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "tasklm", "watch", str(run.folder)]
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as scripts start what they leave in the background
+    before = signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # as scripts start what they leave in the background
     try:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
     finally:
         signal.signal(signal.SIGINT, before)
     assert process.stderr is not None
@@ -219,7 +302,9 @@ def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path) -> None:
     assert isinstance(result.exception, RunError) and "is not a run folder" in str(result.exception)
 
 
-def test_fit_shows_itself_from_its_start_to_its_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_shows_itself_from_its_start_to_its_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     servers: list[WatchServer] = []
 
     class Noted(WatchServer):
@@ -230,10 +315,17 @@ def test_fit_shows_itself_from_its_start_to_its_scores(tmp_path: Path, monkeypat
     monkeypatch.setattr(watch_server, "WatchServer", Noted)
     for name, count, seed in (("train", 96, 1), ("dev", 32, 2)):
         write_jsonl(tmp_path / f"{name}.jsonl", labelled(count, seed))
-    write_jsonl(tmp_path / "corpus.jsonl", [{"text": " ".join(sentences(8, 100 + i))} for i in range(100)])
+    write_jsonl(
+        tmp_path / "corpus.jsonl", [{"text": " ".join(sentences(8, 100 + i))} for i in range(100)]
+    )
     options = [
         word
-        for key, value in {**QUICK, "train.steps": "12", "finetune.epochs": "2", "finetune.seeds": "1"}.items()
+        for key, value in {
+            **QUICK,
+            "train.steps": "12",
+            "finetune.epochs": "2",
+            "finetune.seeds": "1",
+        }.items()
         for word in (f"--{key}", value)
     ]
     words = ["fit", f"{tmp_path}/train.jsonl"]
@@ -252,9 +344,17 @@ def test_fit_shows_itself_from_its_start_to_its_scores(tmp_path: Path, monkeypat
     result = CliRunner().invoke(app.app, [*words, *options, "--watch"])
     assert result.exit_code == 0, result.exception
     looking.join(timeout=10)
-    assert seen[-1]["status"] == "finished" and seen[-1]["scores"]["rows"] and seen[-1]["report"] == "new"
-    running = [[step["state"] for step in state["flow"]] for state in seen if state["status"] == "running"]
-    places = list(dict.fromkeys(steps.index("now") for steps in running))  # files written at one time may be read in the other order
+    assert (
+        seen[-1]["status"] == "finished"
+        and seen[-1]["scores"]["rows"]
+        and seen[-1]["report"] == "new"
+    )
+    running = [
+        [step["state"] for step in state["flow"]] for state in seen if state["status"] == "running"
+    ]
+    places = list(
+        dict.fromkeys(steps.index("now") for steps in running)
+    )  # files written at one time may be read in the other order
     assert places == sorted(places) and len(places) > 2
     assert {group["title"] for group in seen[-1]["curves"]} == {"stage 1", "stage 2"}
     with pytest.raises(ConnectionRefusedError):

@@ -1,10 +1,12 @@
 """What the attention heads of a model look at: neighbours, marks, or something else.
 
-"NLP From Scratch Without Large-Scale Pretraining: A Simple and Efficient Framework" (TLM, arXiv 2111.04130), section 4.4.1 and figure 3: a
-head is *positional* when at least 90 % of its maximum attention weights fall on an adjacent token (after Voita et al., arXiv 1905.09418),
-and *vertical* when more than 90 % of them fall on [CLS], [SEP] or the period (after Kovaleva et al., arXiv 1908.08593). Every token of a
-text, [CLS] and [SEP] among them, has one maximum; the token before and the token after are adjacent, the token itself is not. The paper's
-texts are English: the full stops of other scripts count as periods too.
+"NLP From Scratch Without Large-Scale Pretraining: A Simple and Efficient Framework" (TLM, arXiv
+2111.04130), section 4.4.1 and figure 3: a head is *positional* when at least 90 % of its maximum
+attention weights fall on an adjacent token (after Voita et al., arXiv 1905.09418), and *vertical*
+when more than 90 % of them fall on [CLS], [SEP] or the period (after Kovaleva et al., arXiv
+1908.08593). Every token of a text, [CLS] and [SEP] among them, has one maximum; the token before
+and the token after are adjacent, the token itself is not. The paper's texts are English: the full
+stops of other scripts count as periods too.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from tasklm.tokens.tokenizer import Vocabulary
 POSITIONAL, VERTICAL = 0.9, 0.9  # at least, and more than
 PERIODS = frozenset(".。．।۔።")
 MOST_TEXTS, TOGETHER = 100, 16  # texts that are looked at, and rows of a batch, at most
-MOST_WEIGHTS = 2**26  # attention weights of a layer that are held at a time: a quarter of a gigabyte
+MOST_WEIGHTS = (
+    2**26
+)  # attention weights of a layer that are held at a time: a quarter of a gigabyte
 PICTURED = 16  # tokens of the text in the pictures
 MOST_LAYERS, MOST_HEADS = 24, 16  # that are described one by one; all are counted
 
@@ -35,16 +39,18 @@ Take = Callable[[int, Tensor], None]
 
 
 def has_visible_heads(encoder: nn.Module) -> bool:
-    """Returns whether the encoder is built of layers whose attention can be computed here."""
+    """Whether the encoder is built of layers whose attention can be computed here."""
     return any(isinstance(module, BertLayer | ModernLayer) for module in encoder.modules())
 
 
 @contextmanager
 def watching(encoder: Any, take: Take) -> Iterator[None]:
-    """Hands the attention probabilities of each layer that runs, (rows, heads, queries, keys), to `take`, with the layer's number.
+    """Hands the attention probabilities of each layer that runs, (rows, heads, queries, keys), to
+    `take`, with the layer's number.
 
-    The fused kernels that layers run with give no weights: these are computed again beside them, in fp32, from what a layer is given. All
-    calls in the context must be of whole batches without bounds and outside autocast.
+    The fused kernels that layers run with give no weights: these are computed again beside them, in
+    fp32, from what a layer is given. All calls in the context must be of whole batches without
+    bounds and outside autocast.
     """
     done = 0
 
@@ -54,7 +60,9 @@ def watching(encoder: Any, take: Take) -> Iterator[None]:
         take(done % layers, _probabilities(layer, given))
         done += 1
 
-    watched = [module for module in encoder.modules() if isinstance(module, BertLayer | ModernLayer)]
+    watched = [
+        module for module in encoder.modules() if isinstance(module, BertLayer | ModernLayer)
+    ]
     layers: int = encoder.shape.layers  # albert runs one module so many times
     handles = [layer.register_forward_pre_hook(look) for layer in watched]
     try:
@@ -81,24 +89,32 @@ def _probabilities(layer: BertLayer | ModernLayer, given: tuple[Any, ...]) -> Te
     return scores.softmax(-1)
 
 
-def attention_heads(encoder: Any, examples: EncodedExamples, vocabulary: Vocabulary, device: torch.device) -> dict[str, Any] | None:
-    """Returns what the heads of an encoder look at in some texts, of which the first MOST_TEXTS rows count.
+def attention_heads(
+    encoder: Any, examples: EncodedExamples, vocabulary: Vocabulary, device: torch.device
+) -> dict[str, Any] | None:
+    """What the heads of an encoder look at in some texts, of which the first MOST_TEXTS rows count.
 
-    Rows so long that their weights in one layer are more than MOST_WEIGHTS are left out; None where no other is among these.
+    Rows so long that their weights in one layer are more than MOST_WEIGHTS are left out; None where
+    no other is among these.
 
-    {"tokens", "shown", "positional", "vertical", "total", "texts", "heads": [{"layer", "head", "kind", "positional", "vertical",
-    "picture"}]}: how many heads are of which kind, and of each head the two shares and its attention on one text, `picture[query][key]`,
-    which has "tokens" rows and columns; "shown" are these tokens. That text is the longest of at most PICTURED tokens, or, where all are
-    longer, the first PICTURED tokens of the shortest. Layers and heads count from 1; "both" is the kind of a head that is positional and
-    vertical.
+    {"tokens", "shown", "positional", "vertical", "total", "texts", "heads": [{"layer", "head",
+    "kind", "positional", "vertical", "picture"}]}: how many heads are of which kind, and of each
+    head the two shares and its attention on one text, `picture[query][key]`, which has "tokens"
+    rows and columns; "shown" are these tokens. That text is the longest of at most PICTURED tokens,
+    or, where all are longer, the first PICTURED tokens of the shortest. Layers and heads count from
+    1; "both" is the kind of a head that is positional and vertical.
     """
     heads: int = encoder.shape.heads
     whole = _first(examples, heads)
     if not whole.units:
         return None
     together = max(1, min(TOGETHER, MOST_WEIGHTS // _weights(whole.lengths.max(), heads)))
-    marks = torch.tensor(sorted({vocabulary.cls, vocabulary.sep, *_periods(vocabulary)}), device=device)
-    falls = torch.zeros((2, encoder.shape.layers, heads), dtype=torch.int64, device=device)  # maxima on neighbours, and on marks
+    marks = torch.tensor(
+        sorted({vocabulary.cls, vocabulary.sep, *_periods(vocabulary)}), device=device
+    )
+    falls = torch.zeros(
+        (2, encoder.shape.layers, heads), dtype=torch.int64, device=device
+    )  # maxima on neighbours, and on marks
     tokens = 0
     was_training = encoder.training
     encoder.eval()
@@ -107,25 +123,36 @@ def attention_heads(encoder: Any, examples: EncodedExamples, vocabulary: Vocabul
             tokens += _count(encoder, rows.to(device), marks, falls)
         shown, pictures = _pictures(encoder, whole, vocabulary, device)
     encoder.train(was_training)
-    return {"tokens": len(shown), "shown": shown, **_described(falls.cpu().numpy() / tokens, pictures), "texts": len(whole.units)}
+    return {
+        "tokens": len(shown),
+        "shown": shown,
+        **_described(falls.cpu().numpy() / tokens, pictures),
+        "texts": len(whole.units),
+    }
 
 
 def _first(examples: EncodedExamples, heads: int) -> EncodedExamples:
-    """Returns the first units, of whole groups, as examples of their own: those that are not too long."""
+    """The first units, of whole groups, as examples of their own: those that are not too long."""
     count = max(1, MOST_TEXTS // examples.together) * examples.together
-    units = [unit for unit in examples.units[:count] if _weights(len(unit.tokens), heads) <= MOST_WEIGHTS]
+    units = [
+        unit for unit in examples.units[:count] if _weights(len(unit.tokens), heads) <= MOST_WEIGHTS
+    ]
     return EncodedExamples(examples.examples, units, examples.vocabulary, examples.length)
 
 
 def _weights(tokens: int, heads: int) -> int:
-    """Returns how many attention weights a row has in a layer: rows are padded to multiples of 8."""
+    """How many attention weights a row has in a layer: rows are padded to multiples of 8."""
     return heads * int(-(-tokens // 8) * 8) ** 2
 
 
 def _periods(vocabulary: Vocabulary) -> list[int]:
-    """Returns the numbers of the tokens that are a full stop, however the vocabulary marks words."""
-    alone = vocabulary.tokenizer.decode_batch([[number] for number in range(len(vocabulary))], skip_special_tokens=False)
-    return [number for number, text in enumerate(alone) if text.strip().removeprefix("##") in PERIODS]
+    """The numbers of the tokens that are a full stop, however the vocabulary marks words."""
+    alone = vocabulary.tokenizer.decode_batch(
+        [[number] for number in range(len(vocabulary))], skip_special_tokens=False
+    )
+    return [
+        number for number, text in enumerate(alone) if text.strip().removeprefix("##") in PERIODS
+    ]
 
 
 def _count(encoder: Any, batch: TokenBatch, marks: Tensor, falls: Tensor) -> int:
@@ -140,7 +167,7 @@ def _count(encoder: Any, batch: TokenBatch, marks: Tensor, falls: Tensor) -> int
 
 
 def _falls(found: Tensor, batch: TokenBatch, marks: Tensor) -> Tensor:
-    """Returns how many tokens' maxima fall on a neighbour, and on a mark: (2, heads)."""
+    """How many tokens' maxima fall on a neighbour, and on a mark: (2, heads)."""
     real = batch.pieces > 0
     at = found.argmax(-1)  # (rows, heads, length)
     here = torch.arange(at.shape[-1], device=at.device)
@@ -149,31 +176,46 @@ def _falls(found: Tensor, batch: TokenBatch, marks: Tensor) -> Tensor:
     return torch.stack([(hit & real[:, None]).sum((0, 2)) for hit in (near, on_mark)])
 
 
-def _pictures(encoder: Any, examples: EncodedExamples, vocabulary: Vocabulary, device: torch.device) -> tuple[list[str], list[Any]]:
-    """Returns the tokens of the pictured text, and (heads, tokens, tokens) of every layer that is described."""
+def _pictures(
+    encoder: Any, examples: EncodedExamples, vocabulary: Vocabulary, device: torch.device
+) -> tuple[list[str], list[Any]]:
+    """The tokens of the pictured text, and (heads, tokens, tokens) of every layer that is
+    described.
+    """
     sizes = np.array([len(unit.tokens) for unit in examples.units])
-    number = int(np.where(sizes <= PICTURED, sizes, -sizes).argmax())  # the longest that fits, else the shortest
-    alone = EncodedExamples(examples.examples, [examples.units[number]], vocabulary, examples.length)
+    number = int(
+        np.where(sizes <= PICTURED, sizes, -sizes).argmax()
+    )  # the longest that fits, else the shortest
+    alone = EncodedExamples(
+        examples.examples, [examples.units[number]], vocabulary, examples.length
+    )
     most = min(PICTURED, int(sizes[number]))
     pictures: list[Any] = []
 
     def keep(layer: int, found: Tensor) -> None:
         if layer < MOST_LAYERS:
-            pictures.append(found[0, :MOST_HEADS, :most, :most].cpu().double().numpy().round(3).tolist())
+            pictures.append(
+                found[0, :MOST_HEADS, :most, :most].cpu().double().numpy().round(3).tolist()
+            )
 
     with watching(encoder, keep):
         encoder(alone.padded(np.array([0])).to(device))
-    names = [vocabulary.tokenizer.id_to_token(token) or "" for token in examples.units[number].tokens[:most]]
+    names = [
+        vocabulary.tokenizer.id_to_token(token) or ""
+        for token in examples.units[number].tokens[:most]
+    ]
     return names, pictures
 
 
 def _described(shares: np.ndarray, pictures: Sequence[Any]) -> dict[str, Any]:
-    """Returns the counts over all heads, and those of the first layers one by one."""
+    """The counts over all heads, and those of the first layers one by one."""
     positional, vertical = shares[0] >= POSITIONAL, shares[1] > VERTICAL
     heads = []
     for layer, of_layer in enumerate(pictures):
         for head, picture in enumerate(of_layer):
-            kinds = ["positional"] * bool(positional[layer, head]) + ["vertical"] * bool(vertical[layer, head])
+            kinds = ["positional"] * bool(positional[layer, head]) + ["vertical"] * bool(
+                vertical[layer, head]
+            )
             heads.append(
                 {
                     "layer": layer + 1,
@@ -184,4 +226,9 @@ def _described(shares: np.ndarray, pictures: Sequence[Any]) -> dict[str, Any]:
                     "picture": picture,
                 }
             )
-    return {"positional": int(positional.sum()), "vertical": int(vertical.sum()), "total": int(positional.size), "heads": heads}
+    return {
+        "positional": int(positional.sum()),
+        "vertical": int(vertical.sum()),
+        "total": int(positional.size),
+        "heads": heads,
+    }

@@ -1,7 +1,9 @@
-"""How far the encoder sets the classes apart: the vectors that the head reads, as points in the plane, before and after each stage.
+"""How far the encoder sets the classes apart: the vectors that the head reads, as points in the
+plane, before and after each stage.
 
-t-SNE (van der Maaten and Hinton, "Visualizing Data using t-SNE", 2008), as figure 4 of "Farewell to Aimless Large-scale Pretraining" (ISS,
-arXiv 2305.12816) shows encoders. Neighbours in the plane were neighbours; distances between groups, and axes, mean nothing.
+t-SNE (van der Maaten and Hinton, "Visualizing Data using t-SNE", 2008), as figure 4 of "Farewell to
+Aimless Large-scale Pretraining" (ISS, arXiv 2305.12816) shows encoders. Neighbours in the plane
+were neighbours; distances between groups, and axes, mean nothing.
 """
 
 from __future__ import annotations
@@ -23,34 +25,51 @@ from tasklm.tokens.tokenizer import Vocabulary
 MOST, FEWEST = 200, 8  # examples: more take seconds, fewer have no neighbours
 TEXT = 160  # characters shown of a text
 PERPLEXITY = 30.0  # of scikit-learn and of most published pictures; less where there are few points
-STEPS = 500  # half of scikit-learn's: on 500 points the divergence was within 0.3 % of its end by then
+STEPS = (
+    500  # half of scikit-learn's: on 500 points the divergence was within 0.3 % of its end by then
+)
 SEED = 0
 BATCH = 64
 
 
 def class_vectors(
-    stages: Iterable[tuple[str, nn.Module]], task: Task, examples: Sequence[Example], vocabulary: Vocabulary, length: int, machine: Machine
+    stages: Iterable[tuple[str, nn.Module]],
+    task: Task,
+    examples: Sequence[Example],
+    vocabulary: Vocabulary,
+    length: int,
+    machine: Machine,
 ) -> dict[str, Any] | None:
-    """Returns {"labels", "number", "texts", "stages": [{"name", "points"}]}, or None where there are fewer than FEWEST examples.
+    """Returns {"labels", "number", "texts", "stages": [{"name", "points"}]}, or None where there
+    are fewer than FEWEST examples.
 
-    `stages` are names and encoders. "labels" are the names of the classes, "number" which of them each example has, "points" (x, y) of
-    each example. Of many examples, MOST that are spread evenly over them are taken.
+    `stages` are names and encoders. "labels" are the names of the classes, "number" which of them
+    each example has, "points" (x, y) of each example. Of many examples, MOST that are spread evenly
+    over them are taken.
     """
     if len(examples) < FEWEST:
         return None
-    some = [examples[int(number)] for number in np.linspace(0, len(examples) - 1, min(MOST, len(examples))).round()]
+    some = [
+        examples[int(number)]
+        for number in np.linspace(0, len(examples) - 1, min(MOST, len(examples))).round()
+    ]
     place = {label: number for number, label in enumerate(task.labels)}
     encoded = EncodedExamples.of(task, some, vocabulary, length)
     return {
         "labels": list(task.labels),
         "number": [place[str(example.label)] for example in some],
         "texts": [_cut(example.text) for example in some],
-        "stages": [{"name": name, "points": in_the_plane(vectors_of(encoder, encoded, machine)).tolist()} for name, encoder in stages],
+        "stages": [
+            {"name": name, "points": in_the_plane(vectors_of(encoder, encoded, machine)).tolist()}
+            for name, encoder in stages
+        ],
     }
 
 
-def vectors_of(encoder: nn.Module, examples: EncodedExamples, machine: Machine) -> NDArray[np.float64]:
-    """Returns the first vector (examples, width) that the head reads of each example."""
+def vectors_of(
+    encoder: nn.Module, examples: EncodedExamples, machine: Machine
+) -> NDArray[np.float64]:
+    """The first vector (examples, width) that the head reads of each example."""
     found: NDArray[np.float64] | None = None
     was_training = encoder.training
     encoder.eval()
@@ -58,7 +77,13 @@ def vectors_of(encoder: nn.Module, examples: EncodedExamples, machine: Machine) 
         for groups, rows in examples.in_order(max(1, BATCH // examples.together)):
             batch = rows.to(machine.device)
             assert batch.places is not None
-            states = encoder(batch, batch.flat_places()).view(*batch.places.shape, -1)[:, 0].double().cpu().numpy()
+            states = (
+                encoder(batch, batch.flat_places())
+                .view(*batch.places.shape, -1)[:, 0]
+                .double()
+                .cpu()
+                .numpy()
+            )
             found = np.zeros((len(examples.units), states.shape[1])) if found is None else found
             found[examples.numbers_of(groups)] = states
     encoder.train(was_training)
@@ -67,15 +92,25 @@ def vectors_of(encoder: nn.Module, examples: EncodedExamples, machine: Machine) 
 
 
 def in_the_plane(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns points (examples, 2) by t-SNE, the same each time: from the principal components, with a fixed seed, on one thread."""
-    from sklearn.manifold import TSNE  # not at the top: they take a second to import, and every command would wait for it
+    """Returns points (examples, 2) by t-SNE, the same each time: from the principal components,
+    with a fixed seed, on one thread.
+    """
+    from sklearn.manifold import (
+        TSNE,
+    )  # not at the top: they take a second to import, and every command would wait for it
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     if not np.ptp(vectors, axis=0).any():
-        return np.zeros((len(vectors), 2))  # all the same vector: principal components would divide by 0
+        return np.zeros(
+            (len(vectors), 2)
+        )  # all the same vector: principal components would divide by 0
     perplexity = min(PERPLEXITY, (len(vectors) - 1) / 3)
-    with threadpool_limits(1):  # sums over threads come out a little otherwise every time, and t-SNE makes much of it
-        points = TSNE(2, perplexity=perplexity, init="pca", random_state=SEED, max_iter=STEPS).fit_transform(vectors)
+    with threadpool_limits(
+        1
+    ):  # sums over threads come out a little otherwise every time, and t-SNE makes much of it
+        points = TSNE(
+            2, perplexity=perplexity, init="pca", random_state=SEED, max_iter=STEPS
+        ).fit_transform(vectors)
     found: NDArray[np.float64] = np.asarray(points, np.float64).round(3)
     return found
 

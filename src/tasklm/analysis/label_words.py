@@ -1,7 +1,8 @@
 """Which words speak for a label, and whether the selection has more of them than the corpus.
 
-"Farewell to Aimless Large-scale Pretraining: Influential Subset Selection for Language Model" (arXiv 2305.12816), section 6.2 and table 6:
-words with a high pointwise mutual information with a label, and their frequency in the text that was selected.
+"Farewell to Aimless Large-scale Pretraining: Influential Subset Selection for Language Model"
+(arXiv 2305.12816), section 6.2 and table 6: words with a high pointwise mutual information with a
+label, and their frequency in the text that was selected.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ LEAST, LEAST_SHARE = 5, 0.001  # examples that must hold a word: so many, and th
 MILLION = 1e6
 
 
-def label_words(texts: Sequence[str], labels: Sequence[str], selected: Iterable[str], corpus: Iterable[str]) -> list[dict[str, Any]]:
-    """Returns [{"label", "words": [{"word", "pmi", "selected", "corpus", "examples"}]}]: for each label the words that speak most for it.
+def label_words(
+    texts: Sequence[str], labels: Sequence[str], selected: Iterable[str], corpus: Iterable[str]
+) -> list[dict[str, Any]]:
+    """Returns [{"label", "words": [{"word", "pmi", "selected", "corpus", "examples"}]}]: for each
+    label the words that speak most for it.
 
-    `texts` and `labels` are the training examples. "selected" and "corpus" are occurrences per million words of these texts, "examples"
-    the training examples of the label that hold the word.
+    `texts` and `labels` are the training examples. "selected" and "corpus" are occurrences per
+    million words of these texts, "examples" the training examples of the label that hold the word.
     """
     of_label = Counter(labels)
     shown = sorted(sorted(of_label, key=lambda label: (-of_label[label], label))[:MOST_LABELS])
@@ -35,7 +39,13 @@ def label_words(texts: Sequence[str], labels: Sequence[str], selected: Iterable[
         {
             "label": label,
             "words": [
-                {"word": word, "pmi": pmi, "selected": here[word], "corpus": there[word], "examples": examples}
+                {
+                    "word": word,
+                    "pmi": pmi,
+                    "selected": here[word],
+                    "corpus": there[word],
+                    "examples": examples,
+                }
                 for word, pmi, examples in found[label]
             ],
         }
@@ -43,11 +53,15 @@ def label_words(texts: Sequence[str], labels: Sequence[str], selected: Iterable[
     ]
 
 
-def _by_label(texts: Sequence[str], labels: Sequence[str], of_label: Counter[str]) -> dict[str, list[tuple[str, float, int]]]:
-    """Returns (word, PMI, examples) of each label, highest PMI first; of words with the same PMI those of more examples come first.
+def _by_label(
+    texts: Sequence[str], labels: Sequence[str], of_label: Counter[str]
+) -> dict[str, list[tuple[str, float, int]]]:
+    """Returns (word, PMI, examples) of each label, highest PMI first; of words with the same PMI
+    those of more examples come first.
 
-    PMI = ln(p(word, label) / (p(word) · p(label))) over examples: does a text hold the word, and has it the label? A word of one label
-    alone has the highest there can be, −ln p(label), however rare it is; hence the least number of examples.
+    PMI = ln(p(word, label) / (p(word) · p(label))) over examples: does a text hold the word, and
+    has it the label? A word of one label alone has the highest there can be, −ln p(label), however
+    rare it is; hence the least number of examples.
     """
     holding: Counter[str] = Counter()
     together: dict[str, Counter[str]] = {label: Counter() for label in of_label}
@@ -59,9 +73,14 @@ def _by_label(texts: Sequence[str], labels: Sequence[str], of_label: Counter[str
     found = {}
     for label, counts in together.items():
         pmi = {
-            word: math.log(both * len(texts) / (holding[word] * of_label[label])) for word, both in counts.items() if holding[word] >= least
+            word: math.log(both * len(texts) / (holding[word] * of_label[label]))
+            for word, both in counts.items()
+            if holding[word] >= least
         }
-        best = sorted((word for word in pmi if pmi[word] > 0), key=lambda word: (-pmi[word], -counts[word], word))
+        best = sorted(
+            (word for word in pmi if pmi[word] > 0),
+            key=lambda word: (-pmi[word], -counts[word], word),
+        )
         found[label] = [(word, pmi[word], counts[word]) for word in best[:SHOWN]]
     return found
 

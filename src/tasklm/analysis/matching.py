@@ -1,4 +1,6 @@
-"""Which words of a selected passage match the task example that asked for it, by the terms that BM25 compares."""
+"""Which words of a selected passage match the task example that asked for it, by the terms that
+BM25 compares.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +13,34 @@ from tasklm.recipe.schema import Select
 from tasklm.select.lexical.queries import make_queries
 from tasklm.select.lexical.terms import Stemmer, stemmer, terms
 
-COMMON = 0.1  # of the passages: a term that more of them hold tells them apart too little to be shown
+COMMON = (
+    0.1  # of the passages: a term that more of them hold tells them apart too little to be shown
+)
 MOST_TEXTS = 1000  # of the task, beside those that asked: to guess the language of stop words from
 
 
 def matching_words(
-    passages: Sequence[str], askers: Sequence[str], settings: Select, task: Sequence[str] = (), sample: Iterable[str] = ()
+    passages: Sequence[str],
+    askers: Sequence[str],
+    settings: Select,
+    task: Sequence[str] = (),
+    sample: Iterable[str] = (),
 ) -> list[list[str]]:
-    """Returns for each passage the words that it shares with the task example that asked for it first, in the order of the passage.
+    """For each passage the words that it shares with the task example that asked for it first, in
+    the order of the passage.
 
-    They are lower-cased and split as `analyse.words` splits them; each stands once. `task` are texts of the task, `sample` passages of
-    the corpus: terms that more than a tenth of these hold are left out. Stop words, key phrases and stems are as `settings` say.
+    They are lower-cased and split as `analyse.words` splits them; each stands once. `task` are
+    texts of the task, `sample` passages of the corpus: terms that more than a tenth of these hold
+    are left out. Stop words, key phrases and stems are as `settings` say.
     """
     stem = stemmer(settings.stemming)
     step = max(1, len(task) // MOST_TEXTS)
     queries = make_queries([*askers, *task[::step]], settings)[: len(askers)]
     usual = _usual(sample, stem)
-    return [_shared(passage, set(query) - usual, stem) for passage, query in zip(passages, queries, strict=True)]
+    return [
+        _shared(passage, set(query) - usual, stem)
+        for passage, query in zip(passages, queries, strict=True)
+    ]
 
 
 def _usual(sample: Iterable[str], stem: Stemmer | None) -> set[str]:
@@ -40,13 +53,20 @@ def _usual(sample: Iterable[str], stem: Stemmer | None) -> set[str]:
 
 
 def _shared(text: str, asked: set[str], stem: Stemmer | None) -> list[str]:
-    """Returns the words of a text whose terms were asked for; of scripts without spaces, characters of pairs that were."""
+    """The words of a text whose terms were asked for; of scripts without spaces, characters of
+    pairs that were.
+    """
     matches = list(word_pattern().finditer(text))
     found: dict[str, None] = {}
     in_pair = False  # with the word before
     for match, after in zip(matches, [*matches[1:], None], strict=True):
         word = match.group()
-        if after is not None and after.start() == match.end() and is_spaceless(word[0]) and is_spaceless(after.group()[0]):
+        if (
+            after is not None
+            and after.start() == match.end()
+            and is_spaceless(word[0])
+            and is_spaceless(after.group()[0])
+        ):
             if asked.intersection(terms(word + after.group(), stem)):
                 found |= dict.fromkeys((word.lower(), after.group().lower()))
             in_pair = True

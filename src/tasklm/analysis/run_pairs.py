@@ -5,7 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from tasklm.errors import RunError
-from tasklm.evaluate.intervals import Difference, Predicted, Resampling, paired_difference, statistics_of
+from tasklm.evaluate.intervals import (
+    Difference,
+    Predicted,
+    Resampling,
+    paired_difference,
+    statistics_of,
+)
 from tasklm.evaluate.scores import Scores
 from tasklm.evaluate.training_data import splits_of
 from tasklm.recipe.toml import load
@@ -24,19 +30,31 @@ def difference_of(one: Path, other: Path, scores: tuple[Scores, Scores]) -> Diff
         raise RunError(f"the test labels of {one} and {other} are not the same, in the same order")
     metric, evaluate = task.metric(scores[0].metric), load(one / "recipe.toml").evaluate
     resampling = Resampling(evaluate.bootstrap, evaluate.confidence)
-    return paired_difference(metric, statistics_of(metric, ours), statistics_of(metric, theirs), resampling)
+    return paired_difference(
+        metric, statistics_of(metric, ours), statistics_of(metric, theirs), resampling
+    )
 
 
 def _on_test(run: Path, scores: Scores) -> tuple[Task, Predicted]:
     """The task of a finished run, and what its seeds predicted on test."""
-    files = [run / "predictions" / f"test-{number}.json" for number in range(1, scores.trainings * scores.seeds + 1)]
+    files = [
+        run / "predictions" / f"test-{number}.json"
+        for number in range(1, scores.trainings * scores.seeds + 1)
+    ]
     missing = [path for path in (run / "model" / "config.json", *files) if not path.is_file()]
     if missing:
-        raise RunError(f"{run} lacks {missing[0].relative_to(run)}. Finish the run: tasklm report {run}")
+        raise RunError(
+            f"{run} lacks {missing[0].relative_to(run)}. Finish the run: tasklm report {run}"
+        )
     described = read_json(run / "model" / "config.json")["task"]
     task = TASKS.get(described["kind"]).from_dict(described)
-    gold = [example.label for example in splits_of(run, task, f"train again: tasklm report {run}").test]
+    gold = [
+        example.label for example in splits_of(run, task, f"train again: tasklm report {run}").test
+    ]
     seeds = [[task.label_of(answer) for answer in read_json(path)] for path in files]
     if any(len(labels) != len(gold) for labels in seeds):
-        raise RunError(f"{run} has predictions for another number of test examples. Finish the run: tasklm report {run}")
+        raise RunError(
+            f"{run} has predictions for another number of "
+            f"test examples. Finish the run: tasklm report {run}"
+        )
     return task, Predicted(gold, seeds, scores.trainings)

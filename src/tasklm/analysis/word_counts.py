@@ -1,8 +1,10 @@
-"""Which words the selection is about: log-odds against a random sample of the corpus, with a Dirichlet prior.
+"""Which words the selection is about: log-odds against a random sample of the corpus, with a
+Dirichlet prior.
 
-Monroe, Colaresi and Quinn, "Fightin' Words" (2008), section 3.5.1: the prior is the two texts' common word
-distribution, so rare words need more evidence; words are ranked by log-odds over its standard deviation. The sample of
-a corpus is drawn uniformly, as a random selection is: against either one, words are expected to come out the same.
+Monroe, Colaresi and Quinn, "Fightin' Words" (2008), section 3.5.1: the prior is the two texts'
+common word distribution, so rare words need more evidence; words are ranked by log-odds over its
+standard deviation. The sample of a corpus is drawn uniformly, as a random selection is: against
+either one, words are expected to come out the same.
 """
 
 from __future__ import annotations
@@ -21,11 +23,17 @@ _UNSPACED = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 
 
 def overrepresented(
-    selected: Iterable[str], sample: Iterable[str], count: int = 40, prior: float = 1000.0, least: int = 5
+    selected: Iterable[str],
+    sample: Iterable[str],
+    count: int = 40,
+    prior: float = 1000.0,
+    least: int = 5,
 ) -> list[tuple[str, float, int]]:
-    """Returns up to `count` words (word, log-odds, occurrences in `selected`) most typical of `selected`, surest first.
+    """Returns up to `count` words (word, log-odds, occurrences in `selected`) most typical of
+    `selected`, surest first.
 
-    `prior` is the number of words the prior weighs as much as; words that occur fewer than `least` times are left out.
+    `prior` is the number of words the prior weighs as much as; words that occur fewer than `least`
+    times are left out.
     """
     here, there = counted(selected), counted(sample)
     here_total, there_total = sum(here.values()), sum(there.values())
@@ -38,9 +46,9 @@ def overrepresented(
             continue
         other = there[word]
         alpha = prior * (occurrences + other) / both_total
-        log_odds = math.log((occurrences + alpha) / (here_total + prior - occurrences - alpha)) - math.log(
-            (other + alpha) / (there_total + prior - other - alpha)
-        )
+        log_odds = math.log(
+            (occurrences + alpha) / (here_total + prior - occurrences - alpha)
+        ) - math.log((other + alpha) / (there_total + prior - other - alpha))
         deviation = math.sqrt(1 / (occurrences + alpha) + 1 / (other + alpha))
         if log_odds > 0:
             ranked.append((log_odds / deviation, word, log_odds, occurrences))
@@ -50,7 +58,9 @@ def overrepresented(
 
 @cache
 def word_pattern() -> re.Pattern[str]:
-    """Returns the pattern of one word where its place matters: letters and digits with their vowel signs, or one unspaced character."""
+    """The pattern of one word where its place matters: letters and digits with their vowel signs,
+    or one unspaced character.
+    """
     # \w leaves out combining marks, which would cut Hindi, Tamil or decomposed é in two
     codes = (code for code in range(0x10000) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
     marks = "".join(f"\\u{code:04x}" for code in codes)
@@ -58,19 +68,25 @@ def word_pattern() -> re.Pattern[str]:
 
 
 def spans(text: str, wanted: Set[str]) -> list[tuple[int, int]]:
-    """Returns where words stand in a text, as (start, end); `wanted` are words as `corpus.words` splits them."""
+    """Where words stand in a text, as (start, end); `wanted` are words as `corpus.words` splits
+    them.
+    """
     found: list[tuple[int, int]] = []
     for match in word_pattern().finditer(text):
         own, start = words(match.group()), match.start()
         if len(own) == 1:
             found += [match.span()] if own[0] in wanted else []
         else:  # of a script without spaces
-            found += [(start + at, start + at + 1) for at, character in enumerate(match.group()) if wanted & set(words(character))]
+            found += [
+                (start + at, start + at + 1)
+                for at, character in enumerate(match.group())
+                if wanted & set(words(character))
+            ]
     return found
 
 
 def counted(texts: Iterable[str]) -> Counter[str]:
-    """Returns how often each word occurs in some texts; whole numbers are left out."""
+    """How often each word occurs in some texts; whole numbers are left out."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(words(text))

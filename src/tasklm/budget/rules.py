@@ -1,6 +1,8 @@
-"""From minutes or FLOPs to numbers: size, K, passages, batch, steps. What an encoder costs stands in budget/costs.py.
+"""From minutes or FLOPs to numbers: size, K, passages, batch, steps. What an encoder costs stands
+in budget/costs.py.
 
-Each rule stands beside its reason. All of it is arithmetic: speeds are measured elsewhere and handed in.
+Each rule stands beside its reason. All of it is arithmetic: speeds are measured elsewhere and
+handed in.
 """
 
 from __future__ import annotations
@@ -11,32 +13,48 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 DEFAULT_MINUTES = 20.0
-# Tokens a weight of the layers should see. Hoffmann et al. (arXiv 2203.15556) find 20 for next-word models; at equal time
-# the dev splits of ACL-ARC, SciERC and ChemProt preferred models of twice the size. Models that begin with counts of their text
-# do with a quarter of that: docs/measurements.md has the sizes and budgets that were compared.
+# Tokens a weight of the layers should see. Hoffmann et al. (arXiv 2203.15556) find 20 for next-word
+# models; at equal time the dev splits of ACL-ARC, SciERC and ChemProt preferred models of twice the
+# size. Models that begin with counts of their text do with a quarter of that: docs/measurements.md
+# has the sizes and budgets that were compared.
 TOKENS_PER_PARAMETER, TOKENS_PER_COUNTED_PARAMETER = 8, 2
-EPOCHS_OVER_SELECTION = 4  # repeating text up to about 4 times is as good as new text (Muennighoff et al., arXiv 2305.16264)
+# repeating text up to about 4 times is as good as new text (Muennighoff et al., arXiv 2305.16264)
+EPOCHS_OVER_SELECTION = 4
 TASK_EPOCHS = 10  # passes over the task in stage 1: the papers' settings lie between 10 and 250
 TOKENS_PER_WORD = 1.4  # subwords per word, for planning before there is a vocabulary
-SHORTEST_LENGTH, LONGEST_ON_CPU, LONGEST_ON_GPU = 64, 256, 512  # tokens of a row that follow from the texts
-TOKENS_PER_RARE_WORD = 1.6  # the same of a special domain or a small language, whose words are cut into more parts
-# Text that two cores read, clean, index and search in a second; and the most of a budget that this may take.
+SHORTEST_LENGTH, LONGEST_ON_CPU, LONGEST_ON_GPU = (
+    64,
+    256,
+    512,
+)  # tokens of a row that follow from the texts
+TOKENS_PER_RARE_WORD = (
+    1.6  # the same of a special domain or a small language, whose words are cut into more parts
+)
+# Text that two cores read, clean, index and search in a second; and the most of a budget that this
+# may take.
 BYTES_PER_SECOND, COMPRESSION, READING_SHARE = 5e6, 3, 0.3
 # Words whose neighbours one core counts in a second, the share of a budget for that; words that are
 # worth it, that are counted where no minutes are given, and at most.
 WORDS_PER_SECOND, VECTORS_SHARE = 4e5, 0.07
 LEAST_WORDS, USUAL_WORDS, MOST_WORDS = 2_000_000, 8_000_000, 32_000_000
 END_SHARE, END_SECONDS = 0.04, 12.0  # of a budget, for starting the program, scores and the report
-STAGE2_SHARE = 0.3  # of the time left after tokenizing, for fine-tuning with all seeds that are usual …
+STAGE2_SHARE = (
+    0.3  # of the time left after tokenizing, for fine-tuning with all seeds that are usual …
+)
 STAGE2_MOST = 0.6  # … or with one, which gets its epochs before stage 1 gets text
 USUAL_SEEDS = 3  # fine-tunings of a training
 LEAST_STEPS = 30  # of stage 1: a budget that buys fewer does without
 STEPS_WANTED = 3000  # few large steps learn less than many small ones at a small budget
 FEW_STEPS = 1000  # of stage 1, a third of those wanted: in fewer, a language is hardly learnt
 SMALLEST_BATCH, LARGEST_BATCH = 16, 256  # sequences per step of stage 1 that a budget chooses
-FINETUNE_STEPS = 1500  # optimiser steps of stage 2 where the number of epochs is auto, at the papers' batch
+FINETUNE_STEPS = (
+    1500  # optimiser steps of stage 2 where the number of epochs is auto, at the papers' batch
+)
 PAPERS_BATCH = 32  # examples per step of stage 2
-FEW_EXAMPLES, FEW_PER_STEP = 2000, 8  # with fewer, small models learn more from small steps: 4 points of dev macro-F1 on ACL-ARC
+FEW_EXAMPLES, FEW_PER_STEP = (
+    2000,
+    8,
+)  # with fewer, small models learn more from small steps: 4 points of dev macro-F1 on ACL-ARC
 
 
 @dataclass(frozen=True)
@@ -57,17 +75,21 @@ class Plan:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Plan:
-        """Returns the plan that `to_dict` gave."""
+        """The plan that `to_dict` gave."""
         return cls(**{**values, "reasons": tuple(values["reasons"])})
 
 
 def minutes_to_read(plain: int, compressed: int) -> float:
-    """Minutes of a budget that leave time to train beside reading and searching so many bytes of text."""
+    """Minutes of a budget that leave time to train beside reading and searching so many bytes of
+    text.
+    """
     return (plain + COMPRESSION * compressed) / BYTES_PER_SECOND / READING_SHARE / 60
 
 
 def words_for_vectors(minutes: float | None) -> int:
-    """Words of a corpus that word vectors are counted in; 0 where the minutes are too few for them."""
+    """Words of a corpus that word vectors are counted in; 0 where the minutes
+    are too few for them.
+    """
     if minutes is None:
         return USUAL_WORDS
     words = int(60 * minutes * VECTORS_SHARE * WORDS_PER_SECOND)
@@ -75,7 +97,9 @@ def words_for_vectors(minutes: float | None) -> int:
 
 
 def row_length(words: Sequence[int], most: int) -> int:
-    """Tokens of a row, a power of two up to `most`, for texts of so many words: 19 of 20 fit into one."""
+    """Tokens of a row, a power of two up to `most`, for texts of so many words: 19 of 20 fit into
+    one.
+    """
     usual = sorted(words)[int(0.95 * (len(words) - 1))] if words else 0
     length = SHORTEST_LENGTH
     while length < most and TOKENS_PER_RARE_WORD * usual + 2 > length:
@@ -91,16 +115,21 @@ def default_k(examples: int) -> int:
 
 
 def tokens_per_parameter(counted: bool) -> int:
-    """Returns how many tokens a weight of the layers should see; of a model that begins with counts of its text, fewer."""
+    """How many tokens a weight of the layers should see; of a model that begins with counts of its
+    text, fewer.
+    """
     return TOKENS_PER_COUNTED_PARAMETER if counted else TOKENS_PER_PARAMETER
 
 
-def choose_size(sizes: list[str], enough: Callable[[str], float], tokens_read: Callable[[str], float]) -> tuple[str, float]:
-    """Returns the largest size that the budget trains on enough tokens, and how many tokens that is.
+def choose_size(
+    sizes: list[str], enough: Callable[[str], float], tokens_read: Callable[[str], float]
+) -> tuple[str, float]:
+    """The largest size that the budget trains on enough tokens, and how many tokens that is.
 
-    `enough(size)` says how many a size should read and `tokens_read(size)` how many the budget reads at it; sizes come
-    smallest first. When even the smallest sees too few, it is taken all the same. A size is measured only where the
-    one before it reads enough for it: larger ones read fewer.
+    `enough(size)` says how many a size should read and `tokens_read(size)` how many the budget
+    reads at it; sizes come smallest first. When even the smallest sees too few, it is taken all the
+    same. A size is measured only where the one before it reads enough for it: larger ones read
+    fewer.
     """
     best, read = sizes[0], tokens_read(sizes[0])
     for size in sizes[1:]:
@@ -114,7 +143,7 @@ def choose_size(sizes: list[str], enough: Callable[[str], float], tokens_read: C
 
 
 def batch_for(tokens: float, length: int) -> int:
-    """Returns a power of two of sequences, within bounds, that leaves about STEPS_WANTED steps."""
+    """A power of two of sequences, within bounds, that leaves about STEPS_WANTED steps."""
     wanted = tokens / (length * STEPS_WANTED)
     batch = SMALLEST_BATCH
     while batch * 2 <= min(LARGEST_BATCH, wanted * 1.5):
@@ -123,20 +152,28 @@ def batch_for(tokens: float, length: int) -> int:
 
 
 def passages_for(tokens: float, words_per_passage: float) -> int:
-    """Returns how many passages the budget reads about EPOCHS_OVER_SELECTION times."""
-    return max(200, int(tokens / EPOCHS_OVER_SELECTION / (TOKENS_PER_WORD * max(1.0, words_per_passage))))
+    """How many passages the budget reads about EPOCHS_OVER_SELECTION times."""
+    return max(
+        200, int(tokens / EPOCHS_OVER_SELECTION / (TOKENS_PER_WORD * max(1.0, words_per_passage)))
+    )
 
 
 def rho1_for(steps: int, batch: int, examples: int) -> int:
-    """Returns external batches per internal one so that stage 1 passes about TASK_EPOCHS times over the task."""
+    """Returns external batches per internal one so that stage 1 passes about TASK_EPOCHS times over
+    the task.
+    """
     internal = max(1.0, TASK_EPOCHS * examples / batch)
     return max(1, min(999, round(steps / internal) - 1))
 
 
-def steps_for_flops(flops: float, internal: float, external: float, rho1: int | None, batch: int, examples: int) -> tuple[int, int]:
-    """Returns the steps that spend the FLOPs, and ρ1; the FLOPs of an internal and of an external step are given.
+def steps_for_flops(
+    flops: float, internal: float, external: float, rho1: int | None, batch: int, examples: int
+) -> tuple[int, int]:
+    """The steps that spend the FLOPs, and ρ1; the FLOPs of an internal and of an external step are
+    given.
 
-    An open ρ1 follows from the steps, and the steps from ρ1: the smallest ρ1 that is no smaller than its own steps ask for.
+    An open ρ1 follows from the steps, and the steps from ρ1: the smallest ρ1 that is no smaller
+    than its own steps ask for.
     """
 
     def steps_at(share: int) -> int:
@@ -152,25 +189,33 @@ def steps_for_flops(flops: float, internal: float, external: float, rho1: int | 
 
 
 def epochs_for(examples: int, batch: int) -> int:
-    """Returns passes over the task in stage 2, between 3 and 30: about FINETUNE_STEPS steps, of smaller batches more by the root."""
+    """Returns passes over the task in stage 2, between 3 and 30: about FINETUNE_STEPS steps, of
+    smaller batches more by the root.
+    """
     steps = FINETUNE_STEPS * math.sqrt(PAPERS_BATCH / batch)
     return max(3, min(30, round(steps * batch / max(1, examples))))
 
 
-def tunings_for(epochs: int, epoch_seconds: float, seconds: float, seeds: int | None) -> tuple[int, int]:
-    """Seeds and epochs of stage 2 in the seconds left: one seed gets its epochs before others come."""
+def tunings_for(
+    epochs: int, epoch_seconds: float, seconds: float, seeds: int | None
+) -> tuple[int, int]:
+    """Seeds and epochs of stage 2 in the seconds left: one seed gets its
+    epochs before others come.
+    """
     if seeds is None:
         seeds = USUAL_SEEDS if USUAL_SEEDS * epochs * epoch_seconds <= STAGE2_SHARE * seconds else 1
     return seeds, max(1, min(epochs, int(STAGE2_MOST * seconds / (seeds * epoch_seconds))))
 
 
 def stage2_batch(examples: int, shallow: bool) -> int:
-    """Returns examples per step of stage 2: the papers' number, or few where a model of few layers has few examples."""
+    """Returns examples per step of stage 2: the papers' number, or few where a model of few layers
+    has few examples.
+    """
     return FEW_PER_STEP if shallow and examples < FEW_EXAMPLES else PAPERS_BATCH
 
 
 def stage1_rate(width: int, optimiser: str) -> float:
-    """Returns the peak learning rate of stage 1.
+    """The peak learning rate of stage 1.
 
     Muon: 2e-3 up to width 256, then falling with its root (1.2e-3 at 768).
     Others: 2e-3 up to width 192, then falling with it (5e-4 at 768).
@@ -179,9 +224,9 @@ def stage1_rate(width: int, optimiser: str) -> float:
 
 
 def stage2_rate(width: int) -> float:
-    """Returns the peak learning rate of stage 2: 3e-4 at width 256, falling with the width.
+    """The peak learning rate of stage 2: 3e-4 at width 256, falling with the width.
 
-    Higher than the papers' 2e-5 at width 768, which is for models trained a hundred times longer; tried on the dev
-    splits of ACL-ARC and SciERC with models of a few minutes.
+    Higher than the papers' 2e-5 at width 768, which is for models trained a hundred times longer;
+    tried on the dev splits of ACL-ARC and SciERC with models of a few minutes.
     """
     return min(5e-4, 3e-4 * 256 / width)

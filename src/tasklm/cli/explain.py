@@ -27,11 +27,24 @@ MOST_TEXT = 300  # characters of a text that are shown
 
 def explain(
     where: Annotated[Path, typer.Argument(help="Run folder, or the folder `model` in it.")],
-    text: Annotated[str, typer.Argument(help="The text whose prediction is to be explained, or a JSON object with the columns of train.")],
-    top: Annotated[int, typer.Option(help="Examples, and passages, to show on each side.", min=1)] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, with whole texts.")] = False,
+    text: Annotated[
+        str,
+        typer.Argument(
+            help=(
+                "The text whose prediction is to be "
+                "explained, or a JSON object with the columns of train."
+            )
+        ),
+    ],
+    top: Annotated[
+        int, typer.Option(help="Examples, and passages, to show on each side.", min=1)
+    ] = 5,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON, with whole texts.")
+    ] = False,
 ) -> None:
-    """Show which training examples and selected passages pushed for and against a prediction (docs/methods/explain.md).
+    """Show which training examples and selected passages pushed for and against a prediction
+    (docs/methods/explain.md).
 
     Example: tasklm explain runs/first "a text to classify" --top 3
     """
@@ -86,7 +99,7 @@ def _about(push: Push) -> str:
 
 
 def _marked(push: Push) -> Text:
-    """Returns the text, shortened, with the words in common marked."""
+    """The text, shortened, with the words in common marked."""
     from tasklm.analysis.word_counts import spans
 
     shown = shortened(push.text, MOST_TEXT)
@@ -97,12 +110,12 @@ def _marked(push: Push) -> Text:
 
 
 def _place(push: Push) -> str:
-    """Returns where the text stands; of a training file its name is enough."""
+    """Where the text stands; of a training file its name is enough."""
     return push.where if push.label is None else push.where.rsplit("/", 1)[-1]
 
 
 def shortened(text: str, most: int) -> str:
-    """Returns the text on one line, cut to `most` characters."""
+    """The text on one line, cut to `most` characters."""
     line = " ".join(text[: 2 * most].split())
     return line if len(line) <= most and len(text) <= 2 * most else line[: most - 1].rstrip() + "…"
 
@@ -127,7 +140,9 @@ def check_labels(run: Path, top: int, as_json: bool) -> None:
 
 
 def show_influence(out: Console, reasons: InfluenceReasons) -> None:
-    """Prints which task batches asked for a passage, with which influence, and where it stood among the candidates."""
+    """Prints which task batches asked for a passage, with which influence, and where it stood among
+    the candidates.
+    """
     batches = f"{reasons.batches_in_all:,} batches of {reasons.split} examples"
     say(out, f"influence: among the {reasons.k:,} best candidates of {batches}; the best:")
     for batch in reasons.batches:

@@ -18,15 +18,28 @@ if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
 
 def export(
     where: Annotated[Path, typer.Argument(help="Run folder, or a folder with a model.")],
-    to: Annotated[str, typer.Option("--to", help="hf (transformers), onnx, or onnx-int8 (weights of 8 bits).")],
-    out: Annotated[Path | None, typer.Option(help="New or empty folder; by default exports/NAME-FORMAT.")] = None,
+    to: Annotated[
+        str, typer.Option("--to", help="hf (transformers), onnx, or onnx-int8 (weights of 8 bits).")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="New or empty folder; by default exports/NAME-FORMAT.")
+    ] = None,
     max_mb: Annotated[
         float | None,
-        typer.Option(help="Most megabytes of the file with the weights; of the ONNX weights that fit, those that lose least.", min=0.001),
+        typer.Option(
+            help=(
+                "Most megabytes of the file with the weights; "
+                "of the ONNX weights that fit, those that lose least."
+            ),
+            min=0.001,
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what was written as JSON.")
+    ] = False,
 ) -> None:
-    """Write a trained model for other programs, with its tokenizer and a model card (docs/export.md).
+    """Write a trained model for other programs, with its tokenizer and a model card
+    (docs/export.md).
 
     Example: tasklm export runs/first --to hf --out my-model
 
@@ -44,13 +57,27 @@ def export(
 
 
 def _told(found: Exported, folder: Path) -> list[str]:
-    lines = [f"wrote {folder}: {found.megabytes:.2f} MB of weights ({found.weights}), loads with {found.loads_with}"]
+    lines = [
+        (
+            f"wrote {folder}: {found.megabytes:.2f} MB of "
+            f"weights ({found.weights}), loads with {found.loads_with}"
+        )
+    ]
     if found.max_difference is not None:
-        lines.append(f"largest difference to PyTorch's logits, on random rows: {found.max_difference:.1e}")
+        lines.append(
+            f"largest difference to PyTorch's logits, on random rows: {found.max_difference:.1e}"
+        )
     if found.dev is not None:
         before, after = 100 * found.dev["model"], 100 * found.dev["exported"]
-        told = f"{before:.2f} in fp32, {after:.2f} exported, a loss of {100 * found.dev['loss']:.2f}"
-        lines.append(f"{found.dev['metric']} × 100 on {found.dev['examples']:,} dev examples: {told}")
+        told = (
+            f"{before:.2f} in fp32, {after:.2f} exported, a loss of {100 * found.dev['loss']:.2f}"
+        )
+        lines.append(
+            f"{found.dev['metric']} × 100 on {found.dev['examples']:,} dev examples: {told}"
+        )
     elif found.weights != "fp32":
-        lines.append("the loss of score was not measured: a model by itself has no dev examples; give the run folder to measure it")
+        lines.append(
+            "the loss of score was not measured: "
+            "a model by itself has no dev examples; give the run folder to measure it"
+        )
     return [*lines, f"the model card, {folder / 'README.md'}, has a licence for you to fill in"]

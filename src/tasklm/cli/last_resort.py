@@ -28,15 +28,24 @@ from tasklm.storage.safe_reading import is_whole
 
 REFUSED, UNFORESEEN, STOPPED = 2, 1, 130  # exit codes
 MOST_WORDS = 300  # characters of an error that nobody wrote for people
-_LESS = "Close other programs, or ask for less: model.size, train.batch, tokens.length, select.memory."
+_LESS = (
+    "Close other programs, or ask for less: model.size, train.batch, tokens.length, select.memory."
+)
 _NAMES = "Give another path."
 _NO_MEMORY = ("allocate memory", "not enough memory", "bad_alloc", "failed to map segment")
 _SYSTEM = {  # errors of the system → the way out
-    errno.ENAMETOOLONG: _NAMES, errno.ELOOP: "Remove the link that leads in a circle.", errno.EACCES: "Check the permissions.",
-    errno.EPERM: "Check the permissions.", errno.EROFS: "Choose another folder.", errno.ENOSPC: "Free some space.",
-    errno.EDQUOT: "Free some space.", errno.EIO: "Check the disk.", errno.EMFILE: "Raise the limit of open files: ulimit -n.",
-    errno.ENFILE: "Close other programs.", errno.ENOMEM: _LESS,
-}  # fmt: skip
+    errno.ENAMETOOLONG: _NAMES,
+    errno.ELOOP: "Remove the link that leads in a circle.",
+    errno.EACCES: "Check the permissions.",
+    errno.EPERM: "Check the permissions.",
+    errno.EROFS: "Choose another folder.",
+    errno.ENOSPC: "Free some space.",
+    errno.EDQUOT: "Free some space.",
+    errno.EIO: "Check the disk.",
+    errno.EMFILE: "Raise the limit of open files: ulimit -n.",
+    errno.ENFILE: "Close other programs.",
+    errno.ENOMEM: _LESS,
+}
 
 
 class EndedTooEarly(RuntimeError):
@@ -103,22 +112,33 @@ def _require_text(words: list[str]) -> None:
     for word in words:
         if not is_whole(word):
             printable = word.encode("utf-8", "surrogateescape").decode("ascii", "backslashreplace")
-            remedy = "Give files another name; a text in another encoding must be turned into UTF-8 first."
+            remedy = (
+                "Give files another name; a text in "
+                "another encoding must be turned into UTF-8 first."
+            )
             raise TaskLMError(f"'{printable}' on the command line is not UTF-8. {remedy}")
 
 
 def system_words(error: BaseException) -> str | None:
-    """Returns what the system lacks and the way out; None for other errors."""
+    """What the system lacks and the way out; None for other errors."""
     text = str(error).partition("\n")[0][:MOST_WORDS]
     of_a_gpu = type(error).__name__  # PyTorch's classes, which are not imported here
-    if of_a_gpu == "OutOfMemoryError" or (of_a_gpu == "AcceleratorError" and "out of memory" in text):
+    if of_a_gpu == "OutOfMemoryError" or (
+        of_a_gpu == "AcceleratorError" and "out of memory" in text
+    ):
         return f"the GPU's memory is not enough ({text.partition('. ')[0]}). {_LESS}"
     if of_a_gpu == "AcceleratorError":
-        return f"the GPU failed ({text}). Run the same command again: training goes on from its last checkpoint."
+        return (
+            f"the GPU failed ({text}). Run the same command "
+            f"again: training goes on from its last checkpoint."
+        )
     if lacks_memory(error):
         return f"the memory is not enough{f' ({text})' if text else ''}. {_LESS}"
     if isinstance(error, RuntimeError) and "start new thread" in text:
-        return f"the system starts no more threads ({text}). Set hardware.threads to fewer, or close other programs."
+        return (
+            f"the system starts no more threads ({text}). "
+            f"Set hardware.threads to fewer, or close other programs."
+        )
     if isinstance(error, OSError) and error.errno in _SYSTEM:
         file = "" if error.filename is None else f"{_shortened(str(error.filename))}: "
         return f"{file}{error.strerror}. {_SYSTEM[error.errno]}"
@@ -126,11 +146,13 @@ def system_words(error: BaseException) -> str | None:
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Returns whether an error, or one that led to it, comes from a lack of memory, in the words of
+    """Whether an error, or one that led to it, comes from a lack of memory, in the words of
     any library."""
     if isinstance(error, MemoryError):
         return True
-    says_so = isinstance(error, RuntimeError | OSError | ImportError) and any(words in str(error).lower() for words in _NO_MEMORY)
+    says_so = isinstance(error, RuntimeError | OSError | ImportError) and any(
+        words in str(error).lower() for words in _NO_MEMORY
+    )
     before = error.__cause__ or error.__context__
     return says_so or (before is not None and lacks_memory(before))
 
@@ -141,7 +163,7 @@ def _shortened(text: str) -> str:
 
 
 def unforeseen_words(error: BaseException, file: Path | None) -> str:
-    """Returns one line on an error that nobody foresaw, and where its traceback is."""
+    """One line on an error that nobody foresaw, and where its traceback is."""
     text = " ".join(str(error).split())[:MOST_WORDS]
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__
     where = "its traceback could not be written" if file is None else f"the traceback is in {file}"
@@ -158,13 +180,20 @@ def write_traceback(error: BaseException) -> Path | None:
     try:
         lines += traceback.format_exception(error)
     except Exception as other:  # an error whose own text cannot be had
-        lines += [f"{type(error).__name__}; its traceback cannot be written down: {type(other).__name__}\n"]
+        lines += [
+            (
+                f"{type(error).__name__}; its traceback "
+                f"cannot be written down: {type(other).__name__}\n"
+            )
+        ]
     content = "".join(lines).encode("utf-8", "backslashreplace")
     run = vars(error).get("run_folder")
     folders = [run] if isinstance(run, Path) and run.is_dir() else []
     for folder in [*folders, None]:
         with suppress(OSError):
-            prefix = f"traceback-{time.strftime('%Y%m%d-%H%M%S')}-" if folder else "tasklm-traceback-"
+            prefix = (
+                f"traceback-{time.strftime('%Y%m%d-%H%M%S')}-" if folder else "tasklm-traceback-"
+            )
             descriptor, name = tempfile.mkstemp(".txt", prefix, folder)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)

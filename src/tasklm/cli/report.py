@@ -16,7 +16,15 @@ from tasklm.console.terminal import say, say_command
 def compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
     """Writes the page that compares finished runs, and shows them as a table or as JSON."""
     from tasklm.evaluate.scores import to_dict
-    from tasklm.report.comparison import differences, leader, pairs_of, read_runs, recipe_differences, render_comparison, terminal_table
+    from tasklm.report.comparison import (
+        differences,
+        leader,
+        pairs_of,
+        read_runs,
+        recipe_differences,
+        render_comparison,
+        terminal_table,
+    )
     from tasklm.storage.files import write_text
 
     runs = read_runs(folders)
@@ -26,9 +34,16 @@ def compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
         found = {
             "runs": {run.name: to_dict(run.scores) for run in runs},
             "verdict": leader(runs, pairs),
-            "differences": {pair.other.name: asdict(pair.difference) for pair in pairs if pair.difference is not None},
+            "differences": {
+                pair.other.name: asdict(pair.difference)
+                for pair in pairs
+                if pair.difference is not None
+            },
             "warnings": differences(runs),
-            "recipes": {key: dict(zip((run.name for run in runs), values, strict=True)) for key, values in recipe_differences(runs)},
+            "recipes": {
+                key: dict(zip((run.name for run in runs), values, strict=True))
+                for key, values in recipe_differences(runs)
+            },
         }
         typer.echo(json.dumps(found, ensure_ascii=False))
         return

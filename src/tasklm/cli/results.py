@@ -21,7 +21,9 @@ if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
 STYLES = {"error": "red", "warning": "yellow", "ok": "green"}  # of the levels of findings
 
 
-def show_scores(scores: Scores, recipe: Recipe, out: Path, as_json: bool, verbose: bool, reported: bool) -> None:
+def show_scores(
+    scores: Scores, recipe: Recipe, out: Path, as_json: bool, verbose: bool, reported: bool
+) -> None:
     """Prints scores, verdict, where model and report are, and the next command; or JSON."""
     from tasklm.evaluate.scores import table, to_dict
 
@@ -37,7 +39,9 @@ def show_scores(scores: Scores, recipe: Recipe, out: Path, as_json: bool, verbos
     say_command(console, str(out / "model"), "model")
     if reported:
         say_command(console, str(out / "report.html"), "report")
-        show_next(console, ["tasklm", "predict", str(out / "model"), _something_to_predict(recipe, out)])
+        show_next(
+            console, ["tasklm", "predict", str(out / "model"), _something_to_predict(recipe, out)]
+        )
     else:
         show_next(console, _after("evaluate", out))
 
@@ -81,9 +85,16 @@ def show_findings(findings: Sequence[Finding]) -> None:
     console, levels = Console(), ("error", "warning", "ok")
     for finding in sorted(findings, key=lambda finding: levels.index(finding.level)):
         examples = "".join(f"\n· {example}" for example in finding.examples)
-        say(console, f"{finding.check}: {finding.message}{examples}", finding.level, STYLES[finding.level])
+        say(
+            console,
+            f"{finding.check}: {finding.message}{examples}",
+            finding.level,
+            STYLES[finding.level],
+        )
         if finding.level != "ok" and console.is_terminal:
             console.print()
-    errors, warnings, fine = (sum(finding.level == level for finding in findings) for level in levels)
+    errors, warnings, fine = (
+        sum(finding.level == level for finding in findings) for level in levels
+    )
     console.print()
     say(console, f"{errors} errors, {warnings} warnings, {fine} checks without a finding")

@@ -20,20 +20,37 @@ if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
 
 screen = Console(stderr=True)
 
-RunFolder = Annotated[Path, typer.Argument(help="Run folder whose stage 1 was trained with objective mlm, electric or electra-tt.")]
-Out = Annotated[Path | None, typer.Option(help="Write the JSON lines to this file, in place of standard output.")]
+RunFolder = Annotated[
+    Path,
+    typer.Argument(
+        help="Run folder whose stage 1 was trained with objective mlm, electric or electra-tt."
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Write the JSON lines to this file, in place of standard output."),
+]
 
 
 def score(
     run: RunFolder,
-    file: Annotated[Path, typer.Argument(help="Texts: plain text by the line, or a table (CSV, TSV, JSONL, Parquet).")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="Texts: plain text by the line, or a table (CSV, TSV, JSONL, Parquet)."
+        ),
+    ],
     out: Out = None,
     text_column: Annotated[str | None, typer.Option(help="Column with the text.")] = None,
-    per_token: Annotated[bool, typer.Option("--per-token", help="Also give every token with its score.")] = False,
+    per_token: Annotated[
+        bool, typer.Option("--per-token", help="Also give every token with its score.")
+    ] = False,
 ) -> None:
-    """Score texts by their pseudo-log-likelihood: the sum of log p(token | the other tokens), as one JSON object per text.
+    """Score texts by their pseudo-log-likelihood: the sum of log p(token | the other tokens), as
+    one JSON object per text.
 
-    Larger (nearer to 0) is more likely. Texts longer than the model's rows are cut into windows and summed.
+    Larger (nearer to 0) is more likely. Texts longer than the model's rows are cut into windows and
+    summed.
 
     Example: tasklm score runs/first texts.txt --out scores.jsonl
     """
@@ -45,30 +62,55 @@ def score(
     found = _scored(scorer, [example.text for example in examples])
     rows = []
     for number, (example, likelihood) in enumerate(zip(examples, found, strict=True), 1):
-        row = {"number": number, "line": example.line, **_numbers(likelihood), "left_out": likelihood.left_out, "text": example.text}
+        row = {
+            "number": number,
+            "line": example.line,
+            **_numbers(likelihood),
+            "left_out": likelihood.left_out,
+            "text": example.text,
+        }
         if per_token:
-            pieces = [scorer.model.vocabulary.tokenizer.id_to_token(token) for token in likelihood.tokens]
+            pieces = [
+                scorer.model.vocabulary.tokenizer.id_to_token(token) for token in likelihood.tokens
+            ]
             row["scores"] = list(zip(pieces, likelihood.scores, strict=True))
         rows.append(row)
     _write(rows, out)
     tokens = sum(len(likelihood.scores) for likelihood in found)
-    mean = f", {sum(likelihood.total for likelihood in found) / tokens:.3f} per token" if tokens else ""
-    _say(f"{len(found):,} texts, {tokens:,} tokens{mean} (objective {scorer.model.settings.objective})")
+    mean = (
+        f", {sum(likelihood.total for likelihood in found) / tokens:.3f} per token"
+        if tokens
+        else ""
+    )
+    _say(
+        f"{len(found):,} texts, {tokens:,} tokens{mean} "
+        f"(objective {scorer.model.settings.objective})"
+    )
     if cut := sum(likelihood.windows > 1 for likelihood in found):
-        _say(f"{cut:,} of the texts are longer than {scorer.model.length - 2} tokens: cut into windows, whose scores are summed")
+        _say(
+            f"{cut:,} of the texts are longer than "
+            f"{scorer.model.length - 2} tokens: cut into windows, whose scores are summed"
+        )
 
 
 def rerank(
     run: RunFolder,
     file: Annotated[Path, typer.Argument(help="Lists of candidates, as JSON lines.")],
-    dev: Annotated[Path | None, typer.Option(help="Lists with answers, on which λ is chosen from 0.05, 0.10, … 1.00.")] = None,
-    weight: Annotated[float | None, typer.Option(help="λ itself, in place of --dev; 1 when neither is given.", min=0.0)] = None,
+    dev: Annotated[
+        Path | None,
+        typer.Option(help="Lists with answers, on which λ is chosen from 0.05, 0.10, … 1.00."),
+    ] = None,
+    weight: Annotated[
+        float | None,
+        typer.Option(help="λ itself, in place of --dev; 1 when neither is given.", min=0.0),
+    ] = None,
     out: Out = None,
 ) -> None:
     """Choose from each list the candidate with the largest score + λ · pseudo-log-likelihood.
 
-    A line is {"id": 1, "candidates": [{"text": "a text", "score": -1.5}, …], "answer": 0}; the answer, a number from 0 or a text, may be
-    left out, and is used for --dev and to say the accuracy.
+    A line is {"id": 1, "candidates": [{"text": "a text", "score": -1.5}, …], "answer": 0}; the
+    answer, a number from 0 or a text, may be left out, and is used for --dev and to say the
+    accuracy.
 
     Example: tasklm rerank runs/first lists.jsonl --dev dev-lists.jsonl
     """
@@ -84,9 +126,15 @@ def rerank(
         _say(f"λ = {weight}, chosen on {dev}: {_accuracies(tuning, likelihoods, weight)}")
     elif weight is None:
         weight = 1.0
-        _say("λ = 1: there is nothing to choose it on; --dev FILE would fit it to the scale of the scores")
+        _say(
+            "λ = 1: there is nothing to choose it on; "
+            "--dev FILE would fit it to the scale of the scores"
+        )
     likelihoods = _likelihoods(scorer, lists)
-    _write([_choice(each, scores, weight) for each, scores in zip(lists, likelihoods, strict=True)], out)
+    _write(
+        [_choice(each, scores, weight) for each, scores in zip(lists, likelihoods, strict=True)],
+        out,
+    )
     _say(f"λ = {weight}: {_accuracies(lists, likelihoods, weight)}")
 
 
@@ -113,11 +161,20 @@ def _likelihoods(scorer: Scorer, lists: Sequence[Candidates]) -> list[list[float
 def _choice(each: Candidates, likelihoods: Sequence[float], weight: float) -> dict[str, Any]:
     chosen = each.chosen(likelihoods, weight)
     score, pll = each.scores[chosen], likelihoods[chosen]
-    row = {"id": each.id, "choice": chosen, "text": each.texts[chosen], "score": score, "pll": pll, "sum": score + weight * pll}
+    row = {
+        "id": each.id,
+        "choice": chosen,
+        "text": each.texts[chosen],
+        "score": score,
+        "pll": pll,
+        "sum": score + weight * pll,
+    }
     return row if each.right is None else {**row, "right": chosen in each.right}
 
 
-def _accuracies(lists: Sequence[Candidates], likelihoods: Sequence[Sequence[float]], weight: float) -> str:
+def _accuracies(
+    lists: Sequence[Candidates], likelihoods: Sequence[Sequence[float]], weight: float
+) -> str:
     from tasklm.evaluate.reranking import accuracy
 
     after, before = accuracy(lists, likelihoods, weight), accuracy(lists, likelihoods, 0.0)
@@ -126,11 +183,18 @@ def _accuracies(lists: Sequence[Candidates], likelihoods: Sequence[Sequence[floa
         return f"{len(lists):,} lists, no answers to compare with"
     missing = sum(not each.right for each in known)
     lost = f"; in {missing:,} of them the answer is not among the candidates" if missing else ""
-    return f"accuracy {after:.3f}, {before:.3f} by the scores alone, on {len(known):,} lists with an answer{lost}"
+    return (
+        f"accuracy {after:.3f}, {before:.3f} by the scores "
+        f"alone, on {len(known):,} lists with an answer{lost}"
+    )
 
 
 def _numbers(likelihood: Likelihood) -> dict[str, Any]:
-    return {"pll": likelihood.total, "tokens": len(likelihood.scores), "pll_per_token": likelihood.per_token}
+    return {
+        "pll": likelihood.total,
+        "tokens": len(likelihood.scores),
+        "pll_per_token": likelihood.per_token,
+    }
 
 
 def _write(rows: Iterable[dict[str, Any]], out: Path | None) -> None:

@@ -19,10 +19,18 @@ screen = Console(stderr=True)
 
 
 def search(
-    where: Annotated[Path, typer.Argument(help="Run folder, or files or a folder of text (indexed when first searched).")],
+    where: Annotated[
+        Path,
+        typer.Argument(
+            help="Run folder, or files or a folder of text (indexed when first searched)."
+        ),
+    ],
     query: Annotated[str, typer.Argument(help="What to look for.")],
     k: Annotated[int, typer.Option("--k", "-k", help="Passages to show.", min=1)] = 10,
-    cache: Annotated[Path | None, typer.Option(help="Where indexes are kept; by default the run's, or runs/.cache.")] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="Where indexes are kept; by default the run's, or runs/.cache."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Show the passages that a query finds, with the words that counted.
@@ -70,7 +78,7 @@ def _show_hit(out: Console, hit: Any, title: str) -> None:
 
 
 def _sum_of(terms: list[Any]) -> str:
-    """Returns what the terms add, as a sum of the largest parts."""
+    """What the terms add, as a sum of the largest parts."""
     times = {term.term: f" (asked {term.asked}×)" if term.asked > 1 else "" for term in terms}
     parts = [f"{term.term} {term.adds:.2f}{times[term.term]}" for term in terms[:8]]
     if len(terms) > 8:

@@ -25,29 +25,70 @@ SHORTEST_TOKEN = 16  # characters
 
 
 def serve(
-    model: Annotated[Path, typer.Argument(help="Folder `model` of a run, the run itself, `ensemble`, or an ONNX export.")],
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")] = "127.0.0.1",
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder `model` of a run, the run itself, `ensemble`, or an ONNX export."
+        ),
+    ],
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65_535)] = 8000,
-    token_file: Annotated[Path | None, typer.Option(help="File with the token that requests must bring.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token that requests must bring.")
+    ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="Name by which this machine is asked, by a proxy for example. May be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="Name by which this machine is asked, by a proxy for example. May be repeated."
+        ),
     ] = None,
-    engine: Annotated[str, typer.Option(help="auto, torch or onnx; auto: onnx where it is there and the task can be exported.")] = "auto",
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="auto, torch or onnx; auto: onnx where it is there and the task can be exported."
+        ),
+    ] = "auto",
     workers: Annotated[
-        int | None, typer.Option(help="Threads that run the model; by default one per core.", min=1, max=MOST_THREADS)
+        int | None,
+        typer.Option(
+            help="Threads that run the model; by default one per core.", min=1, max=MOST_THREADS
+        ),
     ] = None,
-    threads: Annotated[int, typer.Option(help="Threads that each of them uses for its matrices.", min=1, max=MOST_THREADS)] = 1,
+    threads: Annotated[
+        int,
+        typer.Option(
+            help="Threads that each of them uses for its matrices.", min=1, max=MOST_THREADS
+        ),
+    ] = 1,
     explains: Annotated[
-        bool, typer.Option("--explain/--no-explain", help="Show training examples as reasons, where they are there.")
+        bool,
+        typer.Option(
+            "--explain/--no-explain",
+            help="Show training examples as reasons, where they are there.",
+        ),
     ] = True,
     most_inputs: Annotated[int, typer.Option(help="Inputs of a request.", min=1)] = 128,
     most_characters: Annotated[int, typer.Option(help="Characters of an input.", min=1)] = 20_000,
-    most_waiting: Annotated[int, typer.Option(help="Inputs that may wait for the model; more are told to try again.", min=1)] = 1024,
-    most_connections: Annotated[int, typer.Option(help="Connections of one address; further ones get 503.", min=1, max=MOST)] = MOST_OF_ONE,
-    explain_seconds: Annotated[float, typer.Option(help="Seconds for an explanation; one that takes longer gets 503.", min=0.1)] = 30.0,
-    collect_ms: Annotated[float, typer.Option(help="Milliseconds in which requests are collected into one batch.", min=0.0)] = 2.0,
+    most_waiting: Annotated[
+        int,
+        typer.Option(help="Inputs that may wait for the model; more are told to try again.", min=1),
+    ] = 1024,
+    most_connections: Annotated[
+        int, typer.Option(help="Connections of one address; further ones get 503.", min=1, max=MOST)
+    ] = MOST_OF_ONE,
+    explain_seconds: Annotated[
+        float,
+        typer.Option(help="Seconds for an explanation; one that takes longer gets 503.", min=0.1),
+    ] = 30.0,
+    collect_ms: Annotated[
+        float,
+        typer.Option(help="Milliseconds in which requests are collected into one batch.", min=0.0),
+    ] = 2.0,
 ) -> None:
-    """Answer over HTTP: a page to try the model, POST /predict and /explain, /metrics, /openapi.json (docs/serving.md).
+    """Answer over HTTP: a page to try the model, POST /predict and /explain, /metrics,
+    /openapi.json (docs/serving.md).
 
     Example: tasklm serve runs/first/model --port 8000
     """
@@ -61,14 +102,32 @@ def serve(
     token = None if token_file is None else _token(token_file)
     folder = model / "model" if (model / "recipe.toml").exists() else model
     count = workers or len(os.sched_getaffinity(0))
-    limits = Limits(inputs=most_inputs, characters=most_characters, waiting=most_waiting, explain_seconds=explain_seconds)
+    limits = Limits(
+        inputs=most_inputs,
+        characters=most_characters,
+        waiting=most_waiting,
+        explain_seconds=explain_seconds,
+    )
     with bind(host, port) as listener, tempfile.TemporaryDirectory(prefix="tasklm-") as scratch:
         explainer = _explainer(folder) if explains else None
         found = open_engine(folder, engine, threads, _data(folder), Path(scratch))
-        _say(f"{found.predictor.task.kind} by {found.name} ({found.why}); workers × threads: {count} × {threads}")
+        _say(
+            f"{found.predictor.task.kind} by {found.name} "
+            f"({found.why}); workers × threads: {count} × {threads}"
+        )
         if token is None and not is_local(host):
-            _say("warning: everybody who reaches this machine may ask the model; --token-file FILE asks for a token", style="bold yellow")
-        hosts = (host, *LOCAL_NAMES, *(allow_host or ())) if allow_host or (token is None and is_local(host)) else ()
+            _say(
+                (
+                    "warning: everybody who reaches this machine may "
+                    "ask the model; --token-file FILE asks for a token"
+                ),
+                style="bold yellow",
+            )
+        hosts = (
+            (host, *LOCAL_NAMES, *(allow_host or ()))
+            if allow_host or (token is None and is_local(host))
+            else ()
+        )
         settings, lifecycle = Settings(limits, count, collect_ms / 1000, token, hosts), Lifecycle()
         if found.predictor.machine.device.type == "cuda":
             settings = replace(settings, alike=MOST_TOGETHER)
@@ -76,7 +135,11 @@ def serve(
         listening = f"listening on {address_of(listener)} (Ctrl-C ends it when all is answered)"
         room, end_seconds = _room(most_connections), max(END_SECONDS, explain_seconds)
         answered = run(app, listener, lifecycle, lambda: _say(listening), room, end_seconds)
-    _say("ended; everything that was taken is answered" if answered else "ended; not everything that was taken was answered")
+    _say(
+        "ended; everything that was taken is answered"
+        if answered
+        else "ended; not everything that was taken was answered"
+    )
 
 
 def _check_packages() -> None:
@@ -86,7 +149,10 @@ def _check_packages() -> None:
         import prometheus_client
         import uvicorn
     except ModuleNotFoundError as error:
-        raise RunError(f"tasklm serve needs the package {error.name}. Install what it needs: pip install 'tasklm[serve]'") from None
+        raise RunError(
+            f"tasklm serve needs the package {error.name}. "
+            f"Install what it needs: pip install 'tasklm[serve]'"
+        ) from None
     _ = fastapi, httptools, prometheus_client, uvicorn
 
 
@@ -94,7 +160,9 @@ def _room(most_connections: int) -> Room:
     """Makes room for connections; says so where there is less than usual."""
     room = room_for(most_connections)
     if room.in_all < MOST:
-        problem = f"warning: at most {room.in_all} connections: this process may not open more files"
+        problem = (
+            f"warning: at most {room.in_all} connections: this process may not open more files"
+        )
         _say(f"{problem}; raise the limit (ulimit -n)", style="bold yellow")
     return room
 
@@ -103,33 +171,53 @@ def _token(file: Path) -> str:
     try:
         token = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"the token cannot be read ({error})", file=file, remedy="Give a text file with the token in it.") from None
-    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        problem = f"the token must have {SHORTEST_TOKEN} or more letters, digits and signs, and no spaces"
+        raise DataError(
+            f"the token cannot be read ({error})",
+            file=file,
+            remedy="Give a text file with the token in it.",
+        ) from None
+    if (
+        len(token) < SHORTEST_TOKEN
+        or not token.isascii()
+        or not token.isprintable()
+        or " " in token
+    ):
+        problem = (
+            f"the token must have {SHORTEST_TOKEN} or more letters, digits and signs, and no spaces"
+        )
         raise DataError(problem, file=file, remedy="Make one with: openssl rand -hex 32")
     return token
 
 
 def _data(folder: Path) -> Data:
-    """Returns how the columns of the training data are called, where the run is there."""
+    """How the columns of the training data are called, where the run is there."""
     from tasklm.recipe.schema import Data
     from tasklm.recipe.toml import load
 
     recipe = folder.resolve().parent / "recipe.toml"
-    in_a_run = folder.resolve().name in ("model", "ensemble") and recipe.exists()  # else it is a stranger's
+    in_a_run = (
+        folder.resolve().name in ("model", "ensemble") and recipe.exists()
+    )  # else it is a stranger's
     return load(recipe).data if in_a_run else Data()
 
 
 def _explainer(folder: Path) -> Explainer | None:
-    """Returns what explains predictions; None, and the reason on the terminal, where it cannot be explained."""
+    """What explains predictions; None, and the reason on the terminal, where it cannot be
+    explained.
+    """
     from tasklm.serve.explainer import Explainer, run_of
 
     try:
         if (run_of(folder) / "model").resolve() != folder.resolve():
-            raise RunError(f"{folder} is not the folder 'model' of its run, which alone can be explained")
+            raise RunError(
+                f"{folder} is not the folder 'model' of its run, which alone can be explained"
+            )
         explainer = Explainer(folder)
         if explainer.examples.task.together > 1:
-            raise RunError(f"examples of kind {explainer.examples.task.kind} are several rows each, which are not compared")
+            raise RunError(
+                f"examples of kind "
+                f"{explainer.examples.task.kind} are several rows each, which are not compared"
+            )
         return explainer
     except TaskLMError as error:
         _say(f"no explanations: {error}")

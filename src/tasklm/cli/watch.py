@@ -16,14 +16,23 @@ from tasklm.console.terminal import say
 from tasklm.errors import RunError
 
 screen = Console(stderr=True)
-Watch = Annotated[bool, typer.Option("--watch", help="Show how the run is going on a local page, whose address is printed.")]
+Watch = Annotated[
+    bool,
+    typer.Option(
+        "--watch", help="Show how the run is going on a local page, whose address is printed."
+    ),
+]
 
 
 def watch(
     folder: Annotated[Path, typer.Argument(help="Run folder.")],
-    port: Annotated[int, typer.Option(help="Port of the page on 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = 0,
+    port: Annotated[
+        int,
+        typer.Option(help="Port of the page on 127.0.0.1; 0 takes a free one.", min=0, max=65535),
+    ] = 0,
 ) -> None:
-    """Follow a run on a local page: its step, time left, learning curves, messages, scores (docs/watching.md). Ctrl-C ends the page.
+    """Follow a run on a local page: its step, time left, learning curves, messages, scores
+    (docs/watching.md). Ctrl-C ends the page.
 
     Example: tasklm watch runs/first
     """
@@ -32,7 +41,10 @@ def watch(
     if not (folder / "recipe.toml").exists():
         remedy = f"Start one, followed from its start: tasklm fit … --out {folder} --watch"
         raise RunError(f"{folder} is not a run folder (no recipe.toml). {remedy}")
-    for number in (signal.SIGINT, signal.SIGTERM):  # the first is ignored in what a script starts in the background
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # the first is ignored in what a script starts in the background
         signal.signal(number, signal.default_int_handler)
     with WatchServer(folder, port) as server:
         _say(f"{folder} is shown at {server.url} (Ctrl-C ends the page, not the run)")

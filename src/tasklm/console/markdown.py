@@ -8,13 +8,13 @@ _SIGNS = re.compile(r"([\\`*_\[\]|~#!])")
 
 
 def code(text: str) -> str:
-    """Returns a text as code: fenced by more backticks than follow one another in it."""
+    """A text as code: fenced by more backticks than follow one another in it."""
     line = " ".join(text.split()) or " "
     fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
     return f"{fence} {line} {fence}" if "`" in line else f"{fence}{line}{fence}"
 
 
 def plain(text: str) -> str:
-    """Returns a text with its signs escaped, so that none of them is read as Markdown or HTML."""
+    """A text with its signs escaped, so that none of them is read as Markdown or HTML."""
     line = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _SIGNS.sub(r"\\\1", line)

@@ -26,7 +26,9 @@ class Pace:
         self._steady = False
 
     def move(self, now: float, position: float) -> None:
-        """Takes note of a position; the first may be what an earlier process did, and is no work."""
+        """Takes note of a position; the first may be what an earlier process
+        did, and is no work.
+        """
         samples = self._samples
         if samples and now - samples[-1][0] < SAMPLE_EVERY:
             return
@@ -61,17 +63,21 @@ class View(Protocol):
 class Bar:
     """Progress of one piece of long work; cheap enough to move per item.
 
-    `total` is how much work there is in all, None where nobody knows; it may be changed. `views` are
-    told of every move. `of` names the run inside another one whose work it is.
+    `total` is how much work there is in all, None where nobody knows; it may be changed. `views`
+    are told of every move. `of` names the run inside another one whose work it is.
     """
 
-    def __init__(self, title: str = "", total: float | None = None, views: Sequence[View] = (), of: str = "") -> None:
+    def __init__(
+        self, title: str = "", total: float | None = None, views: Sequence[View] = (), of: str = ""
+    ) -> None:
         self.title, self.total, self.views, self.of = title, total, views, of
         self.position, self.note, self.started = 0.0, "", time.monotonic()
         self._pace = Pace()
 
     def advance(self, amount: float = 1, note: str = "") -> None:
-        """Moves on by an amount; `note` is the one number that matters, an empty one leaves the last."""
+        """Moves on by an amount; `note` is the one number that matters, an empty one leaves the
+        last.
+        """
         self.at(self.position + amount, note)
 
     def at(self, position: float, note: str = "") -> None:
@@ -95,9 +101,19 @@ class Bar:
     def left(self) -> float | None:
         """Seconds that the rest takes; None until the work goes at a steady pace."""
         rate = self._pace.rate() if self.total else None
-        return None if rate is None or self.total is None else max(0.0, self.total - self.position) / rate
+        return (
+            None
+            if rate is None or self.total is None
+            else max(0.0, self.total - self.position) / rate
+        )
 
     def values(self) -> dict[str, Any]:
         """Title, position, total, rate per second (None until known) and note, for a record."""
         total = None if self.total is None else float(self.total)
-        return {"title": self.title, "done": float(self.position), "total": total, "rate": self._pace.rate(), "note": self.note}
+        return {
+            "title": self.title,
+            "done": float(self.position),
+            "total": total,
+            "rate": self._pace.rate(),
+            "note": self.note,
+        }

@@ -1,7 +1,7 @@
 """What a person at a terminal sees: short labelled lines, and one line of progress.
 
-Lines are wrapped between words on a terminal. In a file or a pipe a message is one line, whatever its
-length, and progress is a line now and then.
+Lines are wrapped between words on a terminal. In a file or a pipe a message is one line, whatever
+its length, and progress is a line now and then.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ REDRAW = 4  # times a second
 
 
 def say(console: Console, text: str, label: str = "", style: str = "") -> None:
-    """Prints a message in a style; where it has a label, that stands before it and has the style."""
+    """Prints a message in a style; where it has a label, that stands before
+    it and has the style.
+    """
     if not console.is_terminal:
         line = f"{label}: {text}" if label else text
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -79,7 +81,9 @@ class ProgressLine:
         while state and _width([bar.name, *state]) > width:
             state.pop()
         room = width - _width([bar.name, *state]) - 2
-        parts: list[Text | ProgressBar] = [Text(bar.name, style="bold", overflow="ellipsis", no_wrap=True)]
+        parts: list[Text | ProgressBar] = [
+            Text(bar.name, style="bold", overflow="ellipsis", no_wrap=True)
+        ]
         if room >= SHORTEST_BAR and bar.total is not None:
             parts.append(ProgressBar(bar.total, bar.position, width=min(LONGEST_BAR, room)))
         line = Table.grid(padding=(0, 2, 0, 0))
@@ -131,7 +135,12 @@ class Screen:
             if len(self._bars) > 1:
                 yield
                 return
-            with Live(ProgressLine(self._bars), console=self.console, refresh_per_second=REDRAW, transient=True):
+            with Live(
+                ProgressLine(self._bars),
+                console=self.console,
+                refresh_per_second=REDRAW,
+                transient=True,
+            ):
                 yield
         finally:
             self._bars.remove(bar)

@@ -35,7 +35,9 @@ Pick = Callable[[Sequence[str]], list[str]]
 Values = dict[str, Any]
 
 
-def values_of(batch: pa.RecordBatch, unpacked: Unpacked, first: int, schema: pa.Schema | None = None) -> Iterator[Values]:
+def values_of(
+    batch: pa.RecordBatch, unpacked: Unpacked, first: int, schema: pa.Schema | None = None
+) -> Iterator[Values]:
     """Yields the rows of a batch as plain values; `first` is the number of its first row, for the
     error on one that is too large.
 
@@ -47,7 +49,9 @@ def values_of(batch: pa.RecordBatch, unpacked: Unpacked, first: int, schema: pa.
     if len(sizes) and sizes.max() > AT_ONCE:
         problem = f"the row has more than {AT_ONCE >> 20} million bytes"
         remedy = "Put one example or document in a row, or split it."
-        raise DataError(problem, file=unpacked.path, line=first + int(sizes.argmax()), remedy=remedy)
+        raise DataError(
+            problem, file=unpacked.path, line=first + int(sizes.argmax()), remedy=remedy
+        )
     ends, begin = np.cumsum(sizes), 0
     while begin < len(sizes):
         before = int(ends[begin - 1]) if begin else 0
@@ -77,7 +81,9 @@ def bytes_of(array: Any) -> NDArray[np.int64]:
         inner = array.values.slice(array.offset * size, len(array) * size)
         return np.asarray((8 + bytes_of(inner)).reshape(len(array), size).sum(1), np.int64)
     if _is_text(kind) or pa.types.is_fixed_size_binary(kind):
-        return np.asarray(pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False), np.int64)
+        return np.asarray(
+            pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False), np.int64
+        )
     if pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
         return np.full(len(array), 16, np.int64)
     raise pa.ArrowNotImplementedError(f"values of type {kind} are not read")
@@ -85,7 +91,12 @@ def bytes_of(array: Any) -> NDArray[np.int64]:
 
 def _is_text(kind: Any) -> bool:
     types = pa.types
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind))
+    return bool(
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_binary(kind)
+        or types.is_large_binary(kind)
+    )
 
 
 def stream_values(path: Path, pick: Pick, again: str) -> Iterator[Values]:
@@ -116,19 +127,25 @@ def _require_unpacked(messages: Any) -> None:
             message = messages.read_next_message()
         except StopIteration:
             return
-        if message.type in ("record batch", "dictionary") and _compressed(message.metadata.to_pybytes(), message.type):
+        if message.type in ("record batch", "dictionary") and _compressed(
+            message.metadata.to_pybytes(), message.type
+        ):
             raise ValueError("its batches are compressed")
 
 
 def _compressed(metadata: bytes, kind: str) -> bool:
-    """Returns whether a message's flatbuffer has a RecordBatch with the field `compression`
+    """Whether a message's flatbuffer has a RecordBatch with the field `compression`
     (arrow/format/Message.fbs)."""
 
     def field(table: int, number: int) -> int:
-        """Returns where a field of a table stands, 0 where the table has none."""
+        """Where a field of a table stands, 0 where the table has none."""
         fields = table - int(struct.unpack_from("<i", metadata, table)[0])
         size = int(struct.unpack_from("<H", metadata, fields)[0])
-        offset = int(struct.unpack_from("<H", metadata, fields + 4 + 2 * number)[0]) if 4 + 2 * number < size else 0
+        offset = (
+            int(struct.unpack_from("<H", metadata, fields + 4 + 2 * number)[0])
+            if 4 + 2 * number < size
+            else 0
+        )
         return table + offset if offset else 0
 
     def table_at(place: int) -> int:
@@ -153,22 +170,39 @@ def parquet_values(path: Path, pick: Pick, watch: Watch | None) -> Iterator[Valu
             yield from _parquet_values(path, file, size, pick, watch)
         except (pa.ArrowException, OSError, ValueError) as error:
             problem = f"the file is not valid Parquet ({error})"
-            raise DataError(problem, file=path, remedy="Copy or write it again; tasklm reads plain Parquet files.") from None
+            raise DataError(
+                problem,
+                file=path,
+                remedy="Copy or write it again; tasklm reads plain Parquet files.",
+            ) from None
 
 
-def _parquet_values(path: Path, file: Any, size: int, pick: Pick, watch: Watch | None) -> Iterator[Values]:
+def _parquet_values(
+    path: Path, file: Any, size: int, pick: Pick, watch: Watch | None
+) -> Iterator[Values]:
     unpacked = Unpacked(path, size, "If you trust it, write it again as JSON lines.")
     plain = pq.ParquetFile(file)
     about, names = plain.metadata, pick(plain.schema_arrow.names)
     schema = pa.schema([plain.schema_arrow.field(name) for name in names])
-    leaves = {number: leaf for number, leaf in enumerate(about.schema) if _belongs(leaf.path, set(names))}
-    in_lists = [leaf.path for leaf in leaves.values() if leaf.max_repetition_level and leaf.physical_type == "BYTE_ARRAY"]
+    leaves = {
+        number: leaf for number, leaf in enumerate(about.schema) if _belongs(leaf.path, set(names))
+    }
+    in_lists = [
+        leaf.path
+        for leaf in leaves.values()
+        if leaf.max_repetition_level and leaf.physical_type == "BYTE_ARRAY"
+    ]
     table = pq.ParquetFile(file, metadata=about, read_dictionary=in_lists)
     number = 0
     for group in range(about.num_row_groups):
         parts = about.row_group(group)
-        rows = _rows_at_once([(leaf, pages_of(file, parts.column(place))) for place, leaf in leaves.items()], unpacked)
-        for batch in table.iter_batches(batch_size=rows, row_groups=[group], columns=names, use_threads=False):
+        rows = _rows_at_once(
+            [(leaf, pages_of(file, parts.column(place))) for place, leaf in leaves.items()],
+            unpacked,
+        )
+        for batch in table.iter_batches(
+            batch_size=rows, row_groups=[group], columns=names, use_threads=False
+        ):
             yield from values_of(batch.select(names), unpacked, number + 1, schema)
             number += batch.num_rows
         if watch is not None:
@@ -176,14 +210,14 @@ def _parquet_values(path: Path, file: Any, size: int, pick: Pick, watch: Watch |
 
 
 def _belongs(path: str, names: set[str]) -> bool:
-    """Returns whether a leaf, such as tokens.list.element, belongs to one of some columns; names
+    """Whether a leaf, such as tokens.list.element, belongs to one of some columns; names
     may have dots of their own."""
     parts = path.split(".")
     return any(".".join(parts[:count]) in names for count in range(1, len(parts) + 1))
 
 
 def _rows_at_once(leaves: Sequence[tuple[Any, Pages]], unpacked: Unpacked) -> int:
-    """Returns how many rows of a row group may be unpacked at once; raises DataError where the
+    """How many rows of a row group may be unpacked at once; raises DataError where the
     group cannot be held at all."""
     held = longest = 0
     for leaf, pages in leaves:
@@ -191,7 +225,10 @@ def _rows_at_once(leaves: Sequence[tuple[Any, Pages]], unpacked: Unpacked) -> in
         held += pages.size + pages.values * max(8, fixed)
         longest += max(pages.shared, fixed)
         if leaf.max_repetition_level and pages.delta:
-            raise ValueError(f"column {leaf.path} has lists of texts that share their beginnings (DELTA_BYTE_ARRAY)")
+            raise ValueError(
+                f"column {leaf.path} has lists of texts "
+                f"that share their beginnings (DELTA_BYTE_ARRAY)"
+            )
     if held > unpacked.most:
         unpacked.add(held)  # raises
     return max(1, min(BATCH, IN_A_BATCH // max(1, longest)))

@@ -1,4 +1,6 @@
-"""Passages that hold text of dev or test: a model that had read them would be scored on what it remembers."""
+"""Passages that hold text of dev or test: a model that had read them would be scored on what it
+remembers.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,15 @@ from tasklm.corpus.store import PassageStore
 from tasklm.corpus.words import words
 from tasklm.tracking import Tracker
 
-FEWEST_WORDS = 5  # shorter task texts are not checked: they would ban every passage that happens to use the phrase
+# shorter task texts are not checked: they would ban every passage that happens to use the phrase
+FEWEST_WORDS = 5
 MOST_EXAMPLES = 20
 _BATCH = 2048
 _WORTH_A_PROCESS = 16 << 20  # bytes of text: less is looked through before a process has started
 
-Found = tuple[NDArray[np.int64], NDArray[np.int32]]  # per passage: place of the first shared run, or -1, and its length
+Found = tuple[
+    NDArray[np.int64], NDArray[np.int32]
+]  # per passage: place of the first shared run, or -1, and its length
 
 
 @dataclass
@@ -34,18 +39,23 @@ class Contamination:
     """Which passages share text with the task, and some of them to show."""
 
     banned: NDArray[np.bool_]  # over passages
-    # passage "id", "source" and "text", the shared run ("words"), the "split", and which of its texts, from 1 ("example")
+    # passage "id", "source" and "text", the shared run ("words"), the "split", and which of its
+    # texts, from 1 ("example")
     examples: list[dict[str, Any]] = field(default_factory=list)
     short: int = 0  # task texts shorter than a run, looked for as a whole
     unchecked: int = 0  # task texts under FEWEST_WORDS words
 
 
 class HeldOutRuns:
-    """Every run of words of the task texts, in a table of hashes that also knows the words themselves."""
+    """Every run of words of the task texts, in a table of hashes that also knows the words
+    themselves.
+    """
 
     def __init__(self, splits: Mapping[str, Sequence[str]], run_words: int) -> None:
         self.numbers: dict[str, int] = {}
-        self.origins: list[tuple[str, int]] = []  # split and number of each text, in order of its place
+        self.origins: list[
+            tuple[str, int]
+        ] = []  # split and number of each text, in order of its place
         self.short = self.unchecked = 0
         parts, starts, lengths, first = [], [], [], []
         place = 0
@@ -57,7 +67,12 @@ class HeldOutRuns:
                     self.unchecked += 1
                     continue
                 self.short += length < run_words
-                parts.append(np.array([self.numbers.setdefault(word, len(self.numbers) + 1) for word in found], dtype=np.int32))
+                parts.append(
+                    np.array(
+                        [self.numbers.setdefault(word, len(self.numbers) + 1) for word in found],
+                        dtype=np.int32,
+                    )
+                )
                 starts.append(np.arange(place, place + len(found) - length + 1, dtype=np.int64))
                 lengths.append(np.full(starts[-1].size, length, dtype=np.int32))
                 first.append(place)
@@ -69,11 +84,17 @@ class HeldOutRuns:
         all_lengths = np.concatenate([*lengths, np.empty(0, dtype=np.int32)])
         self._lengths = np.unique(all_lengths)
         slots = 1 << max(4, int(all_starts.size * 1.5).bit_length())
-        self._table = (np.zeros(slots, dtype=np.uint64), np.full(slots, -1, dtype=np.int64), np.zeros(slots, dtype=np.int32))
+        self._table = (
+            np.zeros(slots, dtype=np.uint64),
+            np.full(slots, -1, dtype=np.int64),
+            np.zeros(slots, dtype=np.int32),
+        )
         fill_runs(self.task, all_starts, all_lengths, *self._table)
 
     def find(self, texts: Sequence[str]) -> Found:
-        """Returns for each text the place of the first run it shares with the task, or -1, and the run's length."""
+        """For each text the place of the first run it shares with the task, or -1, and the run's
+        length.
+        """
         found: list[str] = []
         ends = np.empty(len(texts), dtype=np.int64)
         for t, text in enumerate(texts):
@@ -90,46 +111,76 @@ class HeldOutRuns:
         return self.origins[int(np.searchsorted(self._first, place, side="right")) - 1]
 
     def shared(self, place: int, size: int) -> dict[str, Any]:
-        """Returns a run to show: its "words", the "split" it is from, and which of the split's texts, from 1 ("example")."""
+        """A run to show: its "words", the "split" it is from, and which of the split's texts, from
+        1 ("example").
+        """
         split, number = self.origin(place)
         names = list(self.numbers)
-        return {"words": " ".join(names[word - 1] for word in self.task[place : place + size]), "split": split, "example": number}
+        return {
+            "words": " ".join(names[word - 1] for word in self.task[place : place + size]),
+            "split": split,
+            "example": number,
+        }
 
 
 def contaminated(
-    store: PassageStore, splits: Mapping[str, Sequence[str]], run_words: int, tracker: Tracker, processes: int | None = None
+    store: PassageStore,
+    splits: Mapping[str, Sequence[str]],
+    run_words: int,
+    tracker: Tracker,
+    processes: int | None = None,
 ) -> Contamination:
-    """Returns which passages share `run_words` consecutive words with any of the texts.
+    """Which passages share `run_words` consecutive words with any of the texts.
 
-    A text shorter than that, but of 5 words or more, bans the passages that contain it as a whole; one under 5 words is
-    not checked. Runs are found by hash and compared word by word, so that no passage is banned by chance. `processes` share the
-    work, as many as are worth starting unless told.
+    A text shorter than that, but of 5 words or more, bans the passages that contain it as a whole;
+    one under 5 words is not checked. Runs are found by hash and compared word by word, so that no
+    passage is banned by chance. `processes` share the work, as many as are worth starting unless
+    told.
     """
     runs = HeldOutRuns(splits, run_words)
-    result = Contamination(np.zeros(len(store), dtype=np.bool_), short=runs.short, unchecked=runs.unchecked)
+    result = Contamination(
+        np.zeros(len(store), dtype=np.bool_), short=runs.short, unchecked=runs.unchecked
+    )
     if not runs.task.size:
         return result
     processes = processes or processes_for(store.bytes_up_to(len(store)), _WORTH_A_PROCESS)
     starts = range(0, len(store), _BATCH)
     with tracker.progress("looking for dev and test text in the corpus", len(store)) as bar:
-        for start, (places, sizes) in zip(starts, _found(runs, store, starts, processes), strict=True):
+        for start, (places, sizes) in zip(
+            starts, _found(runs, store, starts, processes), strict=True
+        ):
             result.banned[start : start + len(places)] = places >= 0
             for i in np.flatnonzero(places >= 0)[: MOST_EXAMPLES - len(result.examples)].tolist():
-                passage = {"id": store.id(start + i), "source": store.source(start + i), "text": store.text(start + i)}
+                passage = {
+                    "id": store.id(start + i),
+                    "source": store.source(start + i),
+                    "text": store.text(start + i),
+                }
                 result.examples.append(passage | runs.shared(int(places[i]), int(sizes[i])))
             bar.advance(len(places))
-    tracker.event("contamination", banned=int(result.banned.sum()), short=result.short, unchecked=result.unchecked)
+    tracker.event(
+        "contamination",
+        banned=int(result.banned.sum()),
+        short=result.short,
+        unchecked=result.unchecked,
+    )
     return result
 
 
-def _found(runs: HeldOutRuns, store: PassageStore, starts: range, processes: int) -> Iterator[Found]:
-    """Yields what `find` says of the passages from each start on; other processes map the table of runs from a file."""
+def _found(
+    runs: HeldOutRuns, store: PassageStore, starts: range, processes: int
+) -> Iterator[Found]:
+    """Yields what `find` says of the passages from each start on; other processes map the table of
+    runs from a file.
+    """
     if processes == 1:
         yield from (_look(runs, store, start) for start in starts)
         return
     with tempfile.TemporaryDirectory(prefix="tasklm-") as folder:
         joblib.dump(runs, Path(folder) / "runs")
-        yield from in_order(partial(_look_from_files, Path(folder) / "runs", store.folder), starts, processes)
+        yield from in_order(
+            partial(_look_from_files, Path(folder) / "runs", store.folder), starts, processes
+        )
 
 
 def _look(runs: HeldOutRuns, store: PassageStore, start: int) -> Found:

@@ -13,20 +13,29 @@ from tasklm.corpus.words import folded, words
 
 SHORT_WORDS = 30  # texts with fewer words are compared by runs of 3 words, others by runs of 5
 _HASHES = 128  # MinHash functions
-_BUCKET = 100  # in a fuller bucket each text is compared with the bucket's first texts only, so that work stays linear
+# in a fuller bucket each text is compared with the bucket's first texts only, so that work stays
+# linear
+_BUCKET = 100
 
 
 def text_key(text: str) -> int:
-    """Returns the 64-bit hash of the text without differences of form (NFKC), case and spacing; never 0."""
+    """The 64-bit hash of the text without differences of form (NFKC), case and spacing; never 0."""
     normal = " ".join(folded(text).split())
-    return int.from_bytes(hashlib.blake2b(normal.encode("utf-8", "replace"), digest_size=8).digest(), "big") or 1
+    return (
+        int.from_bytes(
+            hashlib.blake2b(normal.encode("utf-8", "replace"), digest_size=8).digest(), "big"
+        )
+        or 1
+    )
 
 
 def near_duplicates(texts: Sequence[str], threshold: float = 0.8) -> list[tuple[int, int, float]]:
-    """Returns the pairs (i < j, Jaccard similarity) of texts whose sets of word runs are at least `threshold` alike.
+    """The pairs (i < j, Jaccard similarity) of texts whose sets of word runs are at least
+    `threshold` alike.
 
-    Candidates come from MinHash LSH (a pair at the threshold is missed about once in a thousand), their similarity is
-    then computed from the whole sets. Runs have 5 words, or 3 where one text of the pair is short.
+    Candidates come from MinHash LSH (a pair at the threshold is missed about once in a thousand),
+    their similarity is then computed from the whole sets. Runs have 5 words, or 3 where one text of
+    the pair is short.
     """
     ids, ends = _numbered(texts)
     threes, three_ends = _shingles(ids, ends, 3)
@@ -47,14 +56,16 @@ def near_duplicates(texts: Sequence[str], threshold: float = 0.8) -> list[tuple[
 
 
 def _numbered(texts: Sequence[str]) -> tuple[NDArray[np.int32], Ints]:
-    """Returns the words of all texts as numbers in order of first use, and where each text ends."""
+    """The words of all texts as numbers in order of first use, and where each text ends."""
     numbers: dict[str, int] = {}
     ends = np.empty(len(texts), dtype=np.int64)
     parts = [np.empty(0, dtype=np.int32)]
     total = 0
     for t, text in enumerate(texts):
         found = words(text)
-        parts.append(np.array([numbers.setdefault(word, len(numbers) + 1) for word in found], dtype=np.int32))
+        parts.append(
+            np.array([numbers.setdefault(word, len(numbers) + 1) for word in found], dtype=np.int32)
+        )
         total += len(found)
         ends[t] = total
     return np.concatenate(parts), ends
@@ -68,7 +79,7 @@ def _shingles(ids: NDArray[np.int32], ends: Ints, size: int) -> tuple[Keys, Ints
 
 
 def _candidates(hashes: Keys, hash_ends: Ints, threshold: float) -> tuple[Ints, Ints]:
-    """Returns the pairs that share a band, each once, in order."""
+    """The pairs that share a band, each once, in order."""
     rows = 1
     while rows < 8 and (1 - threshold ** (rows + 1)) ** (_HASHES // (rows + 1)) <= 0.001:
         rows += 1
@@ -79,7 +90,9 @@ def _candidates(hashes: Keys, hash_ends: Ints, threshold: float) -> tuple[Ints, 
     codes = [np.empty(0, dtype=np.int64)]
     for band in range(bands):
         codes.append(_bucket_pairs(by_text[:, band]))
-        if sum(part.size for part in codes) > 1 << 22:  # many bands find the same pairs: keep memory small
+        if (
+            sum(part.size for part in codes) > 1 << 22
+        ):  # many bands find the same pairs: keep memory small
             codes = [np.unique(np.concatenate(codes))]
     pairs = np.unique(np.concatenate(codes))
     return pairs // count, pairs % count
@@ -89,7 +102,11 @@ def _bucket_pairs(keys: Keys) -> Ints:
     """Returns i * n + j for texts i < j with equal non-zero keys."""
     order = np.argsort(keys, kind="stable").astype(np.int64)
     ordered = keys[order]
-    bounds = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if keys.size else np.empty(0, dtype=np.int64)
+    bounds = (
+        np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+        if keys.size
+        else np.empty(0, dtype=np.int64)
+    )
     sizes = np.diff(np.append(bounds, keys.size))
     codes = [np.empty(0, dtype=np.int64)]
     for bound, size in zip(bounds[sizes > 1], sizes[sizes > 1], strict=True):

@@ -1,4 +1,6 @@
-"""Compiled loops: an open-addressing set of 64-bit keys, the search for shared runs of words, MinHash and Jaccard."""
+"""Compiled loops: an open-addressing set of 64-bit keys, the search for shared runs of words,
+MinHash and Jaccard.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ _BASE = np.uint64(0xD6E8FEB86659FD93)  # odd, so that powers never vanish modulo
 
 
 def compiled(function: Function) -> Function:
-    """Returns the function compiled without Python's lock, kept on disk between processes where a cache folder can be written."""
+    """The function compiled without Python's lock, kept on disk between processes where a cache
+    folder can be written.
+    """
     try:
         return cast(Function, numba.njit(cache=True, nogil=True)(function))
     except RuntimeError:  # numba's way to say that no cache folder is writable
@@ -29,7 +33,7 @@ def compiled(function: Function) -> Function:
 
 @compiled
 def mix(value: np.uint64) -> np.uint64:
-    """Returns a well spread 64-bit hash of a 64-bit number (splitmix64)."""
+    """A well spread 64-bit hash of a 64-bit number (splitmix64)."""
     value = (value + _GOLDEN) & np.uint64(0xFFFFFFFFFFFFFFFF)
     value = (value ^ (value >> np.uint64(30))) * _MIX1
     value = (value ^ (value >> np.uint64(27))) * _MIX2
@@ -38,7 +42,9 @@ def mix(value: np.uint64) -> np.uint64:
 
 @compiled
 def insert_keys(table: Keys, keys: Keys, fresh: NDArray[np.bool_]) -> int:
-    """Puts non-zero keys in the table, marks those that were not in it, returns how many those are."""
+    """Puts non-zero keys in the table, marks those that were not in it,
+    returns how many those are.
+    """
     mask = np.uint64(table.size - 1)
     added = 0
     for i in range(keys.size):
@@ -53,14 +59,16 @@ def insert_keys(table: Keys, keys: Keys, fresh: NDArray[np.bool_]) -> int:
 
 
 class KeySet:
-    """A growing set of 64-bit keys that takes 11 to 23 bytes per key (a Python set of ints takes about 90)."""
+    """A growing set of 64-bit keys that takes 11 to 23 bytes per key (a Python set of ints takes
+    about 90).
+    """
 
     def __init__(self, slots: int = 1 << 16) -> None:
         self._table = np.zeros(slots, dtype=np.uint64)
         self._count = 0
 
     def add(self, keys: Keys) -> NDArray[np.bool_]:
-        """Returns which of the non-zero keys were new, counting the first of equal keys in `keys` only."""
+        """Which of the non-zero keys were new, counting the first of equal keys in `keys` only."""
         while (self._count + keys.size) * 10 > self._table.size * 7:
             old = self._table[self._table != 0]
             self._table = np.zeros(self._table.size * 2, dtype=np.uint64)
@@ -72,7 +80,7 @@ class KeySet:
 
 @compiled
 def run_hash(ids: NDArray[np.int32] | Keys, start: int, length: int) -> np.uint64:
-    """Returns the polynomial hash of a run of word numbers or word hashes."""
+    """The polynomial hash of a run of word numbers or word hashes."""
     value = np.uint64(0)
     for i in range(start, start + length):
         value = value * _BASE + mix(np.uint64(ids[i]))
@@ -80,8 +88,10 @@ def run_hash(ids: NDArray[np.int32] | Keys, start: int, length: int) -> np.uint6
 
 
 @compiled
-def same_run(left: NDArray[np.int32], i: int, right: NDArray[np.int32], j: int, length: int) -> bool:
-    """Returns whether two runs consist of the same words."""
+def same_run(
+    left: NDArray[np.int32], i: int, right: NDArray[np.int32], j: int, length: int
+) -> bool:
+    """Whether two runs consist of the same words."""
     for k in range(length):  # noqa: SIM110 (numba compiles no generators)
         if left[i + k] != right[j + k]:
             return False
@@ -90,9 +100,16 @@ def same_run(left: NDArray[np.int32], i: int, right: NDArray[np.int32], j: int, 
 
 @compiled
 def fill_runs(
-    ids: NDArray[np.int32], starts: Ints, lengths: NDArray[np.int32], hashes: Keys, places: Ints, sizes: NDArray[np.int32]
+    ids: NDArray[np.int32],
+    starts: Ints,
+    lengths: NDArray[np.int32],
+    hashes: Keys,
+    places: Ints,
+    sizes: NDArray[np.int32],
 ) -> None:
-    """Files the runs `ids[start : start + length]` by hash in an open table; equal runs once, unequal ones side by side."""
+    """Files the runs `ids[start : start + length]` by hash in an open table; equal runs once,
+    unequal ones side by side.
+    """
     mask = np.uint64(places.size - 1)
     for r in range(starts.size):
         start, length = starts[r], lengths[r]
@@ -100,7 +117,11 @@ def fill_runs(
         slot = mix(value) & mask
         known = False
         while places[slot] >= 0 and not known:
-            known = hashes[slot] == value and sizes[slot] == length and same_run(ids, places[slot], ids, start, length)
+            known = (
+                hashes[slot] == value
+                and sizes[slot] == length
+                and same_run(ids, places[slot], ids, start, length)
+            )
             slot = (slot + np.uint64(1)) & mask
         if not known:
             hashes[slot], places[slot], sizes[slot] = value, start, length
@@ -118,9 +139,11 @@ def find_runs(
     found: Ints,
     found_sizes: NDArray[np.int32],
 ) -> None:
-    """For each text `ids[ends[t-1] : ends[t]]` sets `found[t]` to the place in `task` of the first run it shares, or -1.
+    """For each text `ids[ends[t-1] : ends[t]]` sets `found[t]` to the place in `task` of the first
+    run it shares, or -1.
 
-    Word number 0 stands for words that no task text has: no run crosses it. Equal hashes are compared word by word.
+    Word number 0 stands for words that no task text has: no run crosses it. Equal hashes are
+    compared word by word.
     """
     mask = np.uint64(places.size - 1)
     powers = np.empty(run_lengths.size, dtype=np.uint64)
@@ -129,7 +152,9 @@ def find_runs(
         for _ in range(run_lengths[k]):
             power *= _BASE
         powers[k] = power
-    prefix = np.zeros(ids.size + 1, dtype=np.uint64)  # prefix[i]: hash of the words since the last 0, up to word i
+    prefix = np.zeros(
+        ids.size + 1, dtype=np.uint64
+    )  # prefix[i]: hash of the words since the last 0, up to word i
     start = 0
     for t in range(ends.size):
         found[t] = -1
@@ -140,12 +165,16 @@ def find_runs(
                 prefix[i + 1] = np.uint64(0)
                 continue
             known += 1
-            prefix[i + 1] = prefix[i] * _BASE + mix(np.uint64(ids[i])) if known > 1 else mix(np.uint64(ids[i]))
+            prefix[i + 1] = (
+                prefix[i] * _BASE + mix(np.uint64(ids[i])) if known > 1 else mix(np.uint64(ids[i]))
+            )
             for k in range(run_lengths.size):
                 length = run_lengths[k]
                 if known < length:
                     break  # lengths rise
-                value = prefix[i + 1] - (prefix[i + 1 - length] * powers[k] if known > length else np.uint64(0))
+                value = prefix[i + 1] - (
+                    prefix[i + 1 - length] * powers[k] if known > length else np.uint64(0)
+                )
                 slot = mix(value) & mask
                 while places[slot] >= 0:
                     alike = hashes[slot] == value and sizes[slot] == length
@@ -161,8 +190,12 @@ def find_runs(
 
 
 @compiled
-def shingle_hashes(ids: NDArray[np.int32] | Keys, ends: Ints, size: int, hashes: Keys, hash_ends: Ints) -> int:
-    """Fills the sorted distinct hashes of each text's runs of `size` words (or its whole, if shorter); returns how many."""
+def shingle_hashes(
+    ids: NDArray[np.int32] | Keys, ends: Ints, size: int, hashes: Keys, hash_ends: Ints
+) -> int:
+    """Fills the sorted distinct hashes of each text's runs of `size` words (or its whole, if
+    shorter); returns how many.
+    """
     start = 0
     filled = 0
     for t in range(ends.size):
@@ -183,7 +216,9 @@ def shingle_hashes(ids: NDArray[np.int32] | Keys, ends: Ints, size: int, hashes:
 
 @compiled
 def minhash_bands(hashes: Keys, hash_ends: Ints, bands: int, rows: int, keys: Keys) -> None:
-    """Fills `keys[text * bands + band]` with a hash of `rows` MinHash values; 0 for a text without words."""
+    """Fills `keys[text * bands + band]` with a hash of `rows` MinHash values; 0 for a text without
+    words.
+    """
     seeds = np.empty(bands * rows, dtype=np.uint64)
     for s in range(seeds.size):
         seeds[s] = mix(np.uint64(s + 1))
@@ -194,7 +229,8 @@ def minhash_bands(hashes: Keys, hash_ends: Ints, bands: int, rows: int, keys: Ke
         for i in range(start, hash_ends[t]):
             value = mix(hashes[i])
             for s in range(seeds.size):
-                # one multiplication per hash function: an odd multiplier permutes the 64-bit numbers
+                # one multiplication per hash function: an odd multiplier permutes the 64-bit
+                # numbers
                 permuted = (value ^ seeds[s]) * (seeds[s] | np.uint64(1))
                 permuted ^= permuted >> np.uint64(32)
                 if permuted < least[s]:
@@ -208,7 +244,9 @@ def minhash_bands(hashes: Keys, hash_ends: Ints, bands: int, rows: int, keys: Ke
 
 
 @compiled
-def jaccards(hashes: Keys, hash_ends: Ints, left: Ints, right: Ints, scores: NDArray[np.float64]) -> None:
+def jaccards(
+    hashes: Keys, hash_ends: Ints, left: Ints, right: Ints, scores: NDArray[np.float64]
+) -> None:
     """Fills the Jaccard similarity of each pair of texts, from their sorted distinct hashes."""
     for p in range(left.size):
         i = hash_ends[left[p] - 1] if left[p] > 0 else 0

@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterator
 from tasklm.corpus.words import count_words, words
 
 _SENTENCE_END = re.compile(
-    r"(?<![.!?…؟۔।॥։።])"  # begin at the first of several stops: trying each would take quadratic time on long rows of dots
-    r"(?P<stop>[.!?…؟۔।॥։።]+)[\"'”’»›)\]]*\s+"  # with a space after it, or it is a number or an address
+    # begin at the first of several stops: trying each would take quadratic time on long rows of
+    # dots
+    r"(?<![.!?…؟۔।॥։።])"
+    # with a space after it, or it is a number or an address
+    r"(?P<stop>[.!?…؟۔।॥։።]+)[\"'”’»›)\]]*\s+"
     r"|[。！？｡]+[」』”’）)]*\s*"
     r"|\n\s*\n\s*"  # paragraphs
 )
@@ -22,16 +25,20 @@ _ABBREVIATIONS = frozenset(
     re.findall(
         r"\S+",
         """
-    mr mrs ms dr prof rev hon st jr sr vs etc al e.g i.e cf eq eqs fig figs tab sec no nos vol pp p ed eds approx dept inc ltd co
-    corp jan feb mar apr jun jul aug sep sept oct nov dec bzw z.b d.h u.a ca usw evtl m mme mlle cap art núm sra
+    mr mrs ms dr prof rev hon st jr sr vs etc al e.g i.e cf eq eqs fig figs tab sec no nos vol
+    pp p ed eds approx dept inc ltd co corp jan feb mar apr jun jul aug sep sept oct nov dec bzw
+    z.b d.h u.a ca usw evtl m mme mlle cap art núm sra
 """,
     )
 )
-_LONGEST_WORD = 1000  # characters; what is longer is no word, but data, and is cut so that no passage grows without limit
+# characters; what is longer is no word, but data, and is cut so that no passage grows without limit
+_LONGEST_WORD = 1000
 
 
 def split_passages(text: str, most_words: int) -> Iterator[str]:
-    """Yields pieces of about equal length, of at most `most_words` words, cut at ends of sentences where possible."""
+    """Yields pieces of about equal length, of at most `most_words` words, cut at ends of sentences
+    where possible.
+    """
     for piece, _ in counted_passages(text, most_words):
         yield piece
 
@@ -43,7 +50,9 @@ def counted_passages(text: str, most_words: int) -> Iterator[tuple[str, int]]:
         if total:
             yield text.strip(), total
         return
-    target = math.ceil(total / math.ceil(total / most_words)) if total else 1  # pieces alike, no crumb at the end
+    target = (
+        math.ceil(total / math.ceil(total / most_words)) if total else 1
+    )  # pieces alike, no crumb at the end
     held: list[str] = []
     count = 0
     for unit, unit_words in _units(text, most_words, 0):
@@ -59,7 +68,9 @@ def counted_passages(text: str, most_words: int) -> Iterator[tuple[str, int]]:
 
 
 def _units(text: str, most: int, level: int) -> Iterator[tuple[str, int]]:
-    """Yields slices that make up the text, each of at most `most` words: sentences, else lines, words, characters."""
+    """Yields slices that make up the text, each of at most `most` words: sentences, else lines,
+    words, characters.
+    """
     for piece in filter(None, _LEVELS[level](text)):
         count = len(words(piece)) if len(piece) < 1 << 20 else most + 1
         if (count <= most and len(piece) <= most * _LONGEST_WORD) or level + 1 == len(_LEVELS):
@@ -71,17 +82,27 @@ def _units(text: str, most: int, level: int) -> Iterator[tuple[str, int]]:
 def _sentences(text: str) -> Iterator[str]:
     start = 0
     for found in _SENTENCE_END.finditer(text):
-        if found.group("stop") != "." or "\n\n" in found.group() or _ends_sentence(text, start, found):
+        if (
+            found.group("stop") != "."
+            or "\n\n" in found.group()
+            or _ends_sentence(text, start, found)
+        ):
             yield text[start : found.end()]
             start = found.end()
     yield text[start:]
 
 
 def _ends_sentence(text: str, start: int, found: re.Match[str]) -> bool:
-    """Returns whether a full stop ends a sentence: not an abbreviation or an initial, and no small letter follows."""
+    """Whether a full stop ends a sentence: not an abbreviation or an initial, and no small letter
+    follows.
+    """
     before = text[max(start, found.start() - 12) : found.start()].split()
     last = before[-1].lstrip("(\"'[").casefold() if before else ""
-    return not (last in _ABBREVIATIONS or (len(last) == 1 and last.isalpha()) or text[found.end() : found.end() + 1].islower())
+    return not (
+        last in _ABBREVIATIONS
+        or (len(last) == 1 and last.isalpha())
+        or text[found.end() : found.end() + 1].islower()
+    )
 
 
 def _cut_after(pattern: re.Pattern[str]) -> Callable[[str], Iterator[str]]:
@@ -96,7 +117,9 @@ def _cut_after(pattern: re.Pattern[str]) -> Callable[[str], Iterator[str]]:
 
 
 def _characters(text: str) -> Iterator[str]:
-    """Yields the smallest slices that can stand apart without changing a word, where they are not absurdly long."""
+    """Yields the smallest slices that can stand apart without changing a word, where they are not
+    absurdly long.
+    """
     start = 0
     for place in range(1, len(text)):
         if place - start >= _LONGEST_WORD or _separable(text[place - 1], text[place]):

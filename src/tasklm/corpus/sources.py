@@ -1,4 +1,6 @@
-"""Where raw text comes from: files, folders and globs of tables and plain text, one document at a time."""
+"""Where raw text comes from: files, folders and globs of tables and plain text, one document at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -44,24 +46,31 @@ class Document:
 
 
 class NoTextColumn(DataError):
-    """A table in which no column looks like text; in a folder it may be an index or a list, no corpus."""
+    """A table in which no column looks like text; in a folder it may be an index or a list, no
+    corpus.
+    """
 
 
 def find_files(paths: Sequence[str]) -> list[Path]:
-    """Returns the files that paths, folders and globs name, sorted, each once."""
+    """The files that paths, folders and globs name, sorted, each once."""
     found: dict[Path, Path] = {}
     for pattern in paths:
         try:
             matches = list(_matches(pattern))
         except (ValueError, NotImplementedError) as error:
             raise DataError(
-                f"this is no glob ({error})", file=pattern, remedy="Write ** between slashes, such as texts/**/*.txt."
+                f"this is no glob ({error})",
+                file=pattern,
+                remedy="Write ** between slashes, such as texts/**/*.txt.",
             ) from None
         if not matches:
             raise DataError(
                 "no file with text is found there",
                 file=pattern,
-                remedy=(f"Name files, folders or globs with {', '.join(PLAIN + TABLES)}, plain or with {' or '.join(COMPRESSED)}."),
+                remedy=(
+                    f"Name files, folders or globs with "
+                    f"{', '.join(PLAIN + TABLES)}, plain or with {' or '.join(COMPRESSED)}."
+                ),
             )
         for path in matches:
             require_name(path)
@@ -73,7 +82,11 @@ def require_name(path: Path) -> None:
     """Raises a DataError where a file's name is not UTF-8: it could not be written into any of the
     files that name it."""
     if not is_whole(str(path)):
-        raise DataError("the name is not UTF-8", file=ascii(str(path)), remedy="Give the file or its folder another name.")
+        raise DataError(
+            "the name is not UTF-8",
+            file=ascii(str(path)),
+            remedy="Give the file or its folder another name.",
+        )
 
 
 def _matches(pattern: str) -> Iterator[Path]:
@@ -104,11 +117,14 @@ def _readable(path: Path) -> bool:
     return kind_of(path) in PLAIN + TABLES and not path.name.startswith(".")
 
 
-def read_documents(path: Path, column: str = "", *, counts: Counter[str] | None = None, watch: Watch | None = None) -> Iterator[Document]:
-    """Yields the documents of a file; `counts` is told of "documents" and of "empty" rows, which are left out.
+def read_documents(
+    path: Path, column: str = "", *, counts: Counter[str] | None = None, watch: Watch | None = None
+) -> Iterator[Document]:
+    """Yields the documents of a file; `counts` is told of "documents" and of "empty" rows, which
+    are left out.
 
-    A row of a table is a document. A plain text file is one, too, but is handed on in blocks of whole paragraphs, so
-    that a file larger than memory can be read.
+    A row of a table is a document. A plain text file is one, too, but is handed on in blocks of
+    whole paragraphs, so that a file larger than memory can be read.
     """
     counts = Counter() if counts is None else counts
     kind = kind_of(path)
@@ -122,12 +138,17 @@ def read_documents(path: Path, column: str = "", *, counts: Counter[str] | None 
         raise DataError(
             "the kind of file is not known by its name",
             file=path,
-            remedy=(f"Use one of {', '.join(PLAIN + TABLES)}; all but Parquet may end in {' or '.join(COMPRESSED)}."),
+            remedy=(
+                f"Use one of {', '.join(PLAIN + TABLES)}; "
+                f"all but Parquet may end in {' or '.join(COMPRESSED)}."
+            ),
         )
 
 
 def _blocks(path: Path, watch: Watch | None) -> Iterator[str]:
-    """Yields pieces of a plain text file that end at a blank line, or at a line end where a paragraph is too long."""
+    """Yields pieces of a plain text file that end at a blank line, or at a line end where a
+    paragraph is too long.
+    """
     held: list[str] = []
     size = 0
     empty = True
@@ -141,15 +162,23 @@ def _blocks(path: Path, watch: Watch | None) -> Iterator[str]:
     if held:
         yield "".join(held)
     elif empty:
-        raise DataError("the file is empty", file=path, remedy="Check that it was written to its end, or leave it out.")
+        raise DataError(
+            "the file is empty",
+            file=path,
+            remedy="Check that it was written to its end, or leave it out.",
+        )
 
 
-def _table_documents(path: Path, column: str, counts: Counter[str], watch: Watch | None) -> Iterator[Document]:
+def _table_documents(
+    path: Path, column: str, counts: Counter[str], watch: Watch | None
+) -> Iterator[Document]:
     rows = list(islice(read_rows(path), _PEEK))
     names = list(dict.fromkeys(name for row in rows for name in row.values))
     text_column = _text_column(path, column, names, rows)
     has_source = "source" in names and text_column != "source"
-    for row in read_rows(path, [text_column, "source"] if has_source else [text_column], watch=watch):
+    for row in read_rows(
+        path, [text_column, "source"] if has_source else [text_column], watch=watch
+    ):
         counts["documents"] += 1
         text = as_text(row.values[text_column], text_column, path, row.line)
         if not text.strip():
@@ -160,7 +189,7 @@ def _table_documents(path: Path, column: str, counts: Counter[str], watch: Watch
 
 
 def as_text(value: Any, column: str, path: Path, line: int) -> str:
-    """Returns a cell as text; nothing, or NaN, is the empty text."""
+    """A cell as text; nothing, or NaN, is the empty text."""
     if isinstance(value, str):
         return value
     if value is None or (isinstance(value, float) and math.isnan(value)):
@@ -187,28 +216,41 @@ def _text_column(path: Path, column: str, names: list[str], rows: list[Row]) -> 
     lengths = {name: mean_length(rows, name) for name in names}
     best = max(names, key=lambda name: lengths[name], default="")
     # prose, not names or addresses: a few words at least
-    if best and lengths[best] >= 20 and any(len(str(row.values.get(best)).split()) >= 4 for row in rows):
+    if (
+        best
+        and lengths[best] >= 20
+        and any(len(str(row.values.get(best)).split()) >= 4 for row in rows)
+    ):
         return best
     raise NoTextColumn(
         f"no column looks like text; the columns are {listed(names)}",
         file=path,
         line=1,
-        remedy="Name the text's with --corpus-column (recipe: data.corpus_column), or leave the file out.",
+        remedy=(
+            "Name the text's with --corpus-column "
+            "(recipe: data.corpus_column), or leave the file out."
+        ),
     )
 
 
 def mean_length(rows: Sequence[Row], name: str) -> float:
-    """Returns the mean number of characters of a column's strings over the rows; other values count as 0."""
+    """The mean number of characters of a column's strings over the rows;
+    other values count as 0.
+    """
     values = [row.values.get(name) for row in rows]
     return sum(len(value) for value in values if isinstance(value, str)) / max(1, len(values))
 
 
 def fingerprint(files: Sequence[Path]) -> str:
-    """Returns a hash of each file's name, size, time of change, first and last 64 KB: corpora are too large to hash whole."""
+    """A hash of each file's name, size, time of change, first and last 64 KB: corpora are too large
+    to hash whole.
+    """
     hasher = hashlib.blake2b(digest_size=12)
     for path in files:
         stat = path.stat()
-        hasher.update(f"{path.name}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
+        hasher.update(
+            f"{path.name}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode("utf-8", "surrogateescape")
+        )
         with open_binary(path) as file:
             hasher.update(file.read(1 << 16) or b"")
             if stat.st_size > 1 << 16:

@@ -1,4 +1,5 @@
-"""The corpus on disk: passages cut, deduplicated and numbered once, then read through memory maps by every later step.
+"""The corpus on disk: passages cut, deduplicated and numbered once, then read through memory maps
+by every later step.
 
 text.bin      the passages, UTF-8, one after another
 offsets.npy   int64, where each begins; one more for the end
@@ -37,16 +38,19 @@ from tasklm.tracking import Tracker
 FORMAT = 1
 _BATCH = 1 << 19  # characters of documents cut and written at once
 _WORTH_A_PROCESS = 8 << 20  # bytes of files: smaller ones are read before a process has started
-_MOST_SOURCES = 100_000  # where each document names a source of its own, further ones count under their file's name
+# where each document names a source of its own, further ones count under their file's name
+_MOST_SOURCES = 100_000
 
 
 def corpus_key(files: Sequence[Path], column: str, passage_words: int) -> str:
-    """Returns the key of the store that these files and settings make."""
+    """The key of the store that these files and settings make."""
     return digest(["corpus", FORMAT, fingerprint(files), column, passage_words])
 
 
 class _Column:
-    """A one-dimensional npy file written piece by piece: its header has room for a length that is known at the end."""
+    """A one-dimensional npy file written piece by piece: its header has room for a length that is
+    known at the end.
+    """
 
     def __init__(self, path: Path, dtype: str) -> None:
         self._file: BinaryIO = path.open("wb")
@@ -54,7 +58,9 @@ class _Column:
         self._header()
 
     def _header(self) -> None:
-        np.lib.format.write_array_header_1_0(self._file, {"descr": self._dtype.str, "fortran_order": False, "shape": (self._count,)})
+        np.lib.format.write_array_header_1_0(
+            self._file, {"descr": self._dtype.str, "fortran_order": False, "shape": (self._count,)}
+        )
 
     def append(self, values: NDArray[Any]) -> None:
         self._file.write(values.astype(self._dtype).tobytes())
@@ -85,7 +91,7 @@ class _Cut(NamedTuple):
 
 
 def _cut(passage_words: int, documents: Sequence[str]) -> _Cut:
-    """Returns the passages of documents: most of the work of reading a corpus."""
+    """The passages of documents: most of the work of reading a corpus."""
     texts: list[bytes] = []
     keys: list[int] = []
     word_counts: list[int] = []
@@ -97,7 +103,9 @@ def _cut(passage_words: int, documents: Sequence[str]) -> _Cut:
             keys.append(text_key(text))
             word_counts.append(word_count)
         of_document.append(len(texts) - before)
-    lengths, words, passages = (np.array(numbers, np.int64) for numbers in (list(map(len, texts)), word_counts, of_document))
+    lengths, words, passages = (
+        np.array(numbers, np.int64) for numbers in (list(map(len, texts)), word_counts, of_document)
+    )
     return _Cut(b"".join(texts), lengths, np.array(keys, np.uint64), words, passages)
 
 
@@ -110,12 +118,13 @@ class _Writer:
         self._sources: dict[str, int] = {}
         self._text: BinaryIO = (folder / "text.bin").open("wb")
         self._offsets, self._ids, self._origins = (
-            _Column(folder / name, dtype) for name, dtype in (("offsets.npy", "<i8"), ("ids.npy", "<u8"), ("sources.npy", "<u4"))
+            _Column(folder / name, dtype)
+            for name, dtype in (("offsets.npy", "<i8"), ("ids.npy", "<u8"), ("sources.npy", "<u4"))
         )
         self._offsets.append(np.zeros(1, dtype=np.int64))
 
     def source(self, name: str, file: str) -> int:
-        """Returns the number of a source."""
+        """The number of a source."""
         if name not in self._sources and len(self._sources) >= _MOST_SOURCES:
             name = file
         return self._sources.setdefault(name, len(self._sources))
@@ -126,7 +135,10 @@ class _Writer:
         text = cut.text
         if not fresh.all():
             ends = np.cumsum(cut.lengths)
-            text = b"".join(cut.text[end - size : end] for end, size in zip(ends[fresh].tolist(), cut.lengths[fresh].tolist(), strict=True))
+            text = b"".join(
+                cut.text[end - size : end]
+                for end, size in zip(ends[fresh].tolist(), cut.lengths[fresh].tolist(), strict=True)
+            )
         self._text.write(text)
         self._offsets.append(self.counts["bytes"] + np.cumsum(cut.lengths[fresh]))
         self._ids.append(cut.keys[fresh])
@@ -148,24 +160,39 @@ class _Writer:
             write_json(self._folder / "sources.json", list(self._sources))
 
 
-def kept_store(paths: Sequence[str], column: str, passage_words: int, cache: Artefacts, tracker: Tracker) -> tuple[PassageStore, str, str]:
-    """Returns the passages of a corpus, built in the cache unless they are there, with their key and their name in it."""
+def kept_store(
+    paths: Sequence[str], column: str, passage_words: int, cache: Artefacts, tracker: Tracker
+) -> tuple[PassageStore, str, str]:
+    """The passages of a corpus, built in the cache unless they are there, with their key and their
+    name in it.
+    """
     files = find_files(paths)
     key = corpus_key(files, column, passage_words)
     name = f"corpus-{key}"
-    folder = cache.build(name, key, lambda part: build_store(part, files, column, passage_words, tracker))
+    folder = cache.build(
+        name, key, lambda part: build_store(part, files, column, passage_words, tracker)
+    )
     return PassageStore.open(folder), key, name
 
 
 def build_store(
-    folder: Path, files: Sequence[Path], column: str, passage_words: int, tracker: Tracker, processes: int | None = None
+    folder: Path,
+    files: Sequence[Path],
+    column: str,
+    passage_words: int,
+    tracker: Tracker,
+    processes: int | None = None,
 ) -> None:
-    """Writes the passages of the files to the folder, each text once; starts over whatever is there.
+    """Writes the passages of the files to the folder, each text once; starts over whatever is
+    there.
 
-    Files are read here and documents are cut by `processes`, as many as are worth starting unless told. Memory: 11-23 bytes per
-    passage for the set of keys, and per process some megabytes of text, or the longest document.
+    Files are read here and documents are cut by `processes`, as many as are worth starting unless
+    told. Memory: 11-23 bytes per passage for the set of keys, and per process some megabytes of
+    text, or the longest document.
     """
-    counts = Counter({name: 0 for name in ("documents", "passages", "duplicates", "empty", "words", "bytes")})
+    counts = Counter(
+        {name: 0 for name in ("documents", "passages", "duplicates", "empty", "words", "bytes")}
+    )
     (folder / "store.json").unlink(missing_ok=True)
     size = sum(path.stat().st_size for path in files)
     waiting: deque[list[int]] = deque()  # the sources of documents that are being cut
@@ -177,13 +204,18 @@ def build_store(
 
     with _Writer(folder, counts) as writer, tracker.progress("reading the corpus", size) as bar:
         texts = batches(_documents(files, column, counts, tracker, bar))
-        for cut in in_order(partial(_cut, passage_words), texts, processes or processes_for(size, _WORTH_A_PROCESS)):
+        for cut in in_order(
+            partial(_cut, passage_words), texts, processes or processes_for(size, _WORTH_A_PROCESS)
+        ):
             writer.add(cut, waiting.popleft())
     if not counts["passages"]:
         raise DataError(
             "the corpus has no text",
             file=", ".join(map(str, files[:3])),
-            remedy=("Name other files, or the column with the text with --corpus-column (recipe: data.corpus_column)."),
+            remedy=(
+                "Name other files, or the column with the text "
+                "with --corpus-column (recipe: data.corpus_column)."
+            ),
         )
     tracker.event("corpus", **counts)
     write_json(folder / "store.json", {"format": FORMAT, "counts": dict(counts)})
@@ -203,7 +235,9 @@ def _batched(documents: Iterator[tuple[Document, Path]]) -> Iterator[list[tuple[
         yield batch
 
 
-def _documents(files: Sequence[Path], column: str, counts: Counter[str], tracker: Tracker, bar: Bar) -> Iterator[tuple[Document, Path]]:
+def _documents(
+    files: Sequence[Path], column: str, counts: Counter[str], tracker: Tracker, bar: Bar
+) -> Iterator[tuple[Document, Path]]:
     started = time.monotonic()
 
     def advance(size: int) -> None:
@@ -213,12 +247,16 @@ def _documents(files: Sequence[Path], column: str, counts: Counter[str], tracker
     no_text: list[NoTextColumn] = []
     for path in files:
         try:
-            yield from ((document, path) for document in read_documents(path, column, counts=counts, watch=advance))
+            yield from (
+                (document, path)
+                for document in read_documents(path, column, counts=counts, watch=advance)
+            )
         except NoTextColumn as error:
             no_text.append(error)
             if len(no_text) == len(files):
                 raise
-            # a list or an index beside the corpus; were it the corpus, nothing would be left and the error raised
+            # a list or an index beside the corpus; were it the corpus, nothing would be left and
+            # the error raised
             tracker.say(f"left out of the corpus: {error}")
 
 
@@ -227,10 +265,12 @@ class PassageStore:
 
     def __init__(self, folder: Path, counts: dict[str, int]) -> None:
         self.folder, self.counts = folder, counts
-        # mapped, but as plain arrays: numpy's own class for maps takes microseconds to hand out a number
+        # mapped, but as plain arrays: numpy's own class for maps takes microseconds to hand out a
+        # number
         names = ("offsets.npy", "ids.npy", "sources.npy")
         self._offsets, self._ids, self._origins = (
-            load_array(folder / name, dtype, mapped=True) for name, dtype in zip(names, ("<i8", "<u8", "<u4"), strict=True)
+            load_array(folder / name, dtype, mapped=True)
+            for name, dtype in zip(names, ("<i8", "<u8", "<u4"), strict=True)
         )
         self._sources: list[str] = read_json(folder / "sources.json")
         # read, not mapped: pages of a map that was scanned would count as this process's memory
@@ -239,18 +279,31 @@ class PassageStore:
 
     @classmethod
     def open(cls, folder: Path) -> PassageStore:
-        """Returns the store in the folder; one of another format, or a damaged one, is refused."""
+        """The store in the folder; one of another format, or a damaged one, is refused."""
         path = folder / "store.json"
         with damage_is_clear(path):
             record = read_json(path)
             if record["format"] != FORMAT:
-                again = "Delete this folder and run the same command again: it is made anew from the corpus."
+                again = (
+                    "Delete this folder and run the same "
+                    "command again: it is made anew from the corpus."
+                )
                 raise RunError(
-                    f"{folder} was written by another version of tasklm (format {record['format']}, this one reads {FORMAT}). {again}"
+                    f"{folder} was written by another version of tasklm (format "
+                    f"{record['format']}, this one reads {FORMAT}). {again}"
                 )
             store = cls(folder, dict(record["counts"]))
-            ends = (len(store._offsets) - 1, len(store._ids), len(store._origins), store.counts["passages"])
-            sizes = {int(store._offsets[-1]), int(store.counts["bytes"]), os.fstat(store._text).st_size}
+            ends = (
+                len(store._offsets) - 1,
+                len(store._ids),
+                len(store._origins),
+                store.counts["passages"],
+            )
+            sizes = {
+                int(store._offsets[-1]),
+                int(store.counts["bytes"]),
+                os.fstat(store._text).st_size,
+            }
             whole = len(set(ends)) == len(sizes) == 1
         if not whole:
             raise damaged(folder / "text.bin", "the files of the corpus do not fit together")
@@ -264,7 +317,11 @@ class PassageStore:
         if not 0 <= i < len(self):
             raise IndexError(f"passage {i} of {len(self)}")
         start, stop = int(self._offsets[i]), int(self._offsets[i + 1])
-        text = os.pread(self._text, stop - start, start) if 0 <= start <= stop <= self.counts["bytes"] else b""
+        text = (
+            os.pread(self._text, stop - start, start)
+            if 0 <= start <= stop <= self.counts["bytes"]
+            else b""
+        )
         try:
             # which reads on, or says what is wrong
             return text.decode("utf-8") if len(text) == stop - start else self.texts(i, i + 1)[0]
@@ -272,7 +329,7 @@ class PassageStore:
             raise damaged(self.folder / "text.bin", str(error)) from error
 
     def texts(self, start: int, stop: int) -> list[str]:
-        """Returns the passages from `start` up to `stop`, read in one go."""
+        """The passages from `start` up to `stop`, read in one go."""
         if not 0 <= start <= stop <= len(self):
             raise IndexError(f"passages {start} to {stop} of {len(self)}")
         block, bounds = self.raw(start, stop)
@@ -282,7 +339,9 @@ class PassageStore:
             raise damaged(self.folder / "text.bin", str(error)) from error
 
     def raw(self, start: int, stop: int) -> tuple[bytearray, NDArray[np.int64]]:
-        """Returns the passages from `start` up to `stop` end to end as UTF-8, and where each begins and the last ends."""
+        """The passages from `start` up to `stop` end to end as UTF-8, and where each begins and the
+        last ends.
+        """
         bounds = np.array(self._offsets[start : stop + 1])
         # compiled loops go where these point
         if (bounds[1:] < bounds[:-1]).any() or bounds[0] < 0 or bounds[-1] > self.counts["bytes"]:
@@ -297,28 +356,31 @@ class PassageStore:
         return block, bounds - bounds[0]
 
     def ids(self, start: int, stop: int) -> NDArray[np.uint64]:
-        """Returns the ids of the passages from `start` up to `stop` as numbers."""
+        """The ids of the passages from `start` up to `stop` as numbers."""
         return np.asarray(self._ids[start:stop])
 
     def bytes_up_to(self, i: int) -> int:
-        """Returns how many bytes of text stand before passage i."""
+        """How many bytes of text stand before passage i."""
         return int(self._offsets[i])
 
     def sample(self) -> list[str]:
-        """Returns the texts of 2,000 passages drawn at random, the same at each call; each is
+        """The texts of 2,000 passages drawn at random, the same at each call; each is
         compared with its id."""
         numbers = np.random.default_rng(0).integers(0, len(self), 2000).tolist()
         texts = [self.text(number) for number in numbers]
-        if any(text_key(text) != int(self._ids[number]) for number, text in zip(numbers, texts, strict=True)):
+        if any(
+            text_key(text) != int(self._ids[number])
+            for number, text in zip(numbers, texts, strict=True)
+        ):
             raise damaged(self.folder / "text.bin", "a passage does not fit its id")
         return texts
 
     def id(self, i: int) -> str:
-        """Returns the passage's stable id, 16 hexadecimal digits: a hash of its text."""
+        """The passage's stable id, 16 hexadecimal digits: a hash of its text."""
         return f"{int(self._ids[i]):016x}"
 
     def source(self, i: int) -> str:
-        """Returns where the passage is from."""
+        """Where the passage is from."""
         try:
             return self._sources[int(self._origins[i])]
         except IndexError:

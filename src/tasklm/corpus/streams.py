@@ -14,7 +14,10 @@ from typing import Any
 from tasklm.errors import DataError
 from tasklm.storage.safe_reading import open_regular
 
-CHECK_THE_PATH = "Check the path. Paths in a recipe are relative to the recipe's folder, others to the folder you are in."
+CHECK_THE_PATH = (
+    "Check the path. Paths in a recipe are relative to "
+    "the recipe's folder, others to the folder you are in."
+)
 COMPRESSED = (".gz", ".zst")
 UNPACKED = 256 << 20  # bytes that any compressed file may unpack to
 # times its own size that a larger one may unpack to; text is packed to a third or a tenth
@@ -32,7 +35,9 @@ def open_binary(path: Path) -> io.RawIOBase | io.BytesIO:
     except FileNotFoundError:
         raise DataError("there is no such file", file=path, remedy=CHECK_THE_PATH) from None
     except IsADirectoryError:
-        raise DataError("this is a folder, not a file", file=path, remedy="Name a file in it.") from None
+        raise DataError(
+            "this is a folder, not a file", file=path, remedy="Name a file in it."
+        ) from None
     except OSError as error:
         problem = f"the file cannot be read ({error.strerror})"
         remedy = "Check its permissions and its disk."
@@ -90,7 +95,9 @@ class Source(io.RawIOBase):
             raise self._damaged("the compressed file is cut off") from None
         except (zlib.error, OSError) as error:
             if self._unpacked is None:
-                raise DataError(f"the file cannot be read ({error})", file=self.path, remedy="Check its disk.") from None
+                raise DataError(
+                    f"the file cannot be read ({error})", file=self.path, remedy="Check its disk."
+                ) from None
             what = "cut off" if "truncated" in str(error).lower() else f"damaged ({error})"
             raise self._damaged(f"the compressed file is {what}") from None
         if self._unpacked is not None:
@@ -99,7 +106,11 @@ class Source(io.RawIOBase):
         return len(block)
 
     def _damaged(self, problem: str) -> DataError:
-        return DataError(problem, file=self.path, remedy="Copy or download it again, or compress the original again.")
+        return DataError(
+            problem,
+            file=self.path,
+            remedy="Copy or download it again, or compress the original again.",
+        )
 
     def close(self) -> None:
         self._file.close()
@@ -121,5 +132,7 @@ class _Watched(io.RawIOBase):
 
 
 def size_of(file: io.RawIOBase | io.BytesIO) -> int:
-    """Returns the bytes of an open file."""
-    return len(file.getbuffer()) if isinstance(file, io.BytesIO) else os.fstat(file.fileno()).st_size
+    """The bytes of an open file."""
+    return (
+        len(file.getbuffer()) if isinstance(file, io.BytesIO) else os.fstat(file.fileno()).st_size
+    )

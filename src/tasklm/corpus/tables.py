@@ -1,4 +1,6 @@
-"""Rows of CSV, TSV, JSON lines and Parquet files, plain or compressed, streamed, with the line each row stands on."""
+"""Rows of CSV, TSV, JSON lines and Parquet files, plain or compressed, streamed, with the line each
+row stands on.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Row:
 
 
 def kind_of(path: Path) -> str:
-    """Returns the suffix that says what the file holds, that of a compression left out: 'a.CSV.gz' → '.csv'."""
+    """The suffix that says what the file holds, that of a compression left out: 'a.CSV.gz' →
+    '.csv'.
+    """
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
@@ -40,12 +44,16 @@ def kind_of(path: Path) -> str:
 
 
 def open_text(path: Path, watch: Watch | None = None) -> TextIO:
-    """Returns the decompressed file as UTF-8 text, line ends as they are, a byte order mark skipped."""
-    return io.TextIOWrapper(io.BufferedReader(Source(path, watch), 1 << 17), encoding="utf-8-sig", newline="")
+    """The decompressed file as UTF-8 text, line ends as they are, a byte order mark skipped."""
+    return io.TextIOWrapper(
+        io.BufferedReader(Source(path, watch), 1 << 17), encoding="utf-8-sig", newline=""
+    )
 
 
 def read_lines(path: Path, watch: Watch | None = None) -> Iterator[str]:
-    """Yields the lines with their ends; what cannot be read raises a DataError that names the line."""
+    """Yields the lines with their ends; what cannot be read raises a
+    DataError that names the line.
+    """
     number = 0
     with open_text(path, watch) as file:
         try:
@@ -63,12 +71,16 @@ def read_lines(path: Path, watch: Watch | None = None) -> Iterator[str]:
             raise _not_utf8(path) from None
         except DataError as error:
             if error.line is None:
-                raise DataError(error.problem, file=path, line=number + 1, remedy=error.remedy) from None
+                raise DataError(
+                    error.problem, file=path, line=number + 1, remedy=error.remedy
+                ) from None
             raise
 
 
 def _not_utf8(path: Path) -> DataError:
-    """Returns the error for the first line that is not UTF-8; the text layer decodes in blocks and cannot tell which."""
+    """The error for the first line that is not UTF-8; the text layer decodes in blocks and cannot
+    tell which.
+    """
     remedy = "Save the file as UTF-8, for example: iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW."
     with io.BufferedReader(Source(path, None), 1 << 17) as file:
         number = 0
@@ -77,12 +89,17 @@ def _not_utf8(path: Path) -> DataError:
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
-                problem = f"byte {line[error.start]:#04x} at position {error.start + 1} of the line is not UTF-8"
+                problem = (
+                    f"byte {line[error.start]:#04x} at position "
+                    f"{error.start + 1} of the line is not UTF-8"
+                )
                 return DataError(problem, file=path, line=number, remedy=remedy)
     return DataError("the text is not UTF-8", file=path, remedy=remedy)
 
 
-def read_rows(path: Path, columns: Sequence[str] | None = None, *, watch: Watch | None = None) -> Iterator[Row]:
+def read_rows(
+    path: Path, columns: Sequence[str] | None = None, *, watch: Watch | None = None
+) -> Iterator[Row]:
     """Yields the rows in order, with all their columns or only `columns`."""
     kind = kind_of(path)
     rows: Iterator[Row]
@@ -90,7 +107,10 @@ def read_rows(path: Path, columns: Sequence[str] | None = None, *, watch: Watch 
         from tasklm.corpus.arrow_rows import parquet_values  # here: importing Arrow takes a while
 
         pick = partial(_pick, path, columns=columns)
-        rows = (Row(number, values) for number, values in enumerate(parquet_values(path, pick, watch), 1))
+        rows = (
+            Row(number, values)
+            for number, values in enumerate(parquet_values(path, pick, watch), 1)
+        )
     elif kind in (".csv", ".tsv"):
         rows = _separated_rows(path, columns, watch, tabs=kind == ".tsv")
     elif kind in (".jsonl", ".ndjson", ".json"):
@@ -106,13 +126,21 @@ def read_rows(path: Path, columns: Sequence[str] | None = None, *, watch: Watch 
         empty = False
         yield row
     if empty:
-        raise DataError("the file is empty: it has no rows", file=path, remedy="Check that it was written to its end.")
+        raise DataError(
+            "the file is empty: it has no rows",
+            file=path,
+            remedy="Check that it was written to its end.",
+        )
 
 
 def missing_column(path: Path, column: str, found: Sequence[str]) -> DataError:
-    """Returns the error for a column that a file does not have, which lists those that it has."""
+    """The error for a column that a file does not have, which lists those that it has."""
     return DataError(
-        f"there is no column {column!r}{nearest(column, list(found[:MOST_COMPARED]))}; the columns are {listed(found)}",
+        (
+            f"there is no column "
+            f"{column!r}{nearest(column, list(found[:MOST_COMPARED]))}; "
+            f"the columns are {listed(found)}"
+        ),
         file=path,
         line=1,
         remedy="Name one that is there with --text-column, --label-column or --corpus-column "
@@ -145,17 +173,26 @@ def _pick(path: Path, header: Sequence[str], *, columns: Sequence[str] | None) -
 
 
 def _checked(path: Path, header: Sequence[str], line: int) -> Sequence[str]:
-    """Returns the header; raises a DataError where it has too many columns, or two of one name."""
+    """The header; raises a DataError where it has too many columns, or two of one name."""
     if len(header) > MOST_COLUMNS:
         problem = f"there are {len(header):,} columns, more than {MOST_COLUMNS:,}"
-        raise DataError(problem, file=path, line=line, remedy="Keep the columns with texts and labels.")
+        raise DataError(
+            problem, file=path, line=line, remedy="Keep the columns with texts and labels."
+        )
     name, times = Counter(header).most_common(1)[0] if header else ("", 1)
     if times > 1:
-        raise DataError(f"the column name {name!r} occurs twice", file=path, line=line, remedy="Give each column its own name.")
+        raise DataError(
+            f"the column name {name!r} occurs twice",
+            file=path,
+            line=line,
+            remedy="Give each column its own name.",
+        )
     return header
 
 
-def _separated_rows(path: Path, columns: Sequence[str] | None, watch: Watch | None, tabs: bool) -> Iterator[Row]:
+def _separated_rows(
+    path: Path, columns: Sequence[str] | None, watch: Watch | None, tabs: bool
+) -> Iterator[Row]:
     lines = read_lines(path, watch)
     records = _tab_records(lines) if tabs else _csv_records(path, lines)
     header: Sequence[str] | None = None
@@ -171,7 +208,10 @@ def _separated_rows(path: Path, columns: Sequence[str] | None, watch: Watch | No
                 remedy=(
                     "Write fields without tabs and line breaks, or use JSON lines."
                     if tabs
-                    else 'Put fields that contain commas, quotes or line breaks in "quotes", and double the quotes inside them.'
+                    else (
+                        "Put fields that contain commas, "
+                        'quotes or line breaks in "quotes", and double the quotes inside them.'
+                    )
                 ),
             )
         else:
@@ -179,8 +219,12 @@ def _separated_rows(path: Path, columns: Sequence[str] | None, watch: Watch | No
 
 
 def _header(path: Path, fields: list[str], line: int) -> Sequence[str]:
-    """Returns the names of the columns; one without a name is called by its place."""
-    names = fields if len(fields) > MOST_COLUMNS else [name.strip() or f"column {i}" for i, name in enumerate(fields, 1)]
+    """The names of the columns; one without a name is called by its place."""
+    names = (
+        fields
+        if len(fields) > MOST_COLUMNS
+        else [name.strip() or f"column {i}" for i, name in enumerate(fields, 1)]
+    )
     return _checked(path, names, line)
 
 
@@ -212,7 +256,10 @@ def _chained(first: str, rest: Iterator[str]) -> Iterator[str]:
 
 
 def _tab_records(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yields line number and fields. Quotes in TSV are mostly plain text; only a field wholly in quotes is unwrapped."""
+    """Yields line number and fields.
+
+    Quotes in TSV are mostly plain text; only a field wholly in quotes is unwrapped.
+    """
     for number, line in enumerate(lines, 1):
         content = line.rstrip("\r\n")
         if content:
@@ -220,7 +267,11 @@ def _tab_records(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _unquoted(field: str) -> str:
-    if len(field) >= 2 and field[0] == field[-1] == '"' and '"' not in field[1:-1].replace('""', ""):
+    if (
+        len(field) >= 2
+        and field[0] == field[-1] == '"'
+        and '"' not in field[1:-1].replace('""', "")
+    ):
         return field[1:-1].replace('""', '"')
     return field
 
@@ -238,7 +289,9 @@ def _json_rows(path: Path, columns: Sequence[str] | None, watch: Watch | None) -
                 f"the line is not valid JSON ({error})",
                 file=path,
                 line=number,
-                remedy="Write one JSON object per line; jq -c '.[]' FILE makes that from a JSON list.",
+                remedy=(
+                    "Write one JSON object per line; jq -c '.[]' FILE makes that from a JSON list."
+                ),
             ) from None
         if not isinstance(values, dict):
             raise DataError(

@@ -5,28 +5,46 @@ from __future__ import annotations
 import functools
 import unicodedata
 
-# Scripts written without spaces: their characters stand for words, since finding real words would need a dictionary.
+# Scripts written without spaces: their characters stand for words, since finding real words would
+# need a dictionary.
 _SPACELESS = (
     (0x0E00, 0x0EFF),  # Thai, Lao
-    (0x1000, 0x109F), (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F),  # Myanmar
-    (0x1780, 0x17FF), (0x19E0, 0x19FF),  # Khmer
-    (0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3021, 0x3029), (0x3038, 0x303B),  # Han radicals, marks and numerals
-    (0x3040, 0x30FF), (0x31F0, 0x31FF), (0x1AFF0, 0x1B16F),  # Hiragana, Katakana
-    (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF),  # Han
-)  # fmt: skip
+    (0x1000, 0x109F),
+    (0xA9E0, 0xA9FF),
+    (0xAA60, 0xAA7F),  # Myanmar
+    (0x1780, 0x17FF),
+    (0x19E0, 0x19FF),  # Khmer
+    # Han radicals, marks and numerals
+    (0x2E80, 0x2FDF),
+    (0x3005, 0x3007),
+    (0x3021, 0x3029),
+    (0x3038, 0x303B),
+    (0x3040, 0x30FF),
+    (0x31F0, 0x31FF),
+    (0x1AFF0, 0x1B16F),  # Hiragana, Katakana
+    (0x3400, 0x4DBF),
+    (0x4E00, 0x9FFF),
+    (0xF900, 0xFAFF),
+    (0x20000, 0x323AF),  # Han
+)
 
-# Whole texts go through bytes.translate, by far the quickest way in CPython: letters lowered, the rest blanked, UTF-8 kept.
-_ASCII = bytes(ord(chr(b).lower()) if b >= 128 or chr(b).isalnum() else 32 for b in range(128)) + bytes(range(128, 256))
+# Whole texts go through bytes.translate, by far the quickest way in CPython: letters lowered, the
+# rest blanked, UTF-8 kept.
+_ASCII = bytes(
+    ord(chr(b).lower()) if b >= 128 or chr(b).isalnum() else 32 for b in range(128)
+) + bytes(range(128, 256))
 
 
 def is_spaceless(character: str) -> bool:
-    """Returns whether the character is of a script that is written without spaces."""
+    """Whether the character is of a script that is written without spaces."""
     code = ord(character)
     return code >= _SPACELESS[0][0] and any(low <= code <= high for low, high in _SPACELESS)
 
 
 class _Spacing(dict[int, str]):
-    """Code point → itself (part of a word), itself between spaces (a word of its own) or a space; filled when first met."""
+    """Code point → itself (part of a word), itself between spaces (a word of its own) or a space;
+    filled when first met.
+    """
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
@@ -49,14 +67,16 @@ def _pieces(token: str) -> list[str]:
 
 
 def folded(text: str) -> str:
-    """Returns the text with compatibility forms (NFKC) and case folded away."""
+    """The text with compatibility forms (NFKC) and case folded away."""
     if text.isascii():
         return text.lower()
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
 def words(text: str) -> list[str]:
-    """Returns the folded runs of letters, digits and combining marks; a character of a spaceless script is one word."""
+    """The folded runs of letters, digits and combining marks; a character of a spaceless script is
+    one word.
+    """
     if text.isascii():
         return text.encode("ascii").translate(_ASCII).decode("ascii").split()
     found: list[str] = []
@@ -72,7 +92,11 @@ def words(text: str) -> list[str]:
 
 
 def count_words(text: str) -> int:
-    """Returns the number of words; a very long text is counted in slices, so that its words are never all in memory."""
+    """The number of words; a very long text is counted in slices, so that its words are never all
+    in memory.
+    """
     if len(text) <= 1 << 20:
         return len(words(text))
-    return sum(len(words(text[start : start + (1 << 20)])) for start in range(0, len(text), 1 << 20))
+    return sum(
+        len(words(text[start : start + (1 << 20)])) for start in range(0, len(text), 1 << 20)
+    )

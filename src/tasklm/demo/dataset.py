@@ -1,4 +1,6 @@
-"""The demo's data: is this sentence of SciPy's documentation intact or scrambled, and a heap of other documentation."""
+"""The demo's data: is this sentence of SciPy's documentation intact or scrambled, and a heap of
+other documentation.
+"""
 
 import json
 import random
@@ -14,7 +16,10 @@ import pyarrow
 from tasklm.demo.harvest import Document, documents, passages, versions, words
 from tasklm.errors import RunError
 
-LABELS = {"intact": "the sentence as it was written", "scrambled": "the same words, those between the first and the last shuffled"}
+LABELS = {
+    "intact": "the sentence as it was written",
+    "scrambled": "the same words, those between the first and the last shuffled",
+}
 SEED = 3
 TRAIN, DEV, TEST = 800, 500, 1300  # dev and test end with the module that reaches the count
 FEWEST, MOST = 9, 25  # words of a sentence
@@ -63,7 +68,9 @@ class Runs:
 
 
 def build(folder: Path) -> dict[str, object]:
-    """Write train, dev and test, the corpus and ABOUT.json into the folder; return what ABOUT.json says."""
+    """Write train, dev and test, the corpus and ABOUT.json into the folder; return what ABOUT.json
+    says.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     harvest = list(documents())
     train, dev, test = _split(_examples(harvest))
@@ -72,18 +79,28 @@ def build(folder: Path) -> dict[str, object]:
     corpus, duplicates, dropped = _corpus(harvest, {example.source for example in held_out}, runs)
     for name, part in (("train", train), ("dev", dev), ("test", test)):
         _write(folder / f"{name}.jsonl", _lines(example.row() for example in part))
-    _write(folder / "corpus.jsonl.zst", pyarrow.compress(_lines(corpus), codec="zstd", asbytes=True))
+    _write(
+        folder / "corpus.jsonl.zst", pyarrow.compress(_lines(corpus), codec="zstd", asbytes=True)
+    )
     about: dict[str, object] = {
         "task": "Is a sentence of SciPy's documentation intact, or are its words scrambled?",
         "labels": LABELS,
-        "split": "by source module; no run of 13 words (or all of a shorter text) is shared across splits",
-        "examples": {name: len(part) for name, part in (("train", train), ("dev", dev), ("test", test))},
+        "split": (
+            "by source module; no run of 13 words (or "
+            "all of a shorter text) is shared across splits"
+        ),
+        "examples": {
+            name: len(part) for name, part in (("train", train), ("dev", dev), ("test", test))
+        },
         "per_label": {
             name: dict(sorted(Counter(example.label for example in part).items()))
             for name, part in (("train", train), ("dev", dev), ("test", test))
         },
         "corpus": {
-            "what": "docstrings, comments, README and licence texts, outside the modules of dev and test",
+            "what": (
+                "docstrings, comments, README and licence "
+                "texts, outside the modules of dev and test"
+            ),
             "passages": len(corpus),
             "words": sum(len(row["text"].split()) for row in corpus),
             "dropped_as_duplicates": duplicates,
@@ -109,7 +126,11 @@ def _examples(harvest: list[Document]) -> list[Example]:
                     seen.add(key)
                     scrambled = chance.random() < 0.5
                     text = _scrambled(sentence, chance) if scrambled else sentence
-                    found.append(Example(sentence, text, "scrambled" if scrambled else "intact", document.source))
+                    found.append(
+                        Example(
+                            sentence, text, "scrambled" if scrambled else "intact", document.source
+                        )
+                    )
     return found
 
 
@@ -134,7 +155,9 @@ def _scrambled(sentence: str, chance: random.Random) -> str:
 
 
 def _split(examples: list[Example]) -> tuple[list[Example], list[Example], list[Example]]:
-    """Give whole modules, in seeded order, to test, dev and train; later parts lose what shares a run."""
+    """Give whole modules, in seeded order, to test, dev and train; later parts lose what shares a
+    run.
+    """
     chance = random.Random(SEED)
     modules = sorted({example.source for example in examples})
     chance.shuffle(modules)
@@ -144,12 +167,19 @@ def _split(examples: list[Example]) -> tuple[list[Example], list[Example], list[
     dev_end = _module_end(ordered, test_end + DEV)
     test = ordered[:test_end]
     in_test = Runs(example.sentence for example in test)
-    dev = [example for example in ordered[test_end:dev_end] if not in_test.shared_by(words(example.sentence))]
+    dev = [
+        example
+        for example in ordered[test_end:dev_end]
+        if not in_test.shared_by(words(example.sentence))
+    ]
     held_out = Runs(example.sentence for example in test + dev)
-    rest = [example for example in ordered[dev_end:] if not held_out.shared_by(words(example.sentence))]
+    rest = [
+        example for example in ordered[dev_end:] if not held_out.shared_by(words(example.sentence))
+    ]
     if len(rest) < TRAIN:
         raise RunError(
-            f"only {len(rest)} sentences were found for training and {TRAIN} are needed: the installed scipy is documented "
+            f"only {len(rest)} sentences were found for training and "
+            f"{TRAIN} are needed: the installed scipy is documented "
             "in another form. Install scipy 1.17 and try again."
         )
     chance.shuffle(rest)
@@ -163,8 +193,12 @@ def _module_end(ordered: list[Example], count: int) -> int:
     return count
 
 
-def _corpus(harvest: list[Document], held_out: set[str], runs: Runs) -> tuple[list[dict[str, str]], int, int]:
-    """Return the corpus rows, how many duplicates and how many contaminated passages were left out."""
+def _corpus(
+    harvest: list[Document], held_out: set[str], runs: Runs
+) -> tuple[list[dict[str, str]], int, int]:
+    """Return the corpus rows, how many duplicates and how many contaminated
+    passages were left out.
+    """
     rows: list[dict[str, str]] = []
     seen: set[str] = set()
     duplicates = dropped = 0
@@ -185,7 +219,9 @@ def _corpus(harvest: list[Document], held_out: set[str], runs: Runs) -> tuple[li
 
 
 def _lines(rows: Iterable[dict[str, str]]) -> bytes:
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode("utf-8", "replace")
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode(
+        "utf-8", "replace"
+    )
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from tasklm.errors import RunError
 
-# tasklm's own dependencies and theirs, by name: whatever else is installed must not change the demo.
+# tasklm's own dependencies and theirs, by name: whatever else is installed must not change the
+# demo.
 DISTRIBUTIONS = (
     "click",
     "filelock",
@@ -46,7 +47,15 @@ _PYTHON = {".py", ".pyi"}
 _CYTHON = {".pyx", ".pxi"}
 _HEADERS = {".h", ".hpp", ".cuh"}
 _PROSE = {".md", ".rst", ".txt"}
-_SKIPPED_FOLDERS = {"test", "tests", "testing", "idlelib", "lib2to3", "site-packages", "__pycache__"}
+_SKIPPED_FOLDERS = {
+    "test",
+    "tests",
+    "testing",
+    "idlelib",
+    "lib2to3",
+    "site-packages",
+    "__pycache__",
+}
 _LARGEST = 2_000_000  # bytes; what is larger is a generated table, not documentation
 _PYTHON_COMMENT = re.compile(r"(?:^[ \t]*#[^\n]*\n)+", re.M)
 _C_COMMENT = re.compile(r"/\*.*?\*/|(?:^[ \t]*//[^\n]*\n)+", re.S | re.M)
@@ -71,14 +80,17 @@ def versions() -> dict[str, str]:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             raise RunError(
-                f"the demo reads the documentation of {name!r}, which tasklm needs but is not installed: "
+                f"the demo reads the documentation of "
+                f"{name!r}, which tasklm needs but is not installed: "
                 f"run `pip install {name}` (or reinstall tasklm) and try again"
             ) from None
     return found
 
 
 def documents() -> Iterator[Document]:
-    """Yield the documentation texts of the listed distributions and the standard library, in fixed order."""
+    """Yield the documentation texts of the listed distributions and the standard library, in fixed
+    order.
+    """
     versions()
     for name in DISTRIBUTIONS:
         for path in sorted(metadata.files(name) or [], key=str):
@@ -90,7 +102,9 @@ def documents() -> Iterator[Document]:
 
 
 def passages(text: str, longest: int = 60) -> Iterator[str]:
-    """Yield the paragraphs and list entries of a text, in pieces of at most `longest` words, at least 6."""
+    """Yield the paragraphs and list entries of a text, in pieces of at most `longest` words, at
+    least 6.
+    """
     for block in _blocks(text):
         words = block.split()
         for start in range(0, len(words), longest):
@@ -108,7 +122,11 @@ def _read(file: Path, source: str) -> Iterator[Document]:
     kind = file.suffix
     if kind not in _PYTHON | _CYTHON | _HEADERS | _PROSE and file.name != "METADATA":
         return
-    if _SKIPPED_FOLDERS & set(source.split("/")) or not file.is_file() or file.stat().st_size > _LARGEST:
+    if (
+        _SKIPPED_FOLDERS & set(source.split("/"))
+        or not file.is_file()
+        or file.stat().st_size > _LARGEST
+    ):
         return
     content = file.read_text(encoding="utf-8", errors="replace")
     if kind in _PYTHON:
@@ -125,7 +143,9 @@ def _read(file: Path, source: str) -> Iterator[Document]:
 
 
 def _python_strings(content: str) -> Iterator[str]:
-    """Docstrings, and the long strings that modules such as numpy's `_add_newdocs` hand to calls."""
+    """Docstrings, and the long strings that modules such as numpy's
+    `_add_newdocs` hand to calls.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in other people's files
@@ -140,10 +160,14 @@ def _python_strings(content: str) -> Iterator[str]:
 
 
 def _values(body: list[ast.stmt]) -> Iterator[ast.expr]:
-    """Yield the expressions that can hold documentation; walking every node would double the time."""
+    """Yield the expressions that can hold documentation; walking every node
+    would double the time.
+    """
     for statement in body:
         if isinstance(statement, ast.Expr | ast.Assign):
-            if isinstance(statement, ast.Expr) or isinstance(statement.value, ast.Constant | ast.Dict):
+            if isinstance(statement, ast.Expr) or isinstance(
+                statement.value, ast.Constant | ast.Dict
+            ):
                 yield statement.value
         elif isinstance(statement, _NESTING):
             yield from _values(statement.body)
@@ -156,7 +180,9 @@ def _comments(content: str, block: re.Pattern[str], marker: str) -> Iterator[str
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """Split at blank lines and rules, and where a line returns to the margin after a hanging indent."""
+    """Split at blank lines and rules, and where a line returns to the margin after a hanging
+    indent.
+    """
     lines: list[str] = []
     margin, hanging = 0, False
     for line in [*text.split("\n"), ""]:

@@ -1,4 +1,6 @@
-"""The demo as a recipe: the embedded data set, built when it is not there, and settings that take minutes on two cores."""
+"""The demo as a recipe: the embedded data set, built when it is not there, and settings that take
+minutes on two cores.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ SETTINGS = Path(__file__).with_name("demo.toml")
 
 
 def demo_recipe(folder: Path, tracker: Tracker) -> Recipe:
-    """Returns the recipe of the demo on the data in `folder`, which is built unless it is there for the same versions."""
+    """The recipe of the demo on the data in `folder`, which is built unless it is there for the
+    same versions.
+    """
     if not _is_built(folder):
         tracker.say("data made of the documentation of the installed packages", "demo")
         with tracker.progress("making the data, about a minute"):

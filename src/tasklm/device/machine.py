@@ -33,20 +33,33 @@ class Machine:
     threads: int
     compiles: bool = False
     ranks: Ranks = ALONE
-    memory: float | None = None  # bytes of the device that this process may use; None: all that is free
+    memory: float | None = (
+        None  # bytes of the device that this process may use; None: all that is free
+    )
 
     def arithmetic(self) -> AbstractContextManager[None]:
-        """Returns the context in which forward passes run: bf16 matrix products where the hardware has them."""
-        return torch.autocast(self.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext()
+        """The context in which forward passes run: bf16 matrix products where the hardware has
+        them.
+        """
+        return (
+            torch.autocast(self.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext()
+        )
 
     def counts_pieces(self, batch: TokenBatch) -> bool:
-        """Returns whether a batch must say where its tiles or its pieces are: for attention over long rows on a GPU."""
-        return self.device.type == "cuda" and self.bf16 and (batch.tiled or batch.ids.shape[1] > LONGEST_ROW)
+        """Whether a batch must say where its tiles or its pieces are: for attention over long rows
+        on a GPU.
+        """
+        return (
+            self.device.type == "cuda"
+            and self.bf16
+            and (batch.tiled or batch.ids.shape[1] > LONGEST_ROW)
+        )
 
     def compiled(self, function: Function, graphs: bool) -> Function:
-        """Returns the function compiled for one shape of its inputs, where this machine compiles.
+        """The function compiled for one shape of its inputs, where this machine compiles.
 
-        `graphs`: its launches on a GPU are recorded and replayed, for work so small that the GPU waits for them.
+        `graphs`: its launches on a GPU are recorded and replayed, for work so small that the GPU
+        waits for them.
         """
         if not self.compiles:
             return function
@@ -54,16 +67,19 @@ class Machine:
         return torch.compile(function, fullgraph=True, dynamic=False, mode=mode)  # type: ignore[return-value]
 
     def synchronize(self) -> None:
-        """Returns when the device has done all that was asked of it."""
+        """When the device has done all that was asked of it."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def free_bytes(self) -> float | None:
-        """The memory of the device that nobody uses and this process may take, or None where it is not counted."""
+        """The memory of the device that nobody uses and this process may take, or None where it is
+        not counted.
+        """
         if self.device.type != "cuda":
             return None
         free, _ = torch.cuda.mem_get_info(self.device)
-        own, reserved = torch.cuda.memory_allocated(self.device), torch.cuda.memory_reserved(self.device)
+        own = torch.cuda.memory_allocated(self.device)
+        reserved = torch.cuda.memory_reserved(self.device)
         unused = float(free + reserved - own)
         return unused if self.memory is None else min(unused, self.memory - own)
 
@@ -72,11 +88,14 @@ class Machine:
         if self.device.type != "cuda":
             return
         if self.compiles:
-            torch.compiler.reset()  # what was recorded is of no use for other shapes, and keeps its memory
+            # what was recorded is of no use for other shapes, and keeps its memory
+            torch.compiler.reset()
         torch.cuda.empty_cache()
 
     def peak_bytes(self) -> int:
-        """Returns the most memory of the device that was in use since the last call, 0 where it is not counted."""
+        """The most memory of the device that was in use since the last call, 0 where it is not
+        counted.
+        """
         if self.device.type != "cuda":
             return 0
         peak = torch.cuda.max_memory_allocated(self.device)
@@ -85,17 +104,25 @@ class Machine:
 
 
 def set_up(settings: Hardware) -> Machine:
-    """Returns the machine that the settings ask for, with the number of threads set."""
-    threads = settings.threads or max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    """The machine that the settings ask for, with the number of threads set."""
+    threads = settings.threads or max(
+        1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    )
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)  # denormal numbers make matrix products up to ten times slower
     _keep_freed_memory()
     device = _device(settings.device)
     if settings.precision == "auto":
-        bf16 = torch.cuda.is_bf16_supported() if device.type == "cuda" else device.type == "cpu" and cpu_computes_in_bf16()
+        bf16 = (
+            torch.cuda.is_bf16_supported()
+            if device.type == "cuda"
+            else device.type == "cpu" and cpu_computes_in_bf16()
+        )
     else:
         bf16 = settings.precision == "bf16"
-    compiles = settings.compile == "on" or (settings.compile == "auto" and device.type == "cuda" and bf16)
+    compiles = settings.compile == "on" or (
+        settings.compile == "auto" and device.type == "cuda" and bf16
+    )
     memory = None
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
@@ -104,24 +131,32 @@ def set_up(settings: Hardware) -> Machine:
 
 
 def _cap_memory(device: torch.device, gigabytes: float | None) -> float | None:
-    """Keeps PyTorch from taking more of the device's memory than the recipe allows; the limit in bytes, if there is one."""
+    """Keeps PyTorch from taking more of the device's memory than the recipe allows; the limit in
+    bytes, if there is one.
+    """
     if gigabytes is None:
         return None
     allowed = gigabytes * 1e9
-    torch.cuda.set_per_process_memory_fraction(min(1.0, allowed / torch.cuda.get_device_properties(device).total_memory), device)
+    torch.cuda.set_per_process_memory_fraction(
+        min(1.0, allowed / torch.cuda.get_device_properties(device).total_memory), device
+    )
     return allowed
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether an error says that the device's memory is full: PyTorch's own, or CUDA's, as recording a graph raises it."""
+    """Whether an error says that the device's memory is full: PyTorch's own, or CUDA's, as
+    recording a graph raises it.
+    """
     text = str(error)
     return isinstance(error, torch.OutOfMemoryError) or ("CUDA" in text and "out of memory" in text)
 
 
 def _keep_freed_memory() -> None:
-    """Tells the C library to keep large freed blocks for the next step, where it would hand them back to the system.
+    """Tells the C library to keep large freed blocks for the next step, where it would hand them
+    back to the system.
 
-    Getting them anew costs a page fault every 4 KiB: up to a quarter of a training step on a CPU. At most 512 MiB are kept.
+    Getting them anew costs a page fault every 4 KiB: up to a quarter of a training step on a CPU.
+    At most 512 MiB are kept.
     """
     library = ctypes.CDLL(None)
     if sys.platform == "linux" and hasattr(library, "mallopt"):
@@ -135,8 +170,12 @@ def _device(name: str) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name.startswith("cuda") and not torch.cuda.is_available():
         built = torch.version.cuda or getattr(torch.version, "hip", None)
-        reason = "PyTorch finds no GPU with CUDA" if built else "this PyTorch was built without CUDA"
-        raise RecipeError([f"hardware.device = {name!r}: {reason}; leave the key out, or set it to cpu"])
+        reason = (
+            "PyTorch finds no GPU with CUDA" if built else "this PyTorch was built without CUDA"
+        )
+        raise RecipeError(
+            [f"hardware.device = {name!r}: {reason}; leave the key out, or set it to cpu"]
+        )
     if name == "cuda":  # of several processes each has its own
         name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     try:
@@ -146,17 +185,26 @@ def _device(name: str) -> torch.device:
         if device.type == "cuda":
             torch.cuda.set_device(device)
         torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, AttributeError, ValueError, ImportError) as error:  # as the library's builds tell it
-        reason = str(error).partition("\n")[0].partition(". ")[0][:MOST_REASON] or type(error).__name__
+    except (
+        RuntimeError,
+        AssertionError,
+        AttributeError,
+        ValueError,
+        ImportError,
+    ) as error:  # as the library's builds tell it
+        reason = (
+            str(error).partition("\n")[0].partition(". ")[0][:MOST_REASON] or type(error).__name__
+        )
         raise RecipeError([f"hardware.device = {name!r} cannot be used here: {reason}"]) from None
     return device
 
 
 @cache
 def cpu_computes_in_bf16() -> bool:
-    """Returns whether this CPU has units for bf16 matrices (AMX), as the kernel lists them.
+    """Whether this CPU has units for bf16 matrices (AMX), as the kernel lists them.
 
-    Asked, not timed: on a busy machine a measurement may come out otherwise the next time, and a resumed run would change its arithmetic.
+    Asked, not timed: on a busy machine a measurement may come out otherwise the next time, and a
+    resumed run would change its arithmetic.
     """
     cpuinfo = Path("/proc/cpuinfo")
     return cpuinfo.exists() and "amx_bf16" in cpuinfo.read_text(encoding="utf-8", errors="replace")

@@ -1,8 +1,9 @@
-"""Several processes that train one model, as `torchrun` starts them: each computes its share of every batch.
+"""Several processes that train one model, as `torchrun` starts them: each computes its share of
+every batch.
 
-Every process prepares the same whole batch and takes its own rows; gradients are summed. The losses are divided by the
-targets of the whole batch, so that the result is that of one process. Everything that is not training happens once,
-in the first process, and the others wait for it.
+Every process prepares the same whole batch and takes its own rows; gradients are summed. The losses
+are divided by the targets of the whole batch, so that the result is that of one process. Everything
+that is not training happens once, in the first process, and the others wait for it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from torch import Tensor
 
 from tasklm.errors import TrainingError
 
-PATIENCE = datetime.timedelta(days=7)  # how long the others wait while the first selects and tokenizes
+PATIENCE = datetime.timedelta(
+    days=7
+)  # how long the others wait while the first selects and tokenizes
 BUCKET = 1 << 25  # bytes of gradients that travel together
 
 
@@ -30,27 +33,29 @@ class Ranks:
 
     @property
     def rank(self) -> int:
-        """Returns the number of this process."""
+        """The number of this process."""
         return 0 if self._by_itself else self._rank
 
     @property
     def count(self) -> int:
-        """Returns how many processes there are, 1 while this one acts by itself."""
+        """How many processes there are, 1 while this one acts by itself."""
         return 1 if self._by_itself else self._count
 
     @property
     def total(self) -> int:
-        """Returns how many processes there are, also while this one acts by itself."""
+        """How many processes there are, also while this one acts by itself."""
         return self._count
 
     @property
     def first(self) -> bool:
-        """Returns whether this process does what happens once."""
+        """Whether this process does what happens once."""
         return self._rank == 0
 
     @contextmanager
     def by_itself(self) -> Iterator[None]:
-        """Lets this process act as if it were the only one, for what happens once while the others wait."""
+        """Lets this process act as if it were the only one, for what happens once while the others
+        wait.
+        """
         before, self._by_itself = self._by_itself, True
         try:
             yield
@@ -58,26 +63,34 @@ class Ranks:
             self._by_itself = before
 
     def wait(self) -> None:
-        """Returns when all processes have come here."""
+        """When all processes have come here."""
         if self.count > 1:
             with _clear_errors():
                 dist.barrier(group=_control())
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Sums the gradients over the processes, in buckets that travel while the next one is filled."""
+        """Sums the gradients over the processes, in buckets that travel while the next one is
+        filled.
+        """
         if self.count == 1:
             return
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         with _clear_errors():
-            travelling = [(bucket, flat, dist.all_reduce(flat, async_op=True)) for bucket, flat in _buckets(gradients)]
+            travelling = [
+                (bucket, flat, dist.all_reduce(flat, async_op=True))
+                for bucket, flat in _buckets(gradients)
+            ]
             for bucket, flat, work in travelling:
                 work.wait()
                 sizes = [gradient.numel() for gradient in bucket]
                 summed = torch.split(flat, sizes)
-                torch._foreach_copy_(bucket, [part.view_as(gradient) for part, gradient in zip(summed, bucket, strict=True)])
+                torch._foreach_copy_(
+                    bucket,
+                    [part.view_as(gradient) for part, gradient in zip(summed, bucket, strict=True)],
+                )
 
     def of_first(self, number: int) -> int:
-        """Returns the number that the first process gives."""
+        """The number that the first process gives."""
         if self.count == 1:
             return number
         given = torch.tensor(number if self._rank == 0 else 0)
@@ -93,7 +106,7 @@ class Ranks:
                     dist.broadcast(tensor, 0)
 
     def sum(self, values: Tensor) -> Tensor:
-        """Returns the sum of a tensor over the processes."""
+        """The sum of a tensor over the processes."""
         if self.count > 1:
             with _clear_errors():
                 dist.all_reduce(values)
@@ -110,7 +123,8 @@ def _clear_errors() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise TrainingError(
-            "another process of this training has ended; its own message says why. Run the same command again, with as many "
+            "another process of this training has ended; "
+            "its own message says why. Run the same command again, with as many "
             "processes as you like: it continues from the last checkpoint."
         ) from error
 
@@ -132,24 +146,24 @@ _groups: dict[str, dist.ProcessGroup] = {}
 
 
 def _control() -> dist.ProcessGroup | None:
-    """Returns the group for waiting: on the CPU, where a long wait costs nothing."""
+    """The group for waiting: on the CPU, where a long wait costs nothing."""
     if "control" not in _groups:
         _groups["control"] = dist.new_group(backend="gloo", timeout=PATIENCE)
     return _groups["control"]
 
 
 def first_of_all() -> bool:
-    """Returns whether this process is the one that speaks to the person, before any connection is made."""
+    """Whether this process is the one that speaks to the person, before any connection is made."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def processes_started() -> int:
-    """Returns how many processes `torchrun` started to train together, 1 without it."""
+    """How many processes `torchrun` started to train together, 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def join(device: torch.device) -> Ranks:
-    """Returns this process's place, after connecting with the others that `torchrun` started."""
+    """This process's place, after connecting with the others that `torchrun` started."""
     if processes_started() == 1:
         return ALONE
     if not dist.is_initialized():

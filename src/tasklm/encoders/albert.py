@@ -1,4 +1,6 @@
-"""ALBERT (arXiv 1909.11942): BERT with narrow token embeddings and one set of weights for all layers."""
+"""ALBERT (arXiv 1909.11942): BERT with narrow token embeddings and one set of weights for all
+layers.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,15 @@ from tasklm.tokens.batches import TokenBatch
 
 @ENCODERS.register("albert")
 class Albert(SummedEmbeddings):
-    """Embeddings, their map onto the layers' width (always there, as published) and a layer that is run `shape.layers` times."""
+    """Embeddings, their map onto the layers' width (always there, as published) and a layer that is
+    run `shape.layers` times.
+    """
 
-    epsilon, gelu, normed_heads = EPSILON, "tanh", False  # the authors' code computes GELU by its tanh form
+    epsilon, gelu, normed_heads = (
+        EPSILON,
+        "tanh",
+        False,
+    )  # the authors' code computes GELU by its tanh form
 
     def __init__(self, shape: Shape, tables: bool = True) -> None:
         super().__init__(shape, True, tables)
@@ -29,19 +37,25 @@ class Albert(SummedEmbeddings):
         """Returns hidden states (rows, length, width), or (wanted, width)."""
         return self.contextualise(self.embed(batch), batch, wanted)
 
-    def contextualise(self, embedded: Tensor, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
-        """Returns the hidden states of embedded tokens."""
+    def contextualise(
+        self, embedded: Tensor, batch: TokenBatch, wanted: Tensor | None = None
+    ) -> Tensor:
+        """The hidden states of embedded tokens."""
         states: Tensor = self.projection(embedded)
-        hidden, layout = Hidden(states, states), layout_of(batch, self.shape.width // self.shape.heads)
+        hidden = Hidden(states, states)
+        layout = layout_of(batch, self.shape.width // self.shape.heads)
         for _ in range(self.shape.layers - 1):
             hidden = self.shared(hidden, layout)
         last: Hidden = self.shared(hidden, layout, wanted)
         return last.states
 
     def two_streams(self, batch: TokenBatch, streams: Streams) -> Tensor:
-        """Returns the states of the query stream (rows, places, width)."""
-        own, asked = self.projection(self.embed(batch)), self.projection(embed_queries(self, batch, streams))
+        """The states of the query stream (rows, places, width)."""
+        own = self.projection(self.embed(batch))
+        asked = self.projection(embed_queries(self, batch, streams))
         content, queries = Hidden(own, own), Hidden(asked, asked)
         for number in range(1, self.shape.layers + 1):
-            content, queries = self.shared.two_streams(content, queries, streams, number == self.shape.layers)
+            content, queries = self.shared.two_streams(
+                content, queries, streams, number == self.shape.layers
+            )
         return queries.states

@@ -12,9 +12,14 @@ from tasklm.registry import Registry
 from tasklm.tokens.batches import TokenBatch
 
 LIMITS = {  # smallest and largest number
-    "vocabulary": (1, 4_000_000), "layers": (1, MOST_LAYERS), "width": (1, MOST_WIDTH), "heads": (1, MOST_HEADS),
-    "feedforward": (1, MOST_FEEDFORWARD), "positions": (1, 1 << 20), "embedding": (0, MOST_WIDTH),
-}  # fmt: skip
+    "vocabulary": (1, 4_000_000),
+    "layers": (1, MOST_LAYERS),
+    "width": (1, MOST_WIDTH),
+    "heads": (1, MOST_HEADS),
+    "feedforward": (1, MOST_FEEDFORWARD),
+    "positions": (1, 1 << 20),
+    "embedding": (0, MOST_WIDTH),
+}
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,9 @@ class Shape:
 
     @property
     def token_width(self) -> int:
-        """Returns the width of the token embeddings; where it is not that of the layers, a matrix maps it onto theirs."""
+        """The width of the token embeddings; where it is not that of the layers, a matrix maps it
+        onto theirs.
+        """
         return self.embedding or self.width
 
     def to_dict(self) -> dict[str, Any]:
@@ -41,7 +48,7 @@ class Shape:
 
     @classmethod
     def from_dict(cls, values: Any) -> Shape:
-        """Returns the shape that `to_dict` described; raises ValueError where its numbers are none
+        """The shape that `to_dict` described; raises ValueError where its numbers are none
         that an encoder can be built of.
 
         The description may come from anywhere, and nothing is built before it is checked.
@@ -51,46 +58,60 @@ class Shape:
         for name, (low, high) in LIMITS.items():
             value = values.get(name, 0 if name == "embedding" else None)
             if type(value) is not int or not low <= value <= high:
-                raise ValueError(f"{name} of the encoder is not a whole number from {low:,} to {high:,}")
+                raise ValueError(
+                    f"{name} of the encoder is not a whole number from {low:,} to {high:,}"
+                )
         dropout = values.get("dropout", 0.0)
         if type(dropout) not in (int, float) or not 0.0 <= dropout < 1.0:
             raise ValueError("dropout of the encoder is not a share below 1")
         if values["width"] % values["heads"]:
-            raise ValueError(f"the encoder's width, {values['width']}, is not a multiple of its heads, {values['heads']}")
+            raise ValueError(
+                f"the encoder's width, {values['width']}, "
+                f"is not a multiple of its heads, {values['heads']}"
+            )
         return cls(**values)
 
 
 class Encoder(Protocol):
     """Tokens in, one vector per token out.
 
-    Made with `tables=False` it has no embeddings of its own and only contextualises those of another encoder.
+    Made with `tables=False` it has no embeddings of its own and only contextualises those of
+    another encoder.
     """
 
     shape: Shape
-    token: nn.Embedding  # (vocabulary, token width): shared with the output layer of objectives that predict tokens
+    token: (
+        nn.Embedding
+    )  # (vocabulary, token width): shared with the output layer of objectives that predict tokens
     epsilon: float  # of its LayerNorms, and of a prediction head's that is to be exported with it
     gelu: str  # which GELU it computes, "none" (exact) or "tanh", and a prediction head likewise
-    normed_heads: bool  # whether the heads of tasks have the LayerNorm that those of its family in transformers have
+    # whether the heads of tasks have the LayerNorm that those of its family in transformers have
+    normed_heads: bool
 
     def __call__(self, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
-        """Returns hidden states (rows, length, width), or those of the tokens `wanted` alone: (wanted, width).
+        """Returns hidden states (rows, length, width), or those of the tokens `wanted` alone:
+        (wanted, width).
 
-        `wanted` (int64) numbers tokens of the flattened batch. The last layer computes what follows its attention for them alone:
-        all that a head does not read would be computed for nothing.
+        `wanted` (int64) numbers tokens of the flattened batch. The last layer computes what follows
+        its attention for them alone: all that a head does not read would be computed for nothing.
         """
         ...
 
     def embed(self, batch: TokenBatch) -> Tensor:
-        """Returns the embeddings of all tokens (rows, length, token width)."""
+        """The embeddings of all tokens (rows, length, token width)."""
         ...
 
-    def contextualise(self, embedded: Tensor, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
-        """Returns the hidden states of embedded tokens, as `__call__` does."""
+    def contextualise(
+        self, embedded: Tensor, batch: TokenBatch, wanted: Tensor | None = None
+    ) -> Tensor:
+        """The hidden states of embedded tokens, as `__call__` does."""
         ...
 
 
 def pick(states: Tensor, wanted: Tensor | None) -> Tensor:
-    """Returns the states (wanted, width) of some tokens of (rows, length, width), or all of them as they are."""
+    """The states (wanted, width) of some tokens of (rows, length, width), or all of them as they
+    are.
+    """
     return states if wanted is None else states.flatten(0, 1)[wanted]
 
 

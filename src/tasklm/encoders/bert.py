@@ -19,7 +19,8 @@ from tasklm.tokens.batches import TokenBatch
 class BertLayer(nn.Module):
     """Self-attention and feed-forward, each followed by residual and LayerNorm.
 
-    Dropout acts on what the two add to the residual, not on attention probabilities: those would rule out the fused kernels.
+    Dropout acts on what the two add to the residual, not on attention probabilities: those would
+    rule out the fused kernels.
     """
 
     def __init__(self, shape: Shape, gelu: str) -> None:
@@ -38,10 +39,14 @@ class BertLayer(nn.Module):
         mixed = project_and_attend(self.query_key_value, hidden.states, self.heads, layout)
         return self._after_attention(pick(hidden.residual, wanted), pick(mixed, wanted))
 
-    def two_streams(self, content: Hidden, queries: Hidden, streams: Streams, last: bool) -> tuple[Hidden, Hidden]:
-        """Returns the content (rows, length, width) and the queries (rows, places, width) of the next layer; after the last, queries alone.
+    def two_streams(
+        self, content: Hidden, queries: Hidden, streams: Streams, last: bool
+    ) -> tuple[Hidden, Hidden]:
+        """The content (rows, length, width) and the queries (rows, places, width) of the next
+        layer; after the last, queries alone.
 
-        Nothing reads the last layer's content but its queries, so that keys and values are all that is computed of it.
+        Nothing reads the last layer's content but its queries, so that keys and values are all that
+        is computed of it.
         """
         asking = project(self.query_key_value, queries.states, self.heads, last=0)
         split = project(self.query_key_value, content.states, self.heads, first=1 if last else 0)
@@ -50,7 +55,9 @@ class BertLayer(nn.Module):
         return content, self._after_attention(queries.residual, found)
 
     def _after_attention(self, residual: Tensor, mixed: Tensor) -> Hidden:
-        hidden = add_and_norm(self.attention_out, mixed, residual, self.attention_norm, self.dropout)
+        hidden = add_and_norm(
+            self.attention_out, mixed, residual, self.attention_norm, self.dropout
+        )
         inner = linear_gelu(self.up, hidden.states, self.gelu)
         return add_and_norm(self.down, inner, hidden.residual, self.norm, self.dropout)
 
@@ -59,7 +66,8 @@ class BertLayer(nn.Module):
 class Bert(SummedEmbeddings):
     """Embeddings and layers; no pooler, the heads read the hidden states.
 
-    With embeddings of another width than the layers' it is the encoder of ELECTRA (arXiv 2003.10555).
+    With embeddings of another width than the layers' it is the encoder of ELECTRA (arXiv
+    2003.10555).
     """
 
     epsilon, gelu, normed_heads = EPSILON, "none", False
@@ -73,19 +81,25 @@ class Bert(SummedEmbeddings):
         """Returns hidden states (rows, length, width), or (wanted, width)."""
         return self.contextualise(self.embed(batch), batch, wanted)
 
-    def contextualise(self, embedded: Tensor, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
-        """Returns the hidden states of embedded tokens."""
+    def contextualise(
+        self, embedded: Tensor, batch: TokenBatch, wanted: Tensor | None = None
+    ) -> Tensor:
+        """The hidden states of embedded tokens."""
         states: Tensor = self.projection(embedded)
-        hidden, layout = Hidden(states, states), layout_of(batch, self.shape.width // self.shape.heads)
+        hidden = Hidden(states, states)
+        layout = layout_of(batch, self.shape.width // self.shape.heads)
         for number, layer in enumerate(self.layers, 1):
             hidden = layer(hidden, layout, wanted if number == self.shape.layers else None)
         return hidden.states
 
     def two_streams(self, batch: TokenBatch, streams: Streams) -> Tensor:
-        """Returns the states of the query stream (rows, places, width)."""
-        own, asked = self.projection(self.embed(batch)), self.projection(embed_queries(self, batch, streams))
+        """The states of the query stream (rows, places, width)."""
+        own = self.projection(self.embed(batch))
+        asked = self.projection(embed_queries(self, batch, streams))
         content, queries = Hidden(own, own), Hidden(asked, asked)
         layers: Any = self.layers
         for number, layer in enumerate(layers, 1):
-            content, queries = layer.two_streams(content, queries, streams, number == self.shape.layers)
+            content, queries = layer.two_streams(
+                content, queries, streams, number == self.shape.layers
+            )
         return queries.states

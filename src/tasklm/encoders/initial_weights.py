@@ -15,10 +15,12 @@ from tasklm.encoders.base import Shape
 
 
 def initial_spread(width: int) -> float:
-    """Returns the standard deviation of initial weights: BERT's 0.02 at its width of 768, wider in narrower models.
+    """The standard deviation of initial weights: BERT's 0.02 at its width of 768, wider in narrower
+    models.
 
-    A sum of `width` products keeps its size when the spread grows as 1/√width. With 0.02 everywhere, the layers of a
-    narrow model start so close to zero that its first thousands of steps learn word frequencies alone.
+    A sum of `width` products keeps its size when the spread grows as 1/√width. With 0.02
+    everywhere, the layers of a narrow model start so close to zero that its first thousands of
+    steps learn word frequencies alone.
     """
     return 0.02 * math.sqrt(768 / width)
 
@@ -32,7 +34,9 @@ def draw_weights(module: nn.Module, spread: float) -> None:
 
 
 def draw_encoder(encoder: nn.Module, shape: Shape) -> None:
-    """Draws all weights of an encoder: by the width of the layers, or of the embeddings where these are summed or mapped."""
+    """Draws all weights of an encoder: by the width of the layers, or of the embeddings where these
+    are summed or mapped.
+    """
     for name, module in encoder.named_modules():
         outside = isinstance(module, nn.Embedding) or name == "projection"
         draw_weights(module, initial_spread(shape.token_width if outside else shape.width))
@@ -41,8 +45,8 @@ def draw_encoder(encoder: nn.Module, shape: Shape) -> None:
 def shrink_outputs(outputs: list[nn.Linear], layers: int) -> None:
     """Draws the matrices that add to the residual stream with a spread 1/√(2·layers) as wide.
 
-    Pre-norm layers never bring the sum of 2·layers such parts back to size one, so that each has to begin small
-    (Megatron-LM, arXiv 1909.08053, section 4.2; so does ModernBERT-base).
+    Pre-norm layers never bring the sum of 2·layers such parts back to size one, so that each has to
+    begin small (Megatron-LM, arXiv 1909.08053, section 4.2; so does ModernBERT-base).
     """
     for module in outputs:
         draw_weights(module, initial_spread(module.out_features) / math.sqrt(2 * layers))
@@ -56,7 +60,9 @@ def shapes_alone() -> Iterator[None]:
 
 
 class _NothingDrawn(TorchFunctionMode):
-    """Leaves random numbers out: to draw none at all, PyTorch would import its compiler, for seconds."""
+    """Leaves random numbers out: to draw none at all, PyTorch would import its compiler, for
+    seconds.
+    """
 
     def __torch_function__(
         self,

@@ -1,6 +1,8 @@
-"""ModernBERT (arXiv 2412.13663): pre-norm encoder with rotary positions, gated feed-forward layers and no biases.
+"""ModernBERT (arXiv 2412.13663): pre-norm encoder with rotary positions, gated feed-forward layers
+and no biases.
 
-Every layer attends to the whole piece. The paper's local layers (a window of 128 tokens) save time on long texts alone.
+Every layer attends to the whole piece. The paper's local layers (a window of 128 tokens) save time
+on long texts alone.
 """
 
 from __future__ import annotations
@@ -19,30 +21,43 @@ from tasklm.errors import RecipeError
 from tasklm.tokens.batches import TokenBatch
 
 EPSILON = 1e-5  # of LayerNorm, as published
-ROTARY_BASE = 10_000.0  # the paper's up to 1024 tokens; 160,000 comes with its extension of the context to 8192
+# the paper's up to 1024 tokens; 160,000 comes with its extension of the context to 8192
+ROTARY_BASE = 10_000.0
 
 
-def rotary_angles(positions: Tensor, head_width: int, base: float = ROTARY_BASE) -> tuple[Tensor, Tensor]:
-    """Returns cosines and sines (rows, length, head width / 2) of RoFormer's rotations (arXiv 2104.09864), in fp32."""
+def rotary_angles(
+    positions: Tensor, head_width: int, base: float = ROTARY_BASE
+) -> tuple[Tensor, Tensor]:
+    """Returns cosines and sines (rows, length, head width / 2) of RoFormer's rotations (arXiv
+    2104.09864), in fp32.
+    """
     halves = torch.arange(0, head_width, 2, device=positions.device, dtype=torch.float32)
     angles = positions[..., None].float() * (1.0 / base ** (halves / head_width))
     return angles.cos(), angles.sin()
 
 
 def rotate(states: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
-    """Returns queries and keys (rows, length, 2, heads, head width) turned by their positions; computed in fp32."""
+    """Returns queries and keys (rows, length, 2, heads, head width) turned by their positions;
+    computed in fp32.
+    """
     cosine, sine = (part[:, :, None, None] for part in angles)
     first, second = states.float().chunk(2, dim=-1)
-    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1).to(states.dtype)
+    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1).to(
+        states.dtype
+    )
 
 
 class ModernLayer(nn.Module):
-    """Self-attention and gated feed-forward, each a LayerNorm'd branch beside the residual stream."""
+    """Self-attention and gated feed-forward, each a LayerNorm'd branch beside
+    the residual stream.
+    """
 
     def __init__(self, shape: Shape, first: bool) -> None:
         super().__init__()
         self.heads = shape.heads
-        self.attention_norm = nn.Identity() if first else nn.LayerNorm(shape.width, EPSILON, bias=False)  # the embeddings come normalised
+        self.attention_norm = (
+            nn.Identity() if first else nn.LayerNorm(shape.width, EPSILON, bias=False)
+        )  # the embeddings come normalised
         self.query_key_value = nn.Linear(shape.width, 3 * shape.width, bias=False)
         self.attention_out = nn.Linear(shape.width, shape.width, bias=False)
         self.norm = nn.LayerNorm(shape.width, EPSILON, bias=False)
@@ -50,22 +65,38 @@ class ModernLayer(nn.Module):
         self.down = nn.Linear(shape.feedforward, shape.width, bias=False)
         self.dropout = nn.Dropout(shape.dropout)
 
-    def forward(self, hidden: Tensor, layout: Layout, angles: tuple[Tensor, Tensor], wanted: Tensor | None) -> Tensor:
+    def forward(
+        self, hidden: Tensor, layout: Layout, angles: tuple[Tensor, Tensor], wanted: Tensor | None
+    ) -> Tensor:
         """Returns hidden states of the same shape (rows, length, width), or (wanted, width)."""
         rows, length, width = hidden.shape
-        split = self.query_key_value(self.attention_norm(hidden)).view(rows, length, 3, self.heads, width // self.heads)
+        split = self.query_key_value(self.attention_norm(hidden)).view(
+            rows, length, 3, self.heads, width // self.heads
+        )
         turned = torch.cat((rotate(split[:, :, :2], angles), split[:, :, 2:]), dim=2)
         return self._after_attention(pick(hidden, wanted), pick(attend(turned, layout), wanted))
 
     def two_streams(
-        self, content: Tensor, queries: Tensor, streams: Streams, angles: list[tuple[Tensor, Tensor]], last: bool
+        self,
+        content: Tensor,
+        queries: Tensor,
+        streams: Streams,
+        angles: list[tuple[Tensor, Tensor]],
+        last: bool,
     ) -> tuple[Tensor, Tensor]:
-        """Returns the content (rows, length, width) and the queries (rows, places, width) of the next layer; after the last, queries alone.
+        """The content (rows, length, width) and the queries (rows, places, width) of the next
+        layer; after the last, queries alone.
 
-        Nothing reads the last layer's content but its queries, so that keys and values are all that is computed of it.
+        Nothing reads the last layer's content but its queries, so that keys and values are all that
+        is computed of it.
         """
-        asking = rotate(project(self.query_key_value, self.attention_norm(queries), self.heads, last=0), angles[1])
-        split = project(self.query_key_value, self.attention_norm(content), self.heads, first=1 if last else 0)
+        asking = rotate(
+            project(self.query_key_value, self.attention_norm(queries), self.heads, last=0),
+            angles[1],
+        )
+        split = project(
+            self.query_key_value, self.attention_norm(content), self.heads, first=1 if last else 0
+        )
         turned = torch.cat((rotate(split[:, :, :-1], angles[0]), split[:, :, -1:]), dim=2)
         found, mixed = attend_streams(asking, turned, streams)
         content = content if mixed is None else self._after_attention(content, mixed)
@@ -88,40 +119,50 @@ class Modern(nn.Module):
         super().__init__()
         self.shape, self.head_width = shape, shape.width // shape.heads
         if self.head_width % 2:
-            problem = f"model.width / model.heads = {self.head_width} is odd: rotary positions turn pairs of numbers"
+            problem = (
+                f"model.width / model.heads = {self.head_width} "
+                f"is odd: rotary positions turn pairs of numbers"
+            )
             raise RecipeError([f"{problem}; choose other numbers, or model.encoder = bert"])
         if tables:
             self.token = nn.Embedding(shape.vocabulary, shape.token_width)
             self.norm = nn.LayerNorm(shape.token_width, EPSILON, bias=False)
         self.dropout = nn.Dropout(shape.dropout)
         same = shape.token_width == shape.width
-        self.projection = nn.Identity() if same else nn.Linear(shape.token_width, shape.width, bias=False)
+        self.projection = (
+            nn.Identity() if same else nn.Linear(shape.token_width, shape.width, bias=False)
+        )
         layers = [ModernLayer(shape, first=number == 0) for number in range(shape.layers)]
         self.layers = nn.ModuleList(layers)
         self.last_norm = nn.LayerNorm(shape.width, EPSILON, bias=False)
         draw_encoder(self, shape)
-        shrink_outputs([part for layer in layers for part in (layer.attention_out, layer.down)], shape.layers)
+        shrink_outputs(
+            [part for layer in layers for part in (layer.attention_out, layer.down)], shape.layers
+        )
 
     def forward(self, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
         """Returns hidden states (rows, length, width), or (wanted, width)."""
         return self.contextualise(self.embed(batch), batch, wanted)
 
     def embed(self, batch: TokenBatch) -> Tensor:
-        """Returns the embeddings of all tokens (rows, length, token width)."""
+        """The embeddings of all tokens (rows, length, token width)."""
         embedded: Tensor = self.dropout(self.norm(self.token(batch.ids)))
         return embedded
 
-    def contextualise(self, embedded: Tensor, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
-        """Returns the hidden states of embedded tokens."""
+    def contextualise(
+        self, embedded: Tensor, batch: TokenBatch, wanted: Tensor | None = None
+    ) -> Tensor:
+        """The hidden states of embedded tokens."""
         hidden = self.projection(embedded)
-        layout, angles = layout_of(batch, self.head_width), rotary_angles(batch.positions, self.head_width)
+        layout = layout_of(batch, self.head_width)
+        angles = rotary_angles(batch.positions, self.head_width)
         for number, layer in enumerate(self.layers, 1):
             hidden = layer(hidden, layout, angles, wanted if number == self.shape.layers else None)
         out: Tensor = self.last_norm(hidden)
         return out
 
     def two_streams(self, batch: TokenBatch, streams: Streams) -> Tensor:
-        """Returns the states of the query stream (rows, places, width)."""
+        """The states of the query stream (rows, places, width)."""
         rows, places = streams.picked.shape
         asking = self.dropout(self.norm(streams.vector).expand(rows, places, -1))
         content, queries = self.projection(self.embed(batch)), self.projection(asking)
@@ -129,6 +170,8 @@ class Modern(nn.Module):
         angles = [rotary_angles(some, self.head_width) for some in positions]
         layers: Any = self.layers
         for number, layer in enumerate(layers, 1):
-            content, queries = layer.two_streams(content, queries, streams, angles, number == self.shape.layers)
+            content, queries = layer.two_streams(
+                content, queries, streams, angles, number == self.shape.layers
+            )
         out: Tensor = self.last_norm(queries)
         return out

@@ -1,7 +1,9 @@
-"""ModernBERT with the attention of its published checkpoints (arXiv 2412.13663, section 2.1.2): every third layer looks at the whole piece.
+"""ModernBERT with the attention of its published checkpoints (arXiv 2412.13663, section 2.1.2):
+every third layer looks at the whole piece.
 
-The other layers see 64 tokens to either side, and the two kinds of layers rotate by bases of their own. What local layers do not see is
-computed and masked, which saves nothing: to train from random weights, take `modern`.
+The other layers see 64 tokens to either side, and the two kinds of layers rotate by bases of their
+own. What local layers do not see is computed and masked, which saves nothing: to train from random
+weights, take `modern`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ GLOBAL_BASE, LOCAL_BASE = 160_000.0, 10_000.0  # of the rotary positions
 
 
 def is_global(layer: int) -> bool:
-    """Returns whether the layer of this number (from 0) sees the whole piece."""
+    """Whether the layer of this number (from 0) sees the whole piece."""
     return layer % GLOBAL_EVERY == 0
 
 
@@ -29,24 +31,41 @@ def is_global(layer: int) -> bool:
 class ModernBert(Modern):
     """`modern` with local layers."""
 
-    def contextualise(self, embedded: Tensor, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
-        """Returns the hidden states of embedded tokens."""
+    def contextualise(
+        self, embedded: Tensor, batch: TokenBatch, wanted: Tensor | None = None
+    ) -> Tensor:
+        """The hidden states of embedded tokens."""
         hidden = self.projection(embedded)
-        everywhere = layout_of(batch, self.head_width), rotary_angles(batch.positions, self.head_width, GLOBAL_BASE)
-        nearby = local_layout(batch, everywhere[0]), rotary_angles(batch.positions, self.head_width, LOCAL_BASE)
+        everywhere = (
+            layout_of(batch, self.head_width),
+            rotary_angles(batch.positions, self.head_width, GLOBAL_BASE),
+        )
+        nearby = (
+            local_layout(batch, everywhere[0]),
+            rotary_angles(batch.positions, self.head_width, LOCAL_BASE),
+        )
         for number, layer in enumerate(self.layers):
             layout, angles = everywhere if is_global(number) else nearby
-            hidden = layer(hidden, layout, angles, wanted if number == self.shape.layers - 1 else None)
+            hidden = layer(
+                hidden, layout, angles, wanted if number == self.shape.layers - 1 else None
+            )
         out: Tensor = self.last_norm(hidden)
         return out
 
     def two_streams(self, batch: TokenBatch, streams: Streams) -> Tensor:
         """Raises RecipeError: two streams have no local layers."""
-        raise RecipeError(["train.objective: permutations are not computed with local attention (modernbert); choose another objective"])
+        raise RecipeError(
+            [
+                (
+                    "train.objective: permutations are not computed with "
+                    "local attention (modernbert); choose another objective"
+                )
+            ]
+        )
 
 
 def local_layout(batch: TokenBatch, layout: Layout) -> Layout:
-    """Returns which tokens of a local layer may look at one another, from the layout of a global one."""
+    """Which tokens of a local layer may look at one another, from the layout of a global one."""
     if (batch.longest or batch.ids.shape[1]) <= WINDOW + 1:
         return layout
     mask = layout.mask

@@ -1,4 +1,7 @@
-"""One dial for the size. Heads are 64 wide; a size has about as many weights in its layers whichever encoder it is."""
+"""One dial for the size.
+
+Heads are 64 wide; a size has about as many weights in its layers whichever encoder it is.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +24,16 @@ ALBERT_EMBEDDING = 128  # the published width of its embeddings, at every size
 
 
 def padded_vocabulary(types: int) -> int:
-    """Returns the rows of the token embedding: the subword types, filled up to a multiple of 64."""
+    """The rows of the token embedding: the subword types, filled up to a multiple of 64."""
     return -(-types // ALIGNED) * ALIGNED
 
 
 def encoder_of(settings: Model, size: str) -> str:
-    """Returns the architecture: the recipe's, or by the number of layers.
+    """The architecture: the recipe's, or by the number of layers.
 
-    Layers of bert (norms after the sums) learn word frequencies alone for thousands of steps where there are many of them; modern's do
-    not. A few layers with learned positions tell orders of words apart sooner than a few with rotary ones.
+    Layers of bert (norms after the sums) learn word frequencies alone for thousands of steps where
+    there are many of them; modern's do not. A few layers with learned positions tell orders of
+    words apart sooner than a few with rotary ones.
     """
     if settings.encoder != "auto":
         return settings.encoder
@@ -37,27 +41,42 @@ def encoder_of(settings: Model, size: str) -> str:
 
 
 def default_feedforward(encoder: str, width: int) -> int:
-    """Returns the inner width of the feed-forward layer: 4 × width as in BERT, 2/3 of that (to a multiple of 64) with a gate.
+    """The inner width of the feed-forward layer: 4 × width as in BERT, 2/3 of that (to a multiple
+    of 64) with a gate.
 
-    A gated layer has three matrices where BERT's has two, so that both have about 8 × width² weights (arXiv 2002.05202).
+    A gated layer has three matrices where BERT's has two, so that both have about 8 × width²
+    weights (arXiv 2002.05202).
     """
-    return max(ALIGNED, round(8 * width / 3 / ALIGNED) * ALIGNED) if encoder.startswith("modern") else 4 * width
+    return (
+        max(ALIGNED, round(8 * width / 3 / ALIGNED) * ALIGNED)
+        if encoder.startswith("modern")
+        else 4 * width
+    )
 
 
 def shape_of(settings: Model, size: str, vocabulary: int, positions: int) -> Shape:
-    """Returns the encoder's shape: the size's numbers, with the recipe's own numbers in their place.
+    """The encoder's shape: the size's numbers, with the recipe's own numbers in their place.
 
     `vocabulary` is the number of subword types; the shape's is filled up to a multiple of 64.
     """
     if size not in SIZES:
-        raise RecipeError([f"model.size = {size!r}: choose from auto, {', '.join(SIZES)}{nearest(size, list(SIZES))}"])
+        raise RecipeError(
+            [
+                (
+                    f"model.size = {size!r}: choose from auto, "
+                    f"{', '.join(SIZES)}{nearest(size, list(SIZES))}"
+                )
+            ]
+        )
     layers, width = SIZES[size]
     encoder = encoder_of(settings, size)
     width = settings.width or width
     heads = settings.heads or max(1, width // 64)
     if width % heads:
         raise RecipeError([f"model.width = {width} is not a multiple of model.heads = {heads}"])
-    embedding = settings.embedding or (min(ALBERT_EMBEDDING, width) if encoder == "albert" else width)
+    embedding = settings.embedding or (
+        min(ALBERT_EMBEDDING, width) if encoder == "albert" else width
+    )
     return Shape(
         vocabulary=padded_vocabulary(vocabulary),
         layers=settings.layers or layers,

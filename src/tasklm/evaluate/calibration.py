@@ -1,7 +1,9 @@
-"""Whether probabilities can be believed: reliability, calibration error, and one temperature that mends them.
+"""Whether probabilities can be believed: reliability, calibration error, and one temperature that
+mends them.
 
-Guo, Pleiss, Sun and Weinberger, "On Calibration of Modern Neural Networks" (arXiv 1706.04599): reliability diagrams and the expected
-calibration error (section 2), temperature scaling (section 4.2).
+Guo, Pleiss, Sun and Weinberger, "On Calibration of Modern Neural Networks" (arXiv 1706.04599):
+reliability diagrams and the expected calibration error (section 2), temperature scaling (section
+4.2).
 """
 
 from __future__ import annotations
@@ -18,15 +20,26 @@ Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
 BINS = 10  # of equal width, over the probability of the likeliest class
-COLDEST, HOTTEST = 0.01, 100.0  # temperatures: where dev holds no mistake the best is 0, where the model knows nothing it is infinite
+COLDEST, HOTTEST = (
+    0.01,
+    100.0,
+    # temperatures: where dev holds no mistake the best is 0, where the model knows nothing it is
+    # infinite
+)
 SMALLEST = float(np.finfo(np.float32).tiny)  # probabilities that are written as 0 were below this
 ENOUGH = 1e-12  # relative width of the interval around the best 1/T at which the search ends
 
 
-def calibration(labels: Sequence[str], gold: Mapping[str, Sequence[str]], answers: Mapping[str, Sequence[Answer]]) -> dict[str, Any]:
-    """Returns the temperature that dev gives, and the reliability before and after it on test, or on dev where there is no test.
+def calibration(
+    labels: Sequence[str],
+    gold: Mapping[str, Sequence[str]],
+    answers: Mapping[str, Sequence[Answer]],
+) -> dict[str, Any]:
+    """The temperature that dev gives, and the reliability before and after it on test, or on dev
+    where there is no test.
 
-    `gold` and `answers` hold the classes and the answers of each split; answers have the probabilities of all `labels`.
+    `gold` and `answers` hold the classes and the answers of each split; answers have the
+    probabilities of all `labels`.
     """
     split = "test" if answers.get("test") else "dev"
     temperature = best_temperature(*_arrays(labels, gold["dev"], answers["dev"]))
@@ -40,10 +53,12 @@ def calibration(labels: Sequence[str], gold: Mapping[str, Sequence[str]], answer
 
 
 def best_temperature(probabilities: Floats, right: Numbers) -> float:
-    """Returns the temperature T with the lowest negative log-likelihood of the `right` classes under softmax(log p / T).
+    """The temperature T with the lowest negative log-likelihood of the `right` classes under
+    softmax(log p / T).
 
-    The likelihood is convex in β = 1/T and its slope Σ (E_β[log p] − log p_right) rises with β: the zero of the slope is closed in by
-    halving. It is looked for between COLDEST and HOTTEST; a model without a mistake on dev gets COLDEST.
+    The likelihood is convex in β = 1/T and its slope Σ (E_β[log p] − log p_right) rises with β: the
+    zero of the slope is closed in by halving. It is looked for between COLDEST and HOTTEST; a model
+    without a mistake on dev gets COLDEST.
     """
     logits = _logits(probabilities)
     of_right = logits[np.arange(len(right)), right]
@@ -63,26 +78,42 @@ def best_temperature(probabilities: Floats, right: Numbers) -> float:
 
 
 def scaled(probabilities: Floats, temperature: float) -> Floats:
-    """Returns the probabilities at a temperature; which class is the likeliest stays."""
+    """The probabilities at a temperature; which class is the likeliest stays."""
     return _softmax(_logits(probabilities) / temperature)
 
 
 def reliability(probabilities: Floats, right: Numbers) -> dict[str, Any]:
-    """Returns {"ece", "nll", "bins": [{"confidence", "accuracy", "count"}]}: calibration error, mean NLL, and bins that are not empty."""
+    """Returns {"ece", "nll", "bins": [{"confidence", "accuracy", "count"}]}: calibration error,
+    mean NLL, and bins that are not empty.
+    """
     sure, hits = probabilities.max(1), probabilities.argmax(1) == right
-    number = np.clip(np.ceil(sure * BINS).astype(np.int64) - 1, 0, BINS - 1)  # bin m holds (m / 10, (m + 1) / 10]
+    number = np.clip(
+        np.ceil(sure * BINS).astype(np.int64) - 1, 0, BINS - 1
+    )  # bin m holds (m / 10, (m + 1) / 10]
     bins = []
     for own in (number == one for one in range(BINS)):
         if own.any():
-            bins.append({"confidence": float(sure[own].mean()), "accuracy": float(hits[own].mean()), "count": int(own.sum())})
+            bins.append(
+                {
+                    "confidence": float(sure[own].mean()),
+                    "accuracy": float(hits[own].mean()),
+                    "count": int(own.sum()),
+                }
+            )
     ece = sum(one["count"] * abs(one["accuracy"] - one["confidence"]) for one in bins) / len(right)
     nll = -_logits(probabilities)[np.arange(len(right)), right].mean()
     return {"ece": float(ece), "nll": float(nll), "bins": bins}
 
 
-def _arrays(labels: Sequence[str], gold: Sequence[str], answers: Sequence[Answer]) -> tuple[Floats, Numbers]:
-    """Returns the probabilities (examples, classes), each row of sum 1, and the number of each right class."""
-    rows = np.array([[answer["probabilities"][label] for label in labels] for answer in answers], np.float64)
+def _arrays(
+    labels: Sequence[str], gold: Sequence[str], answers: Sequence[Answer]
+) -> tuple[Floats, Numbers]:
+    """The probabilities (examples, classes), each row of sum 1, and the
+    number of each right class.
+    """
+    rows = np.array(
+        [[answer["probabilities"][label] for label in labels] for answer in answers], np.float64
+    )
     place = {label: number for number, label in enumerate(labels)}
     return rows / rows.sum(1, keepdims=True), np.array([place[label] for label in gold], np.int64)
 

@@ -25,13 +25,19 @@ class ClassScore:
 def confusion_matrix(gold: Array, predicted: Array, classes: int) -> NDArray[np.int64]:
     """Returns counts of examples, gold class in the row, predicted class in the column."""
     for name, array in (("gold", gold), ("predicted", predicted)):
-        if array.shape != gold.shape or (len(array) and (array.min() < 0 or array.max() >= classes)):
-            raise ValueError(f"{name} must be as many whole numbers from 0 to {classes - 1} as gold has")
-    return np.bincount(gold * classes + predicted, minlength=classes * classes).reshape(classes, classes)
+        if array.shape != gold.shape or (
+            len(array) and (array.min() < 0 or array.max() >= classes)
+        ):
+            raise ValueError(
+                f"{name} must be as many whole numbers from 0 to {classes - 1} as gold has"
+            )
+    return np.bincount(gold * classes + predicted, minlength=classes * classes).reshape(
+        classes, classes
+    )
 
 
 def per_class(matrix: Array) -> list[ClassScore]:
-    """Returns the scores of each class of a confusion matrix; a ratio without examples is 0."""
+    """The scores of each class of a confusion matrix; a ratio without examples is 0."""
     matrix = np.asarray(matrix)
     scores = []
     for right, gold, predicted in zip(matrix.diagonal(), matrix.sum(1), matrix.sum(0), strict=True):

@@ -40,7 +40,9 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Resampling:
-    """How many resamples are drawn, how much of them an interval covers, and the draw's own seed."""
+    """How many resamples are drawn, how much of them an interval covers, and
+    the draw's own seed.
+    """
 
     resamples: int = 1000
     confidence: float = 0.95
@@ -87,11 +89,16 @@ def resampled_text(*shapes: tuple[int, int]) -> str:
 def statistics_of(metric: Metric, predicted: Predicted) -> Floats:
     """What each example adds to the sums: (trainings, fine-tunings, examples, numbers)."""
     if not len(predicted.gold):
-        raise DataError("there are no examples to score", remedy="Give a dev or test file with at least one labelled example.")
+        raise DataError(
+            "there are no examples to score",
+            remedy="Give a dev or test file with at least one labelled example.",
+        )
     for row in predicted.seeds:
         if len(row) != len(predicted.gold):
             raise ValueError(f"there are {len(predicted.gold)} examples and {len(row)} predictions")
-    rows = np.stack([np.asarray(metric.statistics(predicted.gold, row), np.float64) for row in predicted.seeds])
+    rows = np.stack(
+        [np.asarray(metric.statistics(predicted.gold, row), np.float64) for row in predicted.seeds]
+    )
     return rows.reshape(*predicted.shape, *rows.shape[1:])
 
 
@@ -100,13 +107,21 @@ def per_seed(metric: Metric, statistics: Floats) -> Floats:
     return np.asarray(metric.value(statistics.sum(2)), np.float64)
 
 
-def bootstrap_interval(metric: Metric, statistics: Floats, resampling: Resampling = USUAL) -> tuple[float, float]:
-    """The percentile interval of the mean over seeds; `statistics` are as `statistics_of` has them."""
+def bootstrap_interval(
+    metric: Metric, statistics: Floats, resampling: Resampling = USUAL
+) -> tuple[float, float]:
+    """The percentile interval of the mean over seeds; `statistics` are as
+    `statistics_of` has them.
+    """
     weights = _weights_of(statistics, resampling, 1)
-    return _percentiles(_drawn_scores(metric, _rows(statistics), weights, resampling.seed), resampling.confidence)
+    return _percentiles(
+        _drawn_scores(metric, _rows(statistics), weights, resampling.seed), resampling.confidence
+    )
 
 
-def paired_difference(metric: Metric, ours: Floats, other: Floats, resampling: Resampling = USUAL) -> Difference:
+def paired_difference(
+    metric: Metric, ours: Floats, other: Floats, resampling: Resampling = USUAL
+) -> Difference:
     """Ours − other by a paired bootstrap; their numbers of seeds may differ.
 
     p is twice the smaller share of resamples on either side of zero, with one added to the count
@@ -114,7 +129,9 @@ def paired_difference(metric: Metric, ours: Floats, other: Floats, resampling: R
     2 / (resamples + 1).
     """
     rows = np.concatenate([_rows(ours), _rows(other)])
-    weights = np.concatenate([_weights_of(ours, resampling, 1), -_weights_of(other, resampling, 2)], axis=1)
+    weights = np.concatenate(
+        [_weights_of(ours, resampling, 1), -_weights_of(other, resampling, 2)], axis=1
+    )
     # rounded: equal scores must count as equal, whatever order they were summed in
     differences = np.round(_drawn_scores(metric, rows, weights, resampling.seed), 12)
     low, high = _percentiles(differences, resampling.confidence)
@@ -125,7 +142,9 @@ def paired_difference(metric: Metric, ours: Floats, other: Floats, resampling: R
     return Difference(difference, low, high, p, resampling.resamples, drawn)
 
 
-def seed_weights(trainings: int, tunings: int, resamples: int, generator: np.random.Generator) -> Floats:
+def seed_weights(
+    trainings: int, tunings: int, resamples: int, generator: np.random.Generator
+) -> Floats:
     """How much each seed counts in each resample: (resamples, trainings, fine-tunings), 1 in all.
 
     Of the first level that has several, one fewer is drawn than there are: the variance of the
@@ -142,9 +161,13 @@ def seed_weights(trainings: int, tunings: int, resamples: int, generator: np.ran
 
 
 def _weights_of(statistics: Floats, resampling: Resampling, stream: int) -> Floats:
-    """The weights of all seeds in each resample, (resamples, seeds); each model has its own stream of draws."""
+    """The weights of all seeds in each resample, (resamples, seeds); each model has its own stream
+    of draws.
+    """
     generator = np.random.default_rng((resampling.seed, stream))
-    weights = seed_weights(statistics.shape[0], statistics.shape[1], resampling.resamples, generator)
+    weights = seed_weights(
+        statistics.shape[0], statistics.shape[1], resampling.resamples, generator
+    )
     return weights.reshape(resampling.resamples, -1)
 
 
@@ -154,7 +177,9 @@ def _rows(statistics: Floats) -> Floats:
 
 
 def _drawn_scores(metric: Metric, statistics: Floats, weights: Floats, seed: int) -> Floats:
-    """For each resample the scores of all rows on its examples, summed by its weights: (resamples,)."""
+    """For each resample the scores of all rows on its examples, summed by its weights:
+    (resamples,).
+    """
     scores, start = [], 0
     for sums in _resampled(statistics, len(weights), seed):
         values = metric.value(sums)
@@ -171,7 +196,9 @@ def _resampled(statistics: Floats, resamples: int, seed: int) -> Iterator[Floats
     generator = np.random.default_rng(seed)
     part = max(1, _CELLS // len(patterns))
     for start in range(0, resamples, part):
-        weights = generator.multinomial(examples, counts / counts.sum(), size=min(part, resamples - start))
+        weights = generator.multinomial(
+            examples, counts / counts.sum(), size=min(part, resamples - start)
+        )
         sums = weights.astype(np.float64) @ patterns
         yield sums.reshape(len(weights), rows, numbers).transpose(1, 0, 2)
 

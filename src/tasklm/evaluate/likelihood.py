@@ -1,13 +1,18 @@
-"""Pseudo-log-likelihood: how likely a language model finds a text, token by token, each given all the others.
+"""Pseudo-log-likelihood: how likely a language model finds a text, token by token, each given all
+the others.
 
-PLL(x) = Σ_t log p(x_t | the other tokens) (*BERT has a Mouth, and It Must Speak*, arXiv 1902.04094; *Masked Language Model Scoring*, arXiv
-1910.14659). Special tokens, [UNK] among them, are read but not summed over: no objective learns to predict them.
+PLL(x) = Σ_t log p(x_t | the other tokens) (*BERT has a Mouth, and It Must Speak*, arXiv 1902.04094;
+*Masked Language Model Scoring*, arXiv 1910.14659). Special tokens, [UNK] among them, are read but
+not summed over: no objective learns to predict them.
 
 - `mlm`: every token is masked in turn, n passes for a text of n tokens.
-- `electric`: one pass; log p̂ = −E, the energies (*Pre-Training Transformers as Energy-Based Cloze Models*, arXiv 2012.08561).
-- `electra-tt`: one pass of the encoder and of both towers; p is what the discriminator's D and the towers' q say, see `log_data`.
+- `electric`: one pass; log p̂ = −E, the energies (*Pre-Training Transformers as Energy-Based
+  Cloze Models*, arXiv 2012.08561).
+- `electra-tt`: one pass of the encoder and of both towers; p is what the discriminator's D and
+  the towers' q say, see `log_data`.
 
-A text longer than the model's rows is cut into windows of nearly equal size, which are scored each by itself and summed.
+A text longer than the model's rows is cut into windows of nearly equal size, which are scored each
+by itself and summed.
 """
 
 from __future__ import annotations
@@ -27,7 +32,8 @@ from tasklm.errors import RecipeError, RunError
 from tasklm.models.language_model import LanguageModel
 from tasklm.tokens.batches import TokenBatch, padded_rows
 
-TOKENS = 2048  # of a pass: the towers' logits of all of them exist at once, 250 MB with BERT's vocabulary
+# of a pass: the towers' logits of all of them exist at once, 250 MB with BERT's vocabulary
+TOKENS = 2048
 AT_ONCE = 256  # texts whose windows are sorted by length together
 
 Windows = list[list[int]]
@@ -44,12 +50,12 @@ class Likelihood:
 
     @property
     def total(self) -> float:
-        """Returns the pseudo-log-likelihood of the text."""
+        """The pseudo-log-likelihood of the text."""
         return math.fsum(self.scores)
 
     @property
     def per_token(self) -> float | None:
-        """Returns the mean of its tokens, None where there is none."""
+        """The mean of its tokens, None where there is none."""
         return self.total / len(self.scores) if self.scores else None
 
 
@@ -60,7 +66,12 @@ class Scorer:
         name = model.settings.objective
         if name not in METHODS:
             raise RecipeError(
-                [f"train.objective = {name!r} gives no probability of a token; train with one of {', '.join(METHODS)} to score texts"]
+                [
+                    (
+                        f"train.objective = {name!r} gives no probability of a token; "
+                        f"train with one of {', '.join(METHODS)} to score texts"
+                    )
+                ]
             )
         self.model, self.method = model, METHODS[name]
 
@@ -73,7 +84,10 @@ class Scorer:
                 bar.advance(len(block))
 
     def _block(self, texts: Sequence[str]) -> Iterator[Likelihood]:
-        cut = [windows_of(numbers, self.model.length - 2) for numbers in self.model.vocabulary.encode(texts)]
+        cut = [
+            windows_of(numbers, self.model.length - 2)
+            for numbers in self.model.vocabulary.encode(texts)
+        ]
         with torch.inference_mode():
             scored = self.method(self.model, [window for windows in cut for window in windows])
         if not all(np.isfinite(scores).all() for scores in scored):
@@ -81,79 +95,124 @@ class Scorer:
         scores = iter(scored)
         specials = set(self.model.vocabulary.specials)
         for windows in cut:
-            pairs = [pair for window in windows for pair in zip(window, next(scores).tolist(), strict=True)]
+            pairs = [
+                pair
+                for window in windows
+                for pair in zip(window, next(scores).tolist(), strict=True)
+            ]
             kept = [(token, score) for token, score in pairs if token not in specials]
-            yield Likelihood([token for token, _ in kept], [score for _, score in kept], len(pairs) - len(kept), len(windows))
+            yield Likelihood(
+                [token for token, _ in kept],
+                [score for _, score in kept],
+                len(pairs) - len(kept),
+                len(windows),
+            )
 
 
 def windows_of(numbers: list[int], most: int) -> Windows:
-    """Returns the tokens in as few parts of at most `most` as will do, of nearly equal size: none is left with little context."""
+    """The tokens in as few parts of at most `most` as will do, of nearly equal size: none is left
+    with little context.
+    """
     count = -(-len(numbers) // most)
     bounds = [len(numbers) * part // count for part in range(count + 1)] if count else []
     return [numbers[start:end] for start, end in pairwise(bounds)]
 
 
 def _batches(model: LanguageModel, windows: Windows) -> Iterator[tuple[list[int], TokenBatch]]:
-    """Yields all windows, longest first, as padded rows of [CLS] window [SEP], with their numbers; a pass has at most TOKENS tokens."""
+    """Yields all windows, longest first, as padded rows of [CLS] window [SEP], with their numbers;
+    a pass has at most TOKENS tokens.
+    """
     vocabulary = model.vocabulary
     order = sorted(range(len(windows)), key=lambda number: -len(windows[number]))
     while order:
         longest = len(windows[order[0]]) + 2
         rows = max(1, TOKENS // longest)
         numbers, order = order[:rows], order[rows:]
-        yield numbers, padded_rows([vocabulary.around(windows[number]) for number in numbers], vocabulary.pad).to(model.device)
+        yield (
+            numbers,
+            padded_rows(
+                [vocabulary.around(windows[number]) for number in numbers], vocabulary.pad
+            ).to(model.device),
+        )
 
 
-def _in_one_pass(model: LanguageModel, windows: Windows, scores_of: Callable[[LanguageModel, TokenBatch], Tensor]) -> list[np.ndarray]:
-    """Returns the score of every token of every window, by a function that gives those of a batch (rows, length)."""
+def _in_one_pass(
+    model: LanguageModel, windows: Windows, scores_of: Callable[[LanguageModel, TokenBatch], Tensor]
+) -> list[np.ndarray]:
+    """The score of every token of every window, by a function that gives those of a batch (rows,
+    length).
+    """
     found = [np.zeros(len(window)) for window in windows]
     for numbers, batch in _batches(model, windows):
-        for number, scores in zip(numbers, scores_of(model, batch).double().cpu().numpy(), strict=True):
+        for number, scores in zip(
+            numbers, scores_of(model, batch).double().cpu().numpy(), strict=True
+        ):
             found[number][:] = scores[1 : len(windows[number]) + 1]
     return found
 
 
 def by_energies(model: LanguageModel, windows: Windows) -> list[np.ndarray]:
     """Returns −E of every token (`electric`)."""
-    return _in_one_pass(model, windows, lambda model, batch: -model.objective.energies(model.encoder, batch))
+    return _in_one_pass(
+        model, windows, lambda model, batch: -model.objective.energies(model.encoder, batch)
+    )
 
 
 def by_judgements(model: LanguageModel, windows: Windows) -> list[np.ndarray]:
-    """Returns log p of every token by the judgements of the encoder and the towers' q (`electra-tt`)."""
+    """Returns log p of every token by the judgements of the encoder and the towers' q
+    (`electra-tt`).
+    """
 
     def scores_of(model: LanguageModel, batch: TokenBatch) -> Tensor:
         replaced = model.objective.judgement(model.encoder(batch))
-        return log_data(replaced, model.objective.generator.log_probabilities(model.encoder, batch), model.settings.mask_rate)
+        return log_data(
+            replaced,
+            model.objective.generator.log_probabilities(model.encoder, batch),
+            model.settings.mask_rate,
+        )
 
     return _in_one_pass(model, windows, scores_of)
 
 
 def log_data(replaced: Tensor, log_q: Tensor, rate: float) -> Tensor:
-    """Returns log p of tokens in the data, from the logits of their being replaced and log q of their being sampled.
+    """Returns log p of tokens in the data, from the logits of their being replaced and log q of
+    their being sampled.
 
-    A place is sampled with probability `rate`, and a sample that equals the original token counts as data. A token is therefore data with
-    mass (1 − rate)·p + rate·q·p and replaced with mass rate·q·(1 − p). With D the probability of data and c = rate / (1 − rate),
+    A place is sampled with probability `rate`, and a sample that equals the original token counts
+    as data. A token is therefore data with mass (1 − rate)·p + rate·q·p and replaced with mass
+    rate·q·(1 − p). With D the probability of data and c = rate / (1 − rate),
 
         p / (1 − p) = c·q·D / ((1 − D)·(1 + c·q)).
 
-    Clark's thesis (section 5.4.5) has p = k·q·D / (n·(1 − D)), the first factors alone: that holds where every sample counts as replaced,
-    as in Electric, and with n − k, the number of data tokens, for n. Of ELECTRA's judgements it makes odds, which exceed 1.
+    Clark's thesis (section 5.4.5) has p = k·q·D / (n·(1 − D)), the first factors alone: that holds
+    where every sample counts as replaced, as in Electric, and with n − k, the number of data
+    tokens, for n. Of ELECTRA's judgements it makes odds, which exceed 1.
     """
     odds = math.log(rate / (1.0 - rate))
     return functional.logsigmoid(odds + log_q - replaced - functional.softplus(odds + log_q))
 
 
 def by_masking(model: LanguageModel, windows: Windows) -> list[np.ndarray]:
-    """Returns log p of every token where it alone is masked (`mlm`); special tokens are not masked and get 0."""
+    """Returns log p of every token where it alone is masked (`mlm`); special tokens are not masked
+    and get 0.
+    """
     specials = set(model.vocabulary.specials)
-    asked = [(number, at) for number, window in enumerate(windows) for at, token in enumerate(window) if token not in specials]
+    asked = [
+        (number, at)
+        for number, window in enumerate(windows)
+        for at, token in enumerate(window)
+        if token not in specials
+    ]
     found = [np.zeros(len(window)) for window in windows]
     for places, batch in _batches(model, [windows[number] for number, _ in asked]):
-        rows, columns = torch.arange(len(places)), torch.tensor([asked[place][1] + 1 for place in places])
+        rows = torch.arange(len(places))
+        columns = torch.tensor([asked[place][1] + 1 for place in places])
         answers, ids = batch.ids[rows, columns], batch.ids.clone()
         ids[rows, columns] = model.vocabulary.mask
         wanted = (rows * ids.shape[1] + columns).to(model.device)
-        logits = model.objective.logits(model.encoder(replace(batch, ids=ids), wanted), model.encoder.token)
+        logits = model.objective.logits(
+            model.encoder(replace(batch, ids=ids), wanted), model.encoder.token
+        )
         scores = logits.float().log_softmax(-1).gather(1, answers[:, None]).squeeze(1).tolist()
         for place, score in zip(places, scores, strict=True):
             number, at = asked[place]

@@ -1,4 +1,6 @@
-"""The words that a text shares with many others, as `corpus.words` splits them: rare ones say more."""
+"""The words that a text shares with many others, as `corpus.words` splits
+them: rare ones say more.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,16 @@ class Overlaps:
         return len(self.offsets) - 1
 
     def shared(self, place: int) -> list[str]:
-        """Returns the words in common with the text at a place, the rarest first."""
+        """The words in common with the text at a place, the rarest first."""
         own = self.found[self.offsets[place] : self.offsets[place + 1]]
         return [self.words[number] for number in own[np.argsort(-self.rarity[own], kind="stable")]]
 
     def nearest(self, most: int) -> np.ndarray:
-        """Returns the places of the texts whose words in common are together the rarest, at most `most`, in the order of the texts.
+        """The places of the texts whose words in common are together the rarest, at most `most`, in
+        the order of the texts.
 
-        A tie goes to the earlier text. Texts with no word in common are taken when there are too few others.
+        A tie goes to the earlier text. Texts with no word in common are taken when there are too
+        few others.
         """
         adds = np.concatenate([[0.0], np.cumsum(self.rarity[self.found])])
         together = adds[self.offsets[1:]] - adds[self.offsets[:-1]]
@@ -39,7 +43,7 @@ class Overlaps:
 
 
 def overlaps(text: str, others: Iterable[str]) -> Overlaps:
-    """Returns what the text shares with each of the others, which are read once, one after another."""
+    """What the text shares with each of the others, which are read once, one after another."""
     asked = list(dict.fromkeys(words(text)))
     number = {word: i for i, word in enumerate(asked)}
     found, offsets = array("i"), array("q", [0])

@@ -1,7 +1,8 @@
-"""Re-ranking lists of candidates, such as the n best of a speech recogniser or a translator: argmax of score + λ · PLL.
+"""Re-ranking lists of candidates, such as the n best of a speech recogniser or a translator: argmax
+of score + λ · PLL.
 
-λ is chosen on other lists whose answers are known, from 0.05, 0.10, … 1.00, as with Electric (*Pre-Training Transformers as Energy-Based
-Cloze Models*, arXiv 2012.08561).
+λ is chosen on other lists whose answers are known, from 0.05, 0.10, … 1.00, as with Electric
+(*Pre-Training Transformers as Energy-Based Cloze Models*, arXiv 2012.08561).
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from tasklm.corpus.tables import kind_of, read_rows
 from tasklm.errors import DataError
 
 WEIGHTS = tuple(round(0.05 * step, 2) for step in range(1, 21))
-_FORM = 'Write lines such as {"id": 1, "candidates": [{"text": "a text", "score": -1.5}, …], "answer": 0}.'
+_FORM = (
+    'Write lines such as {"id": 1, "candidates": '
+    '[{"text": "a text", "score": -1.5}, …], "answer": 0}.'
+)
 
 
 @dataclass(frozen=True)
@@ -27,16 +31,23 @@ class Candidates:
     id: Any
     texts: list[str]
     scores: list[float]  # of the system that made the list
-    right: frozenset[int] | None  # numbers of the right ones, none where the answer is not in the list; None: not known
+    right: (
+        frozenset[int] | None
+    )  # numbers of the right ones, none where the answer is not in the list; None: not known
 
     def chosen(self, likelihoods: Sequence[float], weight: float) -> int:
-        """Returns the number of the candidate with the largest score + weight · PLL, the first on a tie."""
-        sums = [score + weight * likelihood for score, likelihood in zip(self.scores, likelihoods, strict=True)]
+        """The number of the candidate with the largest score + weight · PLL, the first on a tie."""
+        sums = [
+            score + weight * likelihood
+            for score, likelihood in zip(self.scores, likelihoods, strict=True)
+        ]
         return max(range(len(sums)), key=lambda number: (sums[number], -number))
 
 
 def read_candidates(path: Path) -> list[Candidates]:
-    """Returns the lists of a file of JSON lines; `answer` is the number of a candidate, from 0, or a text."""
+    """The lists of a file of JSON lines; `answer` is the number of a
+    candidate, from 0, or a text.
+    """
     if kind_of(path) not in (".jsonl", ".ndjson", ".json"):
         raise DataError("lists of candidates must be JSON lines (.jsonl)", file=path, remedy=_FORM)
     found = []
@@ -50,7 +61,14 @@ def read_candidates(path: Path) -> list[Candidates]:
             raise wrong("'candidates' is not a list of one or more")
         texts = [_text(candidate, number, wrong) for number, candidate in enumerate(candidates)]
         scores = [_score(candidate, number, wrong) for number, candidate in enumerate(candidates)]
-        found.append(Candidates(row.values.get("id", row.line), texts, scores, _right(row.values.get("answer"), texts, wrong)))
+        found.append(
+            Candidates(
+                row.values.get("id", row.line),
+                texts,
+                scores,
+                _right(row.values.get("answer"), texts, wrong),
+            )
+        )
     return found
 
 
@@ -63,34 +81,59 @@ def _text(candidate: Any, number: int, wrong: Callable[[str], DataError]) -> str
 
 def _score(candidate: Any, number: int, wrong: Callable[[str], DataError]) -> float:
     score = candidate.get("score")
-    if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) <= sys.float_info.max:
+    if (
+        isinstance(score, bool)
+        or not isinstance(score, int | float)
+        or not abs(score) <= sys.float_info.max
+    ):
         raise wrong(f"candidate {number} has no 'score' that is a number")
     return float(score)
 
 
-def _right(answer: Any, texts: list[str], wrong: Callable[[str], DataError]) -> frozenset[int] | None:
+def _right(
+    answer: Any, texts: list[str], wrong: Callable[[str], DataError]
+) -> frozenset[int] | None:
     if answer is None:
         return None
     if isinstance(answer, str):
         return frozenset(number for number, text in enumerate(texts) if text == answer)
     if isinstance(answer, bool) or not isinstance(answer, int) or not 0 <= answer < len(texts):
-        raise wrong(f"'answer' is {json.dumps(answer)}, neither a text nor the number of a candidate (0 to {len(texts) - 1})")
+        raise wrong(
+            f"'answer' is {json.dumps(answer)}, "
+            f"neither a text nor the number of a candidate (0 to {len(texts) - 1})"
+        )
     return frozenset([answer])
 
 
-def accuracy(lists: Sequence[Candidates], likelihoods: Sequence[Sequence[float]], weight: float) -> float | None:
-    """Returns the share of the lists with an answer in which the right candidate is chosen; None where no list has one."""
-    hits = [each.chosen(scores, weight) in each.right for each, scores in zip(lists, likelihoods, strict=True) if each.right is not None]
+def accuracy(
+    lists: Sequence[Candidates], likelihoods: Sequence[Sequence[float]], weight: float
+) -> float | None:
+    """The share of the lists with an answer in which the right candidate is chosen; None where no
+    list has one.
+    """
+    hits = [
+        each.chosen(scores, weight) in each.right
+        for each, scores in zip(lists, likelihoods, strict=True)
+        if each.right is not None
+    ]
     return sum(hits) / len(hits) if hits else None
 
 
-def best_weight(lists: Sequence[Candidates], likelihoods: Sequence[Sequence[float]], file: Path) -> tuple[float, float]:
-    """Returns the λ of WEIGHTS that chooses best, the smallest on a tie, and its accuracy; `file` is named where there is no answer."""
+def best_weight(
+    lists: Sequence[Candidates], likelihoods: Sequence[Sequence[float]], file: Path
+) -> tuple[float, float]:
+    """The λ of WEIGHTS that chooses best, the smallest on a tie, and its accuracy; `file` is named
+    where there is no answer.
+    """
     best: tuple[float, float] | None = None
     for weight in WEIGHTS:
         found = accuracy(lists, likelihoods, weight)
         if found is not None and (best is None or found > best[1]):
             best = weight, found
     if best is None:
-        raise DataError("no list has an 'answer', so that λ cannot be chosen", file=file, remedy="Add answers, or give λ with --weight.")
+        raise DataError(
+            "no list has an 'answer', so that λ cannot be chosen",
+            file=file,
+            remedy="Add answers, or give λ with --weight.",
+        )
     return best

@@ -1,4 +1,6 @@
-"""The scores of a run: one row per model or baseline, over seeds, with intervals, costs and a verdict; scores.json."""
+"""The scores of a run: one row per model or baseline, over seeds, with intervals, costs and a
+verdict; scores.json.
+"""
 
 from __future__ import annotations
 
@@ -32,16 +34,26 @@ from tasklm.tasks.base import Floats, Metric, Task
 
 Kind = Literal["ours", "ensemble", "ablation", "baseline"]  # ensemble: ours, all seeds together
 METRIC_NAMES = {
-    "macro_f1": "macro-F1", "micro_f1": "micro-F1", "weighted_f1": "weighted F1", "f1": "F1", "matthews": "Matthews correlation",
-    "entity_f1": "entity F1", "answer_f1": "F1", "exact_match": "exact match", "uas": "UAS", "las": "LAS",
-}  # fmt: skip
+    "macro_f1": "macro-F1",
+    "micro_f1": "micro-F1",
+    "weighted_f1": "weighted F1",
+    "f1": "F1",
+    "matthews": "Matthews correlation",
+    "entity_f1": "entity F1",
+    "answer_f1": "F1",
+    "exact_match": "exact match",
+    "uas": "UAS",
+    "las": "LAS",
+}
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A score over seeds: mean, sample sd, each seed's value, and the bootstrap interval where there is one.
+    """A score over seeds: mean, sample sd, each seed's value, and the bootstrap interval where
+    there is one.
 
-    `stage1` has the mean of each training of stage 1 over its fine-tunings, where there are several.
+    `stage1` has the mean of each training of stage 1 over its fine-tunings, where there are
+    several.
     """
 
     mean: float
@@ -59,7 +71,9 @@ class Spread:
 
 @dataclass(frozen=True)
 class SeedScore:
-    """The scores of one model: fine-tuning `stage2` of the training `stage1`, both counted from 1."""
+    """The scores of one model: fine-tuning `stage2` of the training `stage1`,
+    both counted from 1.
+    """
 
     stage1: int
     stage2: int
@@ -105,16 +119,20 @@ class Scores:
     confidence: float = 0.95
     recipe: str = ""  # hash of the recipe that they are of
     trainings: int = 1  # of stage 1
-    linear: bool = False  # whether the model is the linear model of words alone, since training brought nothing better on dev
+    # whether the model is the linear model of words alone, since training brought nothing better on
+    # dev
+    linear: bool = False
 
     @property
     def ours(self) -> Row | None:
-        """Returns the row of the model itself, or None."""
+        """The row of the model itself, or None."""
         return next((row for row in self.rows if row.kind == "ours"), None)
 
 
 def spread(values: Sequence[float] | Floats, interval: tuple[float, float] | None = None) -> Spread:
-    """Mean and sample sd (0 for one) of the scores of seeds; (trainings, fine-tunings) also has means of trainings."""
+    """Mean and sample sd (0 for one) of the scores of seeds; (trainings, fine-tunings) also has
+    means of trainings.
+    """
     scores = np.asarray(values, np.float64)
     sd = float(np.std(scores, ddof=1)) if scores.size > 1 else 0.0
     low, high = interval if interval is not None else (None, None)
@@ -139,7 +157,9 @@ def make_row(
     selected_passages: int = 0,
     selected_tokens: int = 0,
 ) -> Row:
-    """Returns the row of the predictions on dev and test; `ours_test`, those of our model, are paired with them."""
+    """The row of the predictions on dev and test; `ours_test`, those of our model, are paired with
+    them.
+    """
     chosen = task.metric(metric)
     dev, test = (part if part is not None and len(part.gold) else None for part in (dev, test))
     on_dev, on_test, against = None, None, None
@@ -147,16 +167,22 @@ def make_row(
         on_dev = spread(per_seed(chosen, statistics_of(chosen, dev)))
     if test is not None:
         statistics = statistics_of(chosen, test)
-        on_test = spread(per_seed(chosen, statistics), bootstrap_interval(chosen, statistics, resampling))
+        on_test = spread(
+            per_seed(chosen, statistics), bootstrap_interval(chosen, statistics, resampling)
+        )
         if ours_test is not None and kind != "ours":
-            against = paired_difference(chosen, statistics_of(chosen, ours_test), statistics, resampling)
+            against = paired_difference(
+                chosen, statistics_of(chosen, ours_test), statistics, resampling
+            )
     scored = test or dev
     return Row(
         name,
         kind,
         on_dev,
         on_test,
-        {} if scored is None else {other: _mean(task.metric(other), scored) for other in task.metrics},
+        {}
+        if scored is None
+        else {other: _mean(task.metric(other), scored) for other in task.metrics},
         flops_6nd=flops_6nd,
         flops_exact=flops_exact,
         seconds=seconds,
@@ -173,22 +199,36 @@ def _mean(metric: Metric, predicted: Predicted) -> float:
     return float(per_seed(metric, statistics_of(metric, predicted)).mean())
 
 
-def _seed_scores(scored: Predicted | None, dev: Spread | None, test: Spread | None) -> list[SeedScore]:
+def _seed_scores(
+    scored: Predicted | None, dev: Spread | None, test: Spread | None
+) -> list[SeedScore]:
     """The scores of each seed beside one another, those of the first training of stage 1 first."""
     if scored is None:
         return []
     tunings = scored.shape[1]
-    on_dev, on_test = ([None] * len(scored.seeds) if part is None else part.values for part in (dev, test))
+    on_dev, on_test = (
+        [None] * len(scored.seeds) if part is None else part.values for part in (dev, test)
+    )
     both = zip(on_dev, on_test, strict=True)
-    return [SeedScore(number // tunings + 1, number % tunings + 1, *values) for number, values in enumerate(both)]
+    return [
+        SeedScore(number // tunings + 1, number % tunings + 1, *values)
+        for number, values in enumerate(both)
+    ]
 
 
 def table(scores: Scores, costs: bool = False) -> Table:
-    """Returns the score table for the terminal; with `costs`, FLOPs and time too."""
+    """The score table for the terminal; with `costs`, FLOPs and time too."""
     on_test = any(row.test is not None for row in scores.rows)
     interval = f", [{scores.confidence:.0%} interval]" if on_test else ""
     title = f"{metric_name(scores.metric)} × 100, {over_seeds(scores)}{interval}"
-    shown = Table(title=Text(title), title_style="bold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    shown = Table(
+        title=Text(title),
+        title_style="bold",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+    )
     if on_test:
         shown.caption, shown.caption_justify = Text(interval_text(scores)), "left"
     shown.add_column("model", overflow="fold")
@@ -202,18 +242,30 @@ def table(scores: Scores, costs: bool = False) -> Table:
             row.name,
             spread_text(row.dev),
             *([spread_text(row.test)] if on_test else []),
-            *([flops_text(row.flops_exact or row.flops_6nd), time_text(row.seconds)] if costs else []),
+            *(
+                [flops_text(row.flops_exact or row.flops_6nd), time_text(row.seconds)]
+                if costs
+                else []
+            ),
         ]
-        shown.add_row(*[Text(cell) for cell in cells], style="bold" if row.kind == "ours" else None)  # Text: [ ] is no markup
+        shown.add_row(
+            *[Text(cell) for cell in cells], style="bold" if row.kind == "ours" else None
+        )  # Text: [ ] is no markup
     return shown
 
 
 def over_seeds(scores: Scores) -> str:
-    """What the numbers of the table are of: 'mean ± sd over 9 seeds (3 of stage 1 × 3 of stage 2)'."""
+    """What the numbers of the table are of: 'mean ± sd over 9 seeds (3 of
+    stage 1 × 3 of stage 2)'.
+    """
     seeds = scores.trainings * scores.seeds
     if seeds == 1:
         return "one seed"
-    stages = f" ({scores.trainings} of stage 1 × {scores.seeds} of stage 2)" if scores.trainings > 1 else " of stage 2"
+    stages = (
+        f" ({scores.trainings} of stage 1 × {scores.seeds} of stage 2)"
+        if scores.trainings > 1
+        else " of stage 2"
+    )
     return f"mean ± sd over {seeds} seeds{stages}"
 
 
@@ -227,7 +279,7 @@ def interval_text(scores: Scores) -> str:
 
 
 def metric_name(metric: str) -> str:
-    """Returns the metric as people write it."""
+    """The metric as people write it."""
     return METRIC_NAMES.get(metric, metric.replace("_", " "))
 
 
@@ -236,15 +288,22 @@ def spread_text(value: Spread | None) -> str:
     if value is None:
         return "–"
     sd = f" ± {100 * value.sd:.1f}" if len(value.values) > 1 else ""
-    interval = "" if value.low is None or value.high is None else f" [{100 * value.low:.1f}, {100 * value.high:.1f}]"
+    interval = (
+        ""
+        if value.low is None or value.high is None
+        else f" [{100 * value.low:.1f}, {100 * value.high:.1f}]"
+    )
     return f"{100 * value.mean:.1f}{sd}{interval}"
 
 
 def score_text(value: Spread, confidence: float | None = None) -> str:
-    """Returns the mean, and for a given confidence its interval, for use in a sentence."""
+    """The mean, and for a given confidence its interval, for use in a sentence."""
     if confidence is None or value.low is None or value.high is None:
         return f"{100 * value.mean:.1f}"
-    return f"{100 * value.mean:.1f} ({confidence:.0%} interval {100 * value.low:.1f} to {100 * value.high:.1f})"
+    return (
+        f"{100 * value.mean:.1f} ({confidence:.0%} "
+        f"interval {100 * value.low:.1f} to {100 * value.high:.1f})"
+    )
 
 
 def flops_text(flops: float) -> str:
@@ -253,26 +312,33 @@ def flops_text(flops: float) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """Returns a duration people can read, or a dash for nothing."""
+    """A duration people can read, or a dash for nothing."""
     return duration(seconds) if seconds > 0 else "–"
 
 
 def to_dict(scores: Scores) -> dict[str, Any]:
-    """Returns the scores as plain values, ready for JSON."""
+    """The scores as plain values, ready for JSON."""
     return dataclasses.asdict(scores)
 
 
 def from_dict(values: Mapping[str, Any]) -> Scores:
-    """Returns the scores that `to_dict` wrote."""
+    """The scores that `to_dict` wrote."""
     try:
         return Scores(**{**values, "rows": [_read_row(row) for row in values["rows"]]})
     except (KeyError, TypeError) as error:
-        raise RunError(f"scores.json is of another version or damaged ({error}). Run `tasklm evaluate` again.") from None
+        raise RunError(
+            f"scores.json is of another version or damaged ({error}). Run `tasklm evaluate` again."
+        ) from None
 
 
 def of_this_recipe(scores: Scores, run: Path) -> bool:
-    """Returns whether scores are of the recipe that a run folder has now, which is written when a run starts, and they when it ends."""
-    return scores.recipe in ("", recipe_key(run / "recipe.toml"))  # "": they were written before this was noted
+    """Whether scores are of the recipe that a run folder has now, which is written when a run
+    starts, and they when it ends.
+    """
+    return scores.recipe in (
+        "",
+        recipe_key(run / "recipe.toml"),
+    )  # "": they were written before this was noted
 
 
 def _read_row(values: Mapping[str, Any]) -> Row:

@@ -14,25 +14,36 @@ from tasklm.tasks.readers.splits import read_splits
 
 
 def splits_of(run: Path, task: Task, way_out: str) -> Splits:
-    """Returns the examples of a run, read again from its files; `task` is that of its model.
+    """The examples of a run, read again from its files; `task` is that of its model.
 
-    Raises RunError, with the way out besides putting the old files back, where labels or numbers of examples are not those of the run.
+    Raises RunError, with the way out besides putting the old files back, where labels or numbers of
+    examples are not those of the run.
     """
     recipe = load(run / "recipe.toml")
     try:
         splits = read_splits(recipe.data)
     except DataError as error:
-        problem = f"the data of {run} cannot be read again ({error.file or 'data'}: {error.problem})"
+        problem = (
+            f"the data of {run} cannot be read again ({error.file or 'data'}: {error.problem})"
+        )
         raise RunError(f"{problem}. Put the old files back, or {way_out}") from None
     if TASKS.get(task.kind).from_examples(splits.train, recipe.kind).labels != task.labels:
-        problem = f"the labels of {splits.train[0].file} are not those of the model in {run}: the file has changed since"
+        problem = (
+            f"the labels of {splits.train[0].file} are not "
+            f"those of the model in {run}: the file has changed since"
+        )
         raise RunError(f"{problem}. Put the old file back, or {way_out}")
-    before = from_dict(read_json(run / "scores.json")).data if (run / "scores.json").exists() else {}
+    before = (
+        from_dict(read_json(run / "scores.json")).data if (run / "scores.json").exists() else {}
+    )
     changed = [
         f"{name} has {len(examples):,} examples and had {before[name]:,}"
         for name, examples in splits.named().items()
         if name in before and before[name] != len(examples)
     ]
     if changed:
-        raise RunError(f"the files of {run} have changed since it was trained: {', '.join(changed)}. Put the old files back, or {way_out}")
+        raise RunError(
+            f"the files of {run} have changed since it was trained: "
+            f"{', '.join(changed)}. Put the old files back, or {way_out}"
+        )
     return splits

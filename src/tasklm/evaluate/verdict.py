@@ -8,7 +8,9 @@ from tasklm.evaluate.intervals import Difference
 from tasklm.evaluate.scores import Row, Scores, Spread, metric_name, score_text
 
 LINEAR = "The model is the linear model of words alone: training brought nothing better on dev. "
-TRAININGS = 3  # of stage 1, of each model: fewer tell too little of what another seed would have given
+TRAININGS = (
+    3  # of stage 1, of each model: fewer tell too little of what another seed would have given
+)
 
 
 def with_verdict(scores: Scores) -> Scores:
@@ -18,7 +20,8 @@ def with_verdict(scores: Scores) -> Scores:
 
 
 def verdict(scores: Scores) -> str:
-    """Our score, the best other row, and whether the difference is more than chance; then what was resampled.
+    """Our score, the best other row, and whether the difference is more than chance; then what was
+    resampled.
 
     It is about one model: an ensemble of ours is neither judged nor compared with.
     """
@@ -35,7 +38,11 @@ def verdict(scores: Scores) -> str:
     best, theirs = max(scored, key=lambda pair: pair[1].mean, default=(None, None))
     mine = None if ours is None else of(ours)
     if ours is None or mine is None:
-        rest = "." if best is None or theirs is None else f"; the best other row is {best.name} with {score_text(theirs)} {name}."
+        rest = (
+            "."
+            if best is None or theirs is None
+            else f"; the best other row is {best.name} with {score_text(theirs)} {name}."
+        )
         return "The model has not been scored yet" + rest
     our_score = score_text(mine, scores.confidence)
     against = best.against if best is not None else None
@@ -48,26 +55,41 @@ def verdict(scores: Scores) -> str:
     if mine.mean == theirs.mean:
         return f"{ours.name} and {best.name} tie: both score {our_score} {name}{end}"
     if mine.mean < theirs.mean:
-        return f"{best.name} wins: {score_text(theirs)} {name} against {our_score} of {ours.name}{sure}{end}"
+        return (
+            f"{best.name} wins: {score_text(theirs)} {name} "
+            f"against {our_score} of {ours.name}{sure}{end}"
+        )
     ahead = f"ahead of the best other row, {best.name}, with {score_text(theirs)}"
     return f"{ours.name} scores {our_score} {name}, {ahead}{sure}{end}"
 
 
 def sureness(ours: Row, other: Row, difference: Difference, level: float) -> str:
     """How large a difference is, its p, and what may be concluded from it at a level."""
-    return f"difference {100 * abs(difference.difference):.1f}, {difference.sureness()}: {_conclusion(ours, other, difference.p < level)}"
+    return (
+        f"difference {100 * abs(difference.difference):.1f}, "
+        f"{difference.sureness()}: {_conclusion(ours, other, difference.p < level)}"
+    )
 
 
 def _conclusion(ours: Row, other: Row, beyond_chance: bool) -> str:
-    """Calls a difference significant only where luck of the seed, which baselines do not have, was looked at too."""
+    """Calls a difference significant only where luck of the seed, which baselines do not have, was
+    looked at too.
+    """
     if not beyond_chance:
         return "not significant, it may be chance"
     trained = [row.trainings for row in (ours, other) if row.kind != "baseline"]
     if min(trained) >= TRAININGS:
         return "significant"
     if len(trained) == 1:
-        return f"significant for {'this one training' if trained[0] == 1 else f'these {trained[0]} trainings'} of stage 1"
-    return f"clear on these test examples, but {_trainings(*trained)}, so luck of the seed is not excluded: --train.seeds {TRAININGS}"
+        return (
+            f"significant for "
+            f"{'this one training' if trained[0] == 1 else f'these {trained[0]} trainings'} "
+            f"of stage 1"
+        )
+    return (
+        f"clear on these test examples, but {_trainings(*trained)}, "
+        f"so luck of the seed is not excluded: --train.seeds {TRAININGS}"
+    )
 
 
 def _trainings(one: int, other: int) -> str:

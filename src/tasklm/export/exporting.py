@@ -25,19 +25,27 @@ FORMATS = ("hf", "onnx", "onnx-int8")
 
 
 def default_folder(where: Path, to: str) -> Path:
-    """Returns where an export goes when nobody says: exports/NAME-FORMAT."""
+    """Where an export goes when nobody says: exports/NAME-FORMAT."""
     folder = where.resolve()
     return Path("exports") / f"{folder.parent.name if folder.name == 'model' else folder.name}-{to}"
 
 
-def export(where: Path, to: str, out: Path | None = None, max_mb: float | None = None) -> tuple[Exported, Path]:
-    """Writes the model of a run, or of a folder, for other programs; returns what was written, and where."""
+def export(
+    where: Path, to: str, out: Path | None = None, max_mb: float | None = None
+) -> tuple[Exported, Path]:
+    """Writes the model of a run, or of a folder, for other programs; returns what was written, and
+    where.
+    """
     if to not in FORMATS:
         raise RecipeError([f"--to {to}: choose from {', '.join(FORMATS)}"])
     source = open_source(where)
     target = out or default_folder(where, to)
     with new_folder(target) as folder:
-        found = _transformers(source, folder, max_mb) if to == "hf" else _onnx(source, folder, to, max_mb)
+        found = (
+            _transformers(source, folder, max_mb)
+            if to == "hf"
+            else _onnx(source, folder, to, max_mb)
+        )
         write_card(source, found, folder)
         # the card is there to be edited
         seal(folder / RECORD, asdict(found), files_in(folder, leave_out=("README.md",)))
@@ -45,13 +53,22 @@ def export(where: Path, to: str, out: Path | None = None, max_mb: float | None =
 
 
 def as_onnx(model_folder: Path, scratch: Path) -> Path:
-    """Writes the model of a folder as ONNX in fp32, compared with PyTorch, into a new folder below `scratch`; returns this folder.
+    """Writes the model of a folder as ONNX in fp32, compared with PyTorch, into a new folder below
+    `scratch`; returns this folder.
 
-    `serve.predictor.Predictor` opens it. Raises RecipeError where the model cannot be exported, or the packages for it are not there.
+    `serve.predictor.Predictor` opens it. Raises RecipeError where the model cannot be exported, or
+    the packages for it are not there.
     """
     count = len(read_saved_model(model_folder).weights)
     if count > 1:
-        raise RecipeError([f"{model_folder} holds {count} models that answer together, and ONNX files hold one. Give the folder 'model'."])
+        raise RecipeError(
+            [
+                (
+                    f"{model_folder} holds {count} models that answer "
+                    f"together, and ONNX files hold one. Give the folder 'model'."
+                )
+            ]
+        )
     target = scratch / f"{model_folder.resolve().name}-onnx"
     with new_folder(target) as folder:
         exported = _onnx(open_source(model_folder), folder, "onnx", None)
@@ -60,8 +77,18 @@ def as_onnx(model_folder: Path, scratch: Path) -> Path:
 
 
 def _facts(source: Source, to: str) -> dict[str, Any]:
-    facts: dict[str, Any] = {"to": to, "name": source.name, "tasklm": tasklm.__version__, "task": source.task.to_dict()}
-    facts |= {"encoder": source.encoder, "length": source.length, "columns": source.columns(), "wide": source.wide}
+    facts: dict[str, Any] = {
+        "to": to,
+        "name": source.name,
+        "tasklm": tasklm.__version__,
+        "task": source.task.to_dict(),
+    }
+    facts |= {
+        "encoder": source.encoder,
+        "length": source.length,
+        "columns": source.columns(),
+        "wide": source.wide,
+    }
     dev = source.dev() if source.wide is not None else None
     return {**facts, "network": DevScores(source, dev).without_wide() if dev else None}
 
@@ -70,9 +97,18 @@ def _transformers(source: Source, folder: Path, max_mb: float | None) -> Exporte
     loads_with = write_transformers(source, folder)
     size = (folder / "model.safetensors").stat().st_size / MEGABYTE
     if max_mb is not None and size > max_mb:
-        raise RecipeError([f"--max-mb {max_mb:g}: model.safetensors has {size:.2f} MB; --to onnx with --max-mb chooses smaller weights"])
+        raise RecipeError(
+            [
+                (
+                    f"--max-mb {max_mb:g}: model.safetensors has "
+                    f"{size:.2f} MB; --to onnx with --max-mb chooses smaller weights"
+                )
+            ]
+        )
     inputs = ["input_ids", "attention_mask", *(["token_type_ids"] if source.has_segments else [])]
-    return Exported(**_facts(source, "hf"), weights="fp32", megabytes=size, loads_with=loads_with, inputs=inputs)
+    return Exported(
+        **_facts(source, "hf"), weights="fp32", megabytes=size, loads_with=loads_with, inputs=inputs
+    )
 
 
 def _onnx(source: Source, folder: Path, to: str, max_mb: float | None) -> Exported:
@@ -84,15 +120,24 @@ def _onnx(source: Source, folder: Path, to: str, max_mb: float | None) -> Export
         apart = require_same(source, exact, inputs)
         path, sized = fitting(source, exact, apart, inputs, steps, max_mb)
         path.replace(folder / GRAPH)
-    write_tokenizer(folder, source.vocabulary, source.length, segments="token_type_ids" in inputs, cuts=True)
+    write_tokenizer(
+        folder, source.vocabulary, source.length, segments="token_type_ids" in inputs, cuts=True
+    )
     if source.loaded.wide is not None:
         source.loaded.wide.save(folder / WIDE)
-    about: dict[str, Any] = {"weights": sized.step, "megabytes": sized.megabytes, "max_difference": sized.apart, "dev": sized.dev}
+    about: dict[str, Any] = {
+        "weights": sized.step,
+        "megabytes": sized.megabytes,
+        "max_difference": sized.apart,
+        "dev": sized.dev,
+    }
     return Exported(**_facts(source, to), **about, loads_with="onnxruntime", inputs=inputs)
 
 
 def steps_of(to: str, max_mb: float | None) -> list[str]:
-    """Returns which weights may be taken: all that a format has where a size is asked for, else the format's own."""
+    """Which weights may be taken: all that a format has where a size is asked for, else the
+    format's own.
+    """
     if max_mb is None:
         return ["int8" if to == "onnx-int8" else "fp32"]
     return [step for step in STEPS if step != "fp32" or to == "onnx"]

@@ -1,4 +1,6 @@
-"""Smaller ONNX files: weights of 8 bits, the file that costs the least of those that fit a size, and what it costs on dev."""
+"""Smaller ONNX files: weights of 8 bits, the file that costs the least of those that fit a size,
+and what it costs on dev.
+"""
 
 from __future__ import annotations
 
@@ -35,19 +37,27 @@ class Sized:
     step: str
     megabytes: float
     apart: float  # largest difference of logits to the model's, on random rows
-    dev: dict[str, Any] | None  # scores on dev of the model and of the file; None where nothing was rounded, or dev is not there
+    dev: (
+        dict[str, Any] | None
+        # scores on dev of the model and of the file; None where nothing was rounded, or dev is not
+        # there
+    )
 
     @property
     def loss(self) -> tuple[float, float]:
-        """Returns by what files are compared: the loss of score on dev (a gain is chance), then how far logits are apart."""
+        """By what files are compared: the loss of score on dev (a gain is chance), then how far
+        logits are apart.
+        """
         return (0.0 if self.dev is None else max(0.0, float(self.dev["loss"])), self.apart)
 
 
 def quantise(exact: Path, path: Path, step: str) -> None:
-    """Writes a model with weights of 8 bits; what is multiplied by them is rounded to 8 bits as it comes, by its own range.
+    """Writes a model with weights of 8 bits; what is multiplied by them is rounded to 8 bits as it
+    comes, by its own range.
 
-    Signed weights are what the fast kernels take. They use 7 of their 8 bits, with a scale for each column of a matrix: on x86 CPUs
-    without VNNI two products are summed in 16 bits, which would overflow, and the score measured here would not hold there.
+    Signed weights are what the fast kernels take. They use 7 of their 8 bits, with a scale for each
+    column of a matrix: on x86 CPUs without VNNI two products are summed in 16 bits, which would
+    overflow, and the score measured here would not hold there.
     """
     quantisation = library("onnxruntime.quantization")
     with without_chatter():
@@ -62,12 +72,18 @@ def quantise(exact: Path, path: Path, step: str) -> None:
 
 
 def fitting(
-    source: Source, exact: Path, apart: float, inputs: Sequence[str], steps: Sequence[str], most: float | None
+    source: Source,
+    exact: Path,
+    apart: float,
+    inputs: Sequence[str],
+    steps: Sequence[str],
+    most: float | None,
 ) -> tuple[Path, Sized]:
-    """Returns, of the files of some steps that have at most `most` megabytes, the one that loses the least.
+    """Returns, of the files of some steps that have at most `most` megabytes, the one that loses
+    the least.
 
-    `exact` is the model in fp32, whose logits are `apart` from PyTorch's; the files are written beside it. Where fp32 is among them it
-    loses nothing, and no other is measured.
+    `exact` is the model in fp32, whose logits are `apart` from PyTorch's; the files are written
+    beside it. Where fp32 is among them it loses nothing, and no other is measured.
     """
     sizes: dict[str, float] = {}
     for step in steps:
@@ -81,7 +97,14 @@ def fitting(
     if not fit:
         smallest = min(sizes, key=lambda step: sizes[step])
         problem = f"--max-mb {most:g}: the smallest file, {smallest}, has {sizes[smallest]:.2f} MB"
-        raise RecipeError([f"{problem}; allow that much, or train a smaller model (model.size, tokens.vocabulary)"])
+        raise RecipeError(
+            [
+                (
+                    f"{problem}; allow that much, "
+                    f"or train a smaller model (model.size, tokens.vocabulary)"
+                )
+            ]
+        )
     examples, found = source.dev(), []
     dev = DevScores(source, examples) if examples else None
     for step in fit:
@@ -108,11 +131,14 @@ class DevScores:
 
     def _of(self, model: nn.Module) -> float:
         task = self.source.task
-        labels = [task.label_of(answer) for answer in answers_of([model], task, self.encoded, self.machine)]
+        labels = [
+            task.label_of(answer)
+            for answer in answers_of([model], task, self.encoded, self.machine)
+        ]
         return score(task.metric(self.name), self.gold, labels)
 
     def beside(self, path: Path, inputs: Sequence[str]) -> dict[str, Any]:
-        """Returns the scores of the model and of an ONNX file, and what is lost."""
+        """The scores of the model and of an ONNX file, and what is lost."""
         return self._lost(OnnxModel(path, inputs, self.machine.threads, wide=self.source.wide))
 
     def without_wide(self) -> dict[str, Any]:
@@ -121,4 +147,10 @@ class DevScores:
 
     def _lost(self, other: nn.Module) -> dict[str, Any]:
         theirs = self._of(other)
-        return {"metric": self.name, "examples": len(self.gold), "model": self.ours, "exported": theirs, "loss": self.ours - theirs}
+        return {
+            "metric": self.name,
+            "examples": len(self.gold),
+            "model": self.ours,
+            "exported": theirs,
+            "loss": self.ours - theirs,
+        }

@@ -1,4 +1,6 @@
-"""Trained models as ONNX graphs: our own encoder and head in fp32, with any number of rows of any length, compared with PyTorch."""
+"""Trained models as ONNX graphs: our own encoder and head in fp32, with any number of rows of any
+length, compared with PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ SEED = 1
 
 
 def library(name: str) -> Any:
-    """Returns a module of the packages that the export needs, or raises an error that says how to install them."""
+    """A module of the packages that the export needs, or raises an error that says how to install
+    them.
+    """
     try:
         if name.partition(".")[0] == "onnxruntime":
             load_onnxruntime()
@@ -40,7 +44,9 @@ def library(name: str) -> Any:
 
 @contextmanager
 def without_chatter() -> Iterator[None]:
-    """Keeps warnings of the exporter and of the quantiser, which are written for their authors, off the terminal."""
+    """Keeps warnings of the exporter and of the quantiser, which are written for their authors, off
+    the terminal.
+    """
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -52,25 +58,36 @@ def without_chatter() -> Iterator[None]:
 
 
 class Graph(nn.Module):
-    """What is exported: token numbers (rows, length) → logits of the first token (rows, outputs), or of all (rows, length, tags).
+    """What is exported: token numbers (rows, length) → logits of the first token (rows, outputs),
+    or of all (rows, length, tags).
 
-    Where the head reads at marks, their columns are asked for as well: places (rows, 1 + marks), the first token's among them.
+    Where the head reads at marks, their columns are asked for as well: places (rows, 1 + marks),
+    the first token's among them.
     """
 
     def __init__(self, source: Source) -> None:
         super().__init__()
-        self.encoder, self.head, self.length = source.model.encoder, source.model.head, source.length
+        self.encoder = source.model.encoder
+        self.head = source.model.head
+        self.length = source.length
         there = source.task.elsewhere
         self.of_all_tokens = there is not None and there.of_words
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None, places: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor | None = None,
+        places: Tensor | None = None,
     ) -> Tensor:
-        """Returns the logits; the mask is 1 for tokens and 0 for padding."""
+        """The logits; the mask is 1 for tokens and 0 for padding."""
         rows, length = input_ids.shape
         positions = torch.arange(length).expand(rows, length)
-        # `longest` is the model's length: whether a local layer sees everything must not depend on the row that is traced
-        batch = TokenBatch(input_ids, attention_mask, positions, segments=token_type_ids, longest=self.length)
+        # `longest` is the model's length: whether a local layer sees everything must not depend on
+        # the row that is traced
+        batch = TokenBatch(
+            input_ids, attention_mask, positions, segments=token_type_ids, longest=self.length
+        )
         first = torch.arange(rows) * length
         wanted = first if places is None else (first[:, None] + places).flatten()
         states: Tensor = self.encoder(batch) if self.of_all_tokens else self.encoder(batch, wanted)
@@ -83,16 +100,25 @@ def check_onnx(source: Source) -> None:
     if source.task.elsewhere is None:
         ours = f"{source.task.kind} ({type(source.model.head).__name__})"
         reason = "code of tasklm searches the outputs of all places for its answers"
-        raise RecipeError([f"--to onnx: {ours} cannot be exported: {reason}. Use tasklm predict, or the model in Python."])
+        raise RecipeError(
+            [
+                (
+                    f"--to onnx: {ours} cannot be exported: "
+                    f"{reason}. Use tasklm predict, or the model in Python."
+                )
+            ]
+        )
 
 
 def inputs_of(source: Source) -> list[str]:
-    """Returns the names of the inputs.
+    """The names of the inputs.
 
-    token_type_ids where the encoder tells segments apart and a row may have two texts; places where the head reads at marks.
+    token_type_ids where the encoder tells segments apart and a row may have two texts; places where
+    the head reads at marks.
     """
     two_texts = source.task.pairs or source.task.together > 1
-    segments, places = ["token_type_ids"] if source.has_segments and two_texts else [], ["places"] if _marks(source) else []
+    segments = ["token_type_ids"] if source.has_segments and two_texts else []
+    places = ["places"] if _marks(source) else []
     return ["input_ids", "attention_mask", *segments, *places]
 
 
@@ -106,10 +132,15 @@ def write_graph(source: Source, path: Path, inputs: Sequence[str]) -> None:
     for name in ("onnxruntime", "onnx", "onnxscript"):  # the first by us: the others may import it
         library(name)
     rows, length = torch.export.Dim("batch"), torch.export.Dim("length", max=source.length)
-    given = {name: torch.ones(3, 7, dtype=torch.int64) for name in inputs}  # sizes of 0 and 1 would be taken for constants
+    given = {
+        name: torch.ones(3, 7, dtype=torch.int64) for name in inputs
+    }  # sizes of 0 and 1 would be taken for constants
     sizes = {name: {0: rows, 1: length} for name in inputs}
     if "places" in inputs:
-        given["places"], sizes["places"] = torch.ones(3, 1 + len(_marks(source)), dtype=torch.int64), {0: rows}
+        given["places"], sizes["places"] = (
+            torch.ones(3, 1 + len(_marks(source)), dtype=torch.int64),
+            {0: rows},
+        )
     try:
         with without_chatter(), torch.no_grad():
             program: Any = torch.onnx.export(
@@ -123,22 +154,30 @@ def write_graph(source: Source, path: Path, inputs: Sequence[str]) -> None:
                 verbose=False,
             )
     except Exception as error:  # the exporter has no common class for what it cannot do
-        problem = f"PyTorch cannot write the model as ONNX ({(str(error) or repr(error)).splitlines()[0]})"
+        problem = (
+            f"PyTorch cannot write the model as ONNX "
+            f"({(str(error) or repr(error)).splitlines()[0]})"
+        )
         raise RunError(
-            f"{problem}. Try other versions of torch and onnxscript, or use PyTorch: tasklm predict, serve --engine torch."
+            f"{problem}. Try other versions of torch and "
+            f"onnxscript, or use PyTorch: tasklm predict, serve --engine torch."
         ) from error
     model = program.model_proto
     turn_weights(model)
-    facts = {"task": json.dumps(source.task.to_dict(), ensure_ascii=False), "length": str(source.length)}
+    facts = {
+        "task": json.dumps(source.task.to_dict(), ensure_ascii=False),
+        "length": str(source.length),
+    }
     library("onnx").helper.set_model_props(model, facts)
     write_bytes(path, model.SerializeToString())
 
 
 def turn_weights(model: Any) -> None:
-    """Stores weights as they are multiplied, so that none is transposed when the model runs, and the quantiser finds all of them.
+    """Stores weights as they are multiplied, so that none is transposed when the model runs, and
+    the quantiser finds all of them.
 
-    A weight that several layers share (ALBERT's) stays one. The shapes that the exporter noted inside the graph are left out: they
-    would be those of the weights before.
+    A weight that several layers share (ALBERT's) stays one. The shapes that the exporter noted
+    inside the graph are left out: they would be those of the weights before.
     """
     helper = library("onnx").numpy_helper
     graph = model.graph
@@ -148,16 +187,29 @@ def turn_weights(model: Any) -> None:
     def turn(name: str) -> str:
         if name not in turned:
             turned[name] = f"{name}.turned"
-            graph.initializer.append(helper.from_array(np.ascontiguousarray(helper.to_array(weights[name]).T), turned[name]))
+            graph.initializer.append(
+                helper.from_array(
+                    np.ascontiguousarray(helper.to_array(weights[name]).T), turned[name]
+                )
+            )
         return turned[name]
 
     renamed: dict[str, str] = {}
     for node in list(graph.node):
         attributes = {attribute.name: attribute for attribute in node.attribute}
-        if node.op_type == "Transpose" and node.input[0] in weights and list(attributes["perm"].ints) == [1, 0]:
+        if (
+            node.op_type == "Transpose"
+            and node.input[0] in weights
+            and list(attributes["perm"].ints) == [1, 0]
+        ):
             renamed[node.output[0]] = turn(node.input[0])
             graph.node.remove(node)
-        elif node.op_type == "Gemm" and node.input[1] in weights and "transB" in attributes and attributes["transB"].i:
+        elif (
+            node.op_type == "Gemm"
+            and node.input[1] in weights
+            and "transB" in attributes
+            and attributes["transB"].i
+        ):
             node.input[1] = turn(node.input[1])
             attributes["transB"].i = 0
     used = {graph_output.name for graph_output in graph.output}
@@ -171,20 +223,37 @@ def turn_weights(model: Any) -> None:
 
 
 def difference(source: Source, path: Path, inputs: Sequence[str]) -> tuple[float, float]:
-    """Returns the largest difference of logits to those of our model on random rows of several lengths, and its largest logit."""
+    """The largest difference of logits to those of our model on random rows of several lengths, and
+    its largest logit.
+    """
     session, draw = session_of(path, torch.get_num_threads()), torch.Generator().manual_seed(SEED)
     worst, largest = 0.0, 0.0
     for rows, length in ((1, 2), (2, 3), (3, source.length // 2 + 1), (5, source.length)):
         ids = torch.randint(source.shape.vocabulary, (rows, length), generator=draw)
         columns = torch.arange(length).expand(rows, length)
-        mask = (columns < (length - 2 * torch.arange(rows)[:, None]).clamp(min=1)).long()  # the further down, the more padding
-        segments = torch.randint(2, ids.shape, generator=draw) if "token_type_ids" in inputs else None
-        at_marks = (torch.rand(rows, len(_marks(source)), generator=draw) * mask.sum(1, keepdim=True)).long()
+        mask = (
+            columns < (length - 2 * torch.arange(rows)[:, None]).clamp(min=1)
+        ).long()  # the further down, the more padding
+        segments = (
+            torch.randint(2, ids.shape, generator=draw) if "token_type_ids" in inputs else None
+        )
+        at_marks = (
+            torch.rand(rows, len(_marks(source)), generator=draw) * mask.sum(1, keepdim=True)
+        ).long()
         places = torch.cat([columns[:, :1], at_marks], 1)
-        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments, "places": places}
-        theirs = torch.from_numpy(session.run(None, {name: np.asarray(given[name]) for name in inputs})[0])
+        given = {
+            "input_ids": ids,
+            "attention_mask": mask,
+            "token_type_ids": segments,
+            "places": places,
+        }
+        theirs = torch.from_numpy(
+            session.run(None, {name: np.asarray(given[name]) for name in inputs})[0]
+        )
         of_all = theirs.dim() == 3  # a tag for each token
-        batch = TokenBatch(ids, mask, columns, segments=segments, places=columns if of_all else places)
+        batch = TokenBatch(
+            ids, mask, columns, segments=segments, places=columns if of_all else places
+        )
         with torch.inference_mode():
             ours = source.network(batch)
         apart = ours[mask == 1] - theirs[mask == 1] if of_all else ours[:, 0] - theirs
@@ -193,9 +262,14 @@ def difference(source: Source, path: Path, inputs: Sequence[str]) -> tuple[float
 
 
 def require_same(source: Source, path: Path, inputs: Sequence[str]) -> float:
-    """Returns the largest difference of logits to PyTorch's; raises where it is more than rounding."""
+    """The largest difference of logits to PyTorch's; raises where it is more than rounding."""
     worst, largest = difference(source, path, inputs)
     if not worst <= TOLERANCE * max(1.0, largest):
-        problem = f"the exported model does not compute what the model does: logits of up to {largest:.3g} differ by {worst:.3g}"
-        raise RunError(f"{problem}. Nothing was written; try other versions of torch and onnxruntime.")
+        problem = (
+            f"the exported model does not compute what the model "
+            f"does: logits of up to {largest:.3g} differ by {worst:.3g}"
+        )
+        raise RunError(
+            f"{problem}. Nothing was written; try other versions of torch and onnxruntime."
+        )
     return worst

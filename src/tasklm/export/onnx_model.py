@@ -1,4 +1,6 @@
-"""An ONNX file in the place of a model of ours: by onnxruntime on the CPU, alone or as the folder that an export wrote."""
+"""An ONNX file in the place of a model of ours: by onnxruntime on the CPU, alone or as the folder
+that an export wrote.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,14 @@ COLUMNS = ("text_column", "label_column", "options_column")  # keys of `recipe.D
 
 
 def session_of(path: Path, threads: int) -> Any:
-    """Returns the ONNX file, ready to run on the CPU; `threads` share the work of one call."""
+    """The ONNX file, ready to run on the CPU; `threads` share the work of one call."""
     try:
         runtime = load_onnxruntime()
     except ImportError as error:
-        raise RunError(f"{path} needs the package onnxruntime ({error}). Install it: pip install 'tasklm[onnx]'") from None
+        raise RunError(
+            f"{path} needs the package onnxruntime "
+            f"({error}). Install it: pip install 'tasklm[onnx]'"
+        ) from None
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1  # one node after the other
@@ -43,7 +48,9 @@ def session_of(path: Path, threads: int) -> Any:
         _require_plain_graph(path)
         return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the library has no common class for a file that it cannot read
-        raise RunError(f"{path} cannot be read ({_first_line(error)}). Export the model again.") from None
+        raise RunError(
+            f"{path} cannot be read ({_first_line(error)}). Export the model again."
+        ) from None
 
 
 def _require_plain_graph(path: Path) -> None:
@@ -63,21 +70,45 @@ def _first_line(error: Exception) -> str:
 class OnnxModel(nn.Module):
     """Computes what the task's head would give, from a batch as our models take it."""
 
-    def __init__(self, path: Path, inputs: Sequence[str], threads: int, outputs: int | None = None, wide: float | None = None) -> None:
-        """`outputs`: how many numbers it must give for each row, or each token; `wide`: the scale of a wide part."""
+    def __init__(
+        self,
+        path: Path,
+        inputs: Sequence[str],
+        threads: int,
+        outputs: int | None = None,
+        wide: float | None = None,
+    ) -> None:
+        """`outputs`: how many numbers it must give for each row, or each token; `wide`: the scale
+        of a wide part.
+        """
         super().__init__()
         self.wide = wide
-        self.session, self.inputs, self.outputs, self.path = session_of(path, threads), list(inputs), outputs, path
+        self.session = session_of(path, threads)
+        self.inputs = list(inputs)
+        self.outputs = outputs
+        self.path = path
 
     def forward(self, batch: TokenBatch) -> Tensor:
-        """Returns the outputs (rows, places, …) of padded rows."""
+        """The outputs (rows, places, …) of padded rows."""
         there = batch.pieces > 0
-        longest = int(there.sum(1).max())  # rows are padded to a multiple of 8, which may be more tokens than the model has positions for
+        longest = int(
+            there.sum(1).max()
+            # rows are padded to a multiple of 8, which may be more tokens than the model has
+            # positions for
+        )
         segments = torch.zeros_like(batch.ids) if batch.segments is None else batch.segments
-        tokens = {"input_ids": batch.ids, "attention_mask": there.long(), "token_type_ids": segments}
+        tokens = {
+            "input_ids": batch.ids,
+            "attention_mask": there.long(),
+            "token_type_ids": segments,
+        }
         assert batch.places is not None
-        given = {name: tensor[:, :longest] for name, tensor in tokens.items()} | {"places": batch.places}
-        logits = self._logits({name: given[name].numpy() for name in self.inputs}, (len(batch.ids), longest))
+        given = {name: tensor[:, :longest] for name, tensor in tokens.items()} | {
+            "places": batch.places
+        }
+        logits = self._logits(
+            {name: given[name].numpy() for name in self.inputs}, (len(batch.ids), longest)
+        )
         if logits.dim() == 2:
             read = logits[:, None]
         else:
@@ -91,33 +122,49 @@ class OnnxModel(nn.Module):
         try:
             logits = torch.as_tensor(self.session.run(None, given)[0])
         except Exception as error:  # the library has no common class for what goes wrong
-            raise RunError(f"{self.path} cannot be run ({_first_line(error)}). Export the model again.") from None
+            raise RunError(
+                f"{self.path} cannot be run ({_first_line(error)}). Export the model again."
+            ) from None
         outputs = logits.shape[-1] if self.outputs is None else self.outputs
-        if not logits.is_floating_point() or logits.shape not in ((rows[0], outputs), (*rows, outputs)):
-            problem = f"{self.path} gives outputs of shape {tuple(logits.shape)}, not {outputs} for each row"
+        if not logits.is_floating_point() or logits.shape not in (
+            (rows[0], outputs),
+            (*rows, outputs),
+        ):
+            problem = (
+                f"{self.path} gives outputs of shape "
+                f"{tuple(logits.shape)}, not {outputs} for each row"
+            )
             raise RunError(f"{problem}. Export the model again.")
         return logits
 
 
 def is_export(folder: Path) -> bool:
-    """Returns whether a folder was written by `tasklm export`."""
+    """Whether a folder was written by `tasklm export`."""
     return (folder / RECORD).is_file()
 
 
 def open_onnx(folder: Path, threads: int) -> LoadedModels:
-    """Returns the model of a folder that was exported to ONNX, its task, its vocabulary and what the folder says about itself."""
+    """The model of a folder that was exported to ONNX, its task, its vocabulary and what the folder
+    says about itself.
+    """
     with damage_is_clear(folder):
         record = read_json(folder / RECORD, MOST_JSON)
         require_whole(folder, RECORD)
         if not str(record["to"]).startswith("onnx"):
             problem = f"{folder} was exported for transformers, which is what loads it"
-            raise RunError(f"{problem}. Give the folder 'model' of the run, or one that was exported with --to onnx.")
+            raise RunError(
+                f"{problem}. Give the folder 'model' of the "
+                f"run, or one that was exported with --to onnx."
+            )
         task = TASKS.get(str(record["task"]["kind"])).from_dict(record["task"])
-        inputs, vocabulary = [str(name) for name in record["inputs"]], Vocabulary.load(folder / "tokenizer.json")
+        inputs = [str(name) for name in record["inputs"]]
+        vocabulary = Vocabulary.load(folder / "tokenizer.json")
         if task.elsewhere is None or not set(inputs) <= set(INPUTS):
             raise ValueError(f"tasklm exports no {task.kind} with inputs {', '.join(inputs)}")
         check_length(record["length"])
-        record["columns"] = {name: str(value) for name, value in record.get("columns", {}).items() if name in COLUMNS}
+        record["columns"] = {
+            name: str(value) for name, value in record.get("columns", {}).items() if name in COLUMNS
+        }
         with shapes_alone():
             head = task.head(8, 0.0)
             outputs = head(torch.empty(1, 1 + len(task.elsewhere.marks), 8)).shape[-1]

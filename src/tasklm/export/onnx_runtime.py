@@ -10,7 +10,9 @@ from typing import Any
 from tasklm.errors import RunError
 
 SWITCH = "ORT_DISABLE_TELEMETRY"
-REMEDY = f"Set {SWITCH}=1 in the environment before Python starts, or run the tasklm command instead."
+REMEDY = (
+    f"Set {SWITCH}=1 in the environment before Python starts, or run the tasklm command instead."
+)
 
 
 def load_onnxruntime() -> Any:
@@ -31,5 +33,7 @@ def load_onnxruntime() -> Any:
             switch_off()
         except Exception as error:  # whatever it raises, events may be sent
             problem = f"the telemetry of onnxruntime cannot be switched off ({error})"
-            raise RunError(f"{problem}. Use PyTorch: tasklm predict, serve --engine torch.") from error
+            raise RunError(
+                f"{problem}. Use PyTorch: tasklm predict, serve --engine torch."
+            ) from error
     return runtime

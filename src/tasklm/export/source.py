@@ -1,4 +1,6 @@
-"""What is exported: the model of a run or of a folder by itself, and what the run knows about it; and the folder it goes to."""
+"""What is exported: the model of a run or of a folder by itself, and what the run knows about it;
+and the folder it goes to.
+"""
 
 from __future__ import annotations
 
@@ -68,91 +70,118 @@ class Source:
 
     @property
     def encoder(self) -> str:
-        """Returns the name of the encoder's architecture."""
+        """The name of the encoder's architecture."""
         return str(self.config["encoder"])
 
     @property
     def shape(self) -> Shape:
-        """Returns the shape of the encoder."""
+        """The shape of the encoder."""
         return Shape.from_dict(self.config["shape"])
 
     @property
     def length(self) -> int:
-        """Returns the number of tokens that a row has at most."""
+        """The number of tokens that a row has at most."""
         return int(self.config["length"])
 
     @property
     def metric(self) -> str:
-        """Returns the name of the metric that chose the model."""
+        """The name of the metric that chose the model."""
         return str(self._about("metric", str))
 
     @property
     def dev_score(self) -> float:
-        """Returns the score on dev by which the model was chosen, as a share of 1."""
+        """The score on dev by which the model was chosen, as a share of 1."""
         return float(self._about("dev", (int, float)))
 
     def _about(self, name: str, kind: type[Any] | tuple[type[Any], ...]) -> Any:
         about = self.config.get("about")
         value = about.get(name) if isinstance(about, dict) else None
         if not isinstance(value, kind):
-            raise RunError(f"the config.json of {self.name} does not say its {name}. Copy the model again from where it was trained.")
+            raise RunError(
+                f"the config.json of {self.name} does not say its "
+                f"{name}. Copy the model again from where it was trained."
+            )
         return value
 
     @property
     def has_segments(self) -> bool:
-        """Returns whether the encoder tells the two texts of a pair apart."""
+        """Whether the encoder tells the two texts of a pair apart."""
         return hasattr(self.model.encoder, "segment")
 
     def recipe(self) -> Recipe | None:
-        """Returns the recipe of the run; None for a model by itself."""
+        """The recipe of the run; None for a model by itself."""
         return None if self.run is None else load(self.run / "recipe.toml")
 
     def columns(self) -> dict[str, str]:
-        """Returns what the recipe of the run says about the columns of rows: keys of `recipe.Data` with their values."""
+        """What the recipe of the run says about the columns of rows: keys of `recipe.Data` with
+        their values.
+        """
         recipe = self.recipe()
-        found = {} if recipe is None else {name: str(getattr(recipe.data, name)) for name in COLUMNS}
+        found = (
+            {} if recipe is None else {name: str(getattr(recipe.data, name)) for name in COLUMNS}
+        )
         return {name: value for name, value in found.items() if value}
 
     def scores(self) -> Scores | None:
-        """Returns the score table of the run; None where there is none."""
+        """The score table of the run; None where there is none."""
         if self.run is None or not (self.run / "scores.json").exists():
             return None
         scores = from_dict(read_json(self.run / "scores.json"))
         if not of_this_recipe(scores, self.run):
-            raise RunError(f"the model and the scores in {self.run} are of an earlier recipe. Finish the run: tasklm report {self.run}")
+            raise RunError(
+                f"the model and the scores in {self.run} are of an "
+                f"earlier recipe. Finish the run: tasklm report {self.run}"
+            )
         return scores
 
     def dev(self) -> list[Example] | None:
-        """Returns the dev examples of the run, read again from its files; None for a model by itself."""
+        """The dev examples of the run, read again from its files; None for a model by itself."""
         if self.run is None:
             return None
-        way_out = f"copy {self.run / 'model'} elsewhere and export the copy, whose loss is not measured."
+        way_out = (
+            f"copy {self.run / 'model'} elsewhere and export the copy, whose loss is not measured."
+        )
         return splits_of(self.run, self.task, way_out).dev
 
 
 def open_source(where: Path) -> Source:
-    """Returns the model of a run folder, of the folder `model` in it, or of a folder that was copied from there."""
+    """The model of a run folder, of the folder `model` in it, or of a folder that was copied from
+    there.
+    """
     if not where.is_dir():
-        raise RunError(f"there is no folder {where}. Give the folder of a finished run, such as runs/first, or of a model.")
+        raise RunError(
+            f"there is no folder {where}. Give the folder of a "
+            f"finished run, such as runs/first, or of a model."
+        )
     if (where / RECORD).exists():
-        raise RunError(f"{where} was exported already. Give the folder of the run that it comes from, or of its model.")
+        raise RunError(
+            f"{where} was exported already. "
+            f"Give the folder of the run that it comes from, or of its model."
+        )
     is_run = (where / "recipe.toml").exists()
     if is_run and not (where / "model" / "config.json").exists():
         raise RunError(f"{where} has no trained model yet. Finish the run: tasklm evaluate {where}")
     folder = (where / "model" if is_run else where).resolve()
-    run = folder.parent if folder.name == "model" and (folder.parent / "recipe.toml").exists() else None
+    run = (
+        folder.parent
+        if folder.name == "model" and (folder.parent / "recipe.toml").exists()
+        else None
+    )
     loaded = load_model(folder, torch.device("cpu"))
     return Source((run or folder).name, loaded, run)
 
 
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
-    """Gives a folder to write into, which becomes `out` when all is written; after an error nothing is left of it.
+    """Gives a folder to write into, which becomes `out` when all is written; after an error nothing
+    is left of it.
 
     `out` must not exist, or be an empty folder.
     """
     if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
-        raise RunError(f"{out} exists already and is not an empty folder. Choose a new one with --out.")
+        raise RunError(
+            f"{out} exists already and is not an empty folder. Choose a new one with --out."
+        )
     target = out.absolute()
     make_folder(target.parent)
     partial = target.parent / f".{target.name}.{os.getpid()}.partial"

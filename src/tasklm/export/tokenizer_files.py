@@ -1,4 +1,6 @@
-"""The vocabulary as other programs read it: with the special tokens around a text or a pair, and their names."""
+"""The vocabulary as other programs read it: with the special tokens around a text or a pair, and
+their names.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,20 @@ from tasklm.tokens.tokenizer import ROLES, Vocabulary
 
 def special_names(vocabulary: Vocabulary) -> dict[str, str]:
     """Returns role (pad, unk, cls, sep, mask) → token."""
-    return {role: str(vocabulary.tokenizer.id_to_token(number)) for role, number in zip(ROLES, vocabulary.specials, strict=True)}
+    return {
+        role: str(vocabulary.tokenizer.id_to_token(number))
+        for role, number in zip(ROLES, vocabulary.specials, strict=True)
+    }
 
 
-def write_tokenizer(folder: Path, vocabulary: Vocabulary, length: int, segments: bool, cuts: bool) -> None:
+def write_tokenizer(
+    folder: Path, vocabulary: Vocabulary, length: int, segments: bool, cuts: bool
+) -> None:
     """Writes tokenizer.json and tokenizer_config.json.
 
-    `segments`: the model reads token_type_ids. `cuts`: tokenizer.json itself asks for rows of at most `length` tokens, padded to the
-    longest, for programs that use the library tokenizers alone; transformers decides this by its arguments.
+    `segments`: the model reads token_type_ids. `cuts`: tokenizer.json itself asks for rows of at
+    most `length` tokens, padded to the longest, for programs that use the library tokenizers alone;
+    transformers decides this by its arguments.
     """
     names = special_names(vocabulary)
     tokenizer = Tokenizer.from_str(vocabulary.tokenizer.to_str())
@@ -34,7 +42,17 @@ def write_tokenizer(folder: Path, vocabulary: Vocabulary, length: int, segments:
         tokenizer.enable_truncation(length)
         tokenizer.enable_padding(pad_id=vocabulary.pad, pad_token=names["pad"])
     write_text(folder / "tokenizer.json", tokenizer.to_str(pretty=False))
-    inputs = ["input_ids", "token_type_ids", "attention_mask"] if segments else ["input_ids", "attention_mask"]
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": length, "model_input_names": inputs}
+    inputs = (
+        ["input_ids", "token_type_ids", "attention_mask"]
+        if segments
+        else ["input_ids", "attention_mask"]
+    )
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": length,
+        "model_input_names": inputs,
+    }
     roles = {f"{role}_token": name for role, name in names.items()}
-    write_json(folder / "tokenizer_config.json", {**config, "clean_up_tokenization_spaces": False, **roles})
+    write_json(
+        folder / "tokenizer_config.json", {**config, "clean_up_tokenization_spaces": False, **roles}
+    )

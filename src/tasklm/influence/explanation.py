@@ -1,4 +1,6 @@
-"""Why a model predicts what it predicts: the training examples, and the selected passages, that pushed for and against it."""
+"""Why a model predicts what it predicts: the training examples, and the selected passages, that
+pushed for and against it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ MOST_PASSAGES = 200  # … and selected passages: those that share its rarest wo
 class Push:
     """A text that the model was trained on, and how it pushed."""
 
-    score: float  # cosine of the gradients, −1 … 1: above 0 it pushed for the label, below 0 against it
+    # cosine of the gradients, −1 … 1: above 0 it pushed for the label, below 0 against it
+    score: float
     product: float  # of the gradients, as long as they are
     label: str | None  # of a training example
     text: str
@@ -68,20 +71,34 @@ class ExampleSide:
         self.machine, self.gradients = machine, TaskPushes(loaded.model, loaded.task, machine)
 
     def predicted(self, given: Sequence[str | Example]) -> tuple[EncodedExamples, list[Answer]]:
-        """Returns the texts or examples with what the model predicts as their targets, and its answers for people."""
+        """The texts or examples with what the model predicts as their targets, and its answers for
+        people.
+        """
         examples = [self.task.asked(one) if isinstance(one, str) else one for one in given]
         asked = self.loaded.encoded(examples)
         answers = answers_of([self.gradients.model], self.task, asked, self.machine)
-        labelled = [replace(example, label=self.task.label_of(answer)) for example, answer in zip(asked.examples, answers, strict=True)]
+        labelled = [
+            replace(example, label=self.task.label_of(answer))
+            for example, answer in zip(asked.examples, answers, strict=True)
+        ]
         return self.loaded.encoded(labelled), answers
 
     def fit_into_a_row(self, examples: Sequence[Example]) -> np.ndarray:
-        """Returns which examples have no more rows than those of the kind have: long ones go on in further rows, and are not compared."""
+        """Which examples have no more rows than those of the kind have: long ones go on in further
+        rows, and are not compared.
+        """
         units = self.task.encode(examples, self.loaded.vocabulary, self.loaded.length)
-        return np.asarray(np.bincount([unit.example for unit in units], minlength=len(examples)) == self.task.together)
+        return np.asarray(
+            np.bincount([unit.example for unit in units], minlength=len(examples))
+            == self.task.together
+        )
 
-    def pushes(self, texts: Sequence[str], asked: EncodedExamples, top: int, most: int = MOST_EXAMPLES) -> list[Pushes]:
-        """Returns for each text what pushed for and against its target; `most` examples of each are candidates, for all of them."""
+    def pushes(
+        self, texts: Sequence[str], asked: EncodedExamples, top: int, most: int = MOST_EXAMPLES
+    ) -> list[Pushes]:
+        """For each text what pushed for and against its target; `most` examples of each are
+        candidates, for all of them.
+        """
         shared = [overlaps(text, (example.text for example in self.train)) for text in texts]
         places = np.unique(np.concatenate([found.nearest(most) for found in shared]))
         places = places[self.fit_into_a_row([self.train[place] for place in places])]
@@ -91,9 +108,15 @@ class ExampleSide:
         def shown(place: int) -> dict[str, Any]:
             example = self.train[place]
             label = " ".join(self.task.classes(example.label))
-            return {"label": label, "text": example.text, "where": f"{example.file}, line {example.line}"}
+            return {
+                "label": label,
+                "text": example.text,
+                "where": f"{example.file}, line {example.line}",
+            }
 
-        return [ranked(products, column, places, own, shown, top) for column, own in enumerate(shared)]
+        return [
+            ranked(products, column, places, own, shown, top) for column, own in enumerate(shared)
+        ]
 
 
 class PassageSide:
@@ -104,8 +127,10 @@ class PassageSide:
         require_whole(self.path.parent)
         self.gradients = PassagePushes(run, task, device)
 
-    def pushes(self, text: str, asked: EncodedExamples, top: int, most: int = MOST_PASSAGES) -> Pushes:
-        """Returns what pushed for and against the target of a text."""
+    def pushes(
+        self, text: str, asked: EncodedExamples, top: int, most: int = MOST_PASSAGES
+    ) -> Pushes:
+        """What pushed for and against the target of a text."""
         shared = overlaps(text, (one for batch in read_selection_texts(self.path) for one in batch))
         places = shared.nearest(most)
         rows = self._rows(places)
@@ -119,7 +144,7 @@ class PassageSide:
         return ranked(products, 0, places, shared, shown, top)
 
     def _rows(self, places: np.ndarray) -> list[dict[str, Any]]:
-        """Returns the passages at some places, in order, without holding the others in memory."""
+        """The passages at some places, in order, without holding the others in memory."""
         rows, first = [], 0
         with selection_is_clear(self.path), pq.ParquetFile(self.path) as file:
             for batch in file.iter_batches(columns=["id", "text", "source"]):
@@ -130,15 +155,24 @@ class PassageSide:
 
 
 def ranked(
-    products: Products, column: int, places: np.ndarray, shared: Overlaps, shown: Callable[[int], dict[str, Any]], top: int
+    products: Products,
+    column: int,
+    places: np.ndarray,
+    shared: Overlaps,
+    shown: Callable[[int], dict[str, Any]],
+    top: int,
 ) -> Pushes:
-    """Returns the texts at `places` that pushed most for and against what a column is about; `shown` gives what people see of one."""
+    """The texts at `places` that pushed most for and against what a column is about; `shown` gives
+    what people see of one.
+    """
     cosines, found = products.cosines()[:, column], products.products[:, column]
     order = np.argsort(-cosines, kind="stable")
 
     def push(row: int) -> Push:
         place = int(places[row])
-        return Push(float(cosines[row]), float(found[row]), shared=shared.shared(place), **shown(place))
+        return Push(
+            float(cosines[row]), float(found[row]), shared=shared.shared(place), **shown(place)
+        )
 
     most = [push(row) for row in order[:top].tolist() if cosines[row] > 0]
     least = [push(row) for row in order[::-1][:top].tolist() if cosines[row] < 0]

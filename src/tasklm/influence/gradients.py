@@ -1,9 +1,12 @@
-"""Gradients of every single example of a batch with respect to some layers, out of one forward and one backward pass.
+"""Gradients of every single example of a batch with respect to some layers, out of one forward and
+one backward pass.
 
-The gradient of an example's loss with respect to a linear map is Σ e_t [a_t, 1]ᵀ over its tokens t: a_t went into the map, e_t is the
-gradient of the loss at its output, and the 1 stands for the bias. The gradient of a LayerNorm is Σ e_t ⊙ x̂_t and, of its bias, Σ e_t.
-Rows of a batch do not meet in an encoder without dropout, so that the backward pass of the *sum* of the rows' losses gives every e_t at
-once. No gradient of a weight is computed by autograd, and nothing below the lowest chosen layer is differentiated.
+The gradient of an example's loss with respect to a linear map is Σ e_t [a_t, 1]ᵀ over its tokens t:
+a_t went into the map, e_t is the gradient of the loss at its output, and the 1 stands for the bias.
+The gradient of a LayerNorm is Σ e_t ⊙ x̂_t and, of its bias, Σ e_t. Rows of a batch do not meet in
+an encoder without dropout, so that the backward pass of the *sum* of the rows' losses gives every
+e_t at once. No gradient of a weight is computed by autograd, and nothing below the lowest chosen
+layer is differentiated.
 """
 
 from __future__ import annotations
@@ -22,12 +25,20 @@ from tasklm.errors import RecipeError
 from tasklm.train.loop import step_seed
 
 AT_ONCE = {"cuda": 1 << 30}  # bytes of single gradients that exist at a time …
-AT_ONCE_ELSEWHERE = 1 << 28  # … on other devices; the fewer at a time, the more often the gradients of the task are read
+AT_ONCE_ELSEWHERE = (
+    1 << 28
+)  # … on other devices; the fewer at a time, the more often the gradients of the task are read
 
 
 def chosen_layers(encoder: Any, layers: str) -> list[nn.Module]:
-    """Returns the layers that a setting names: "last", "all" or their numbers, such as "3,4"; a layer that is run several times once."""
-    own = list(encoder.layers) if hasattr(encoder, "layers") else [encoder.shared] * encoder.shape.layers
+    """The layers that a setting names: "last", "all" or their numbers, such as "3,4"; a layer that
+    is run several times once.
+    """
+    own = (
+        list(encoder.layers)
+        if hasattr(encoder, "layers")
+        else [encoder.shared] * encoder.shape.layers
+    )
     if layers == "all":
         found = own
     elif layers == "last":
@@ -37,13 +48,20 @@ def chosen_layers(encoder: Any, layers: str) -> list[nn.Module]:
         wrong = [part for part in numbers if not part.isdecimal() or not 1 <= int(part) <= len(own)]
         if wrong:
             known = f"the scoring model has the layers 1 to {len(own)}"
-            raise RecipeError([f"select.influence_layers: {wrong[0]!r} is not a layer; {known}; or choose last or all"])
+            raise RecipeError(
+                [
+                    (
+                        f"select.influence_layers: {wrong[0]!r} is "
+                        f"not a layer; {known}; or choose last or all"
+                    )
+                ]
+            )
         found = [own[int(part) - 1] for part in numbers]
     return list(dict.fromkeys(found))
 
 
 def parameters_of(layers: Sequence[nn.Module]) -> int:
-    """Returns how many numbers the gradient of one example has."""
+    """How many numbers the gradient of one example has."""
     return sum(parameter.numel() for layer in layers for parameter in layer.parameters())
 
 
@@ -55,7 +73,7 @@ class Call:
     errors: Tensor  # (rows, places, width out): gradient of the summed losses at the output
 
     def some(self, rows: slice) -> Call:
-        """Returns what it kept of some rows."""
+        """What it kept of some rows."""
         return Call(self.given[rows], self.errors[rows])
 
 
@@ -63,7 +81,9 @@ Kept = dict[str, list[Call]]
 
 
 class Watch:
-    """Keeps what goes into the linear maps and norms of some layers and the gradients at their outputs."""
+    """Keeps what goes into the linear maps and norms of some layers and the gradients at their
+    outputs.
+    """
 
     def __init__(self, layers: Sequence[nn.Module]) -> None:
         self.parts: dict[str, nn.Module] = {}
@@ -72,14 +92,21 @@ class Watch:
                 if isinstance(module, (nn.Linear, nn.LayerNorm)):
                     self.parts[f"{number}.{name}"] = module
                 elif any(True for _ in module.parameters(recurse=False)):
-                    raise TypeError(f"the gradients of single examples are not known for {type(module).__name__} ({name})")
+                    raise TypeError(
+                        f"the gradients of single examples are not "
+                        f"known for {type(module).__name__} ({name})"
+                    )
         self._calls: list[tuple[str, Tensor, Tensor]] = []
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Keeps what the forward passes inside give; weights must be frozen, so that the graph begins at the first watched output."""
+        """Keeps what the forward passes inside give; weights must be frozen, so that the graph
+        begins at the first watched output.
+        """
         self._calls = []
-        handles = [module.register_forward_hook(self._hook(name)) for name, module in self.parts.items()]
+        handles = [
+            module.register_forward_hook(self._hook(name)) for name, module in self.parts.items()
+        ]
         try:
             yield
         finally:
@@ -96,24 +123,33 @@ class Watch:
         return keep
 
     def kept(self, result: Tensor, rows: int, gradient: Tensor | None = None) -> Kept:
-        """Returns what every call kept, after the backward pass of a loss that is a sum over the `rows` rows of the batch.
+        """What every call kept, after the backward pass of a loss that is a sum over the `rows`
+        rows of the batch.
 
-        `result` is that loss, or what it is computed from, with the `gradient` of the loss there. Where the encoder computed some tokens
-        alone, there must be as many of each row, in the order of the rows.
+        `result` is that loss, or what it is computed from, with the `gradient` of the loss there.
+        Where the encoder computed some tokens alone, there must be as many of each row, in the
+        order of the rows.
         """
         errors = torch.autograd.grad(result, [output for _, _, output in self._calls], gradient)
         kept: Kept = {name: [] for name in self.parts}
         for (name, given, _), error in zip(self._calls, errors, strict=True):
-            kept[name].append(Call(given.reshape(rows, -1, given.shape[-1]), error.reshape(rows, -1, error.shape[-1])))
+            kept[name].append(
+                Call(
+                    given.reshape(rows, -1, given.shape[-1]),
+                    error.reshape(rows, -1, error.shape[-1]),
+                )
+            )
         self._calls = []
         return kept
 
 
 class Numbers:
-    """The gradients of single rows as numbers, one array per linear map or norm: all of them, or a random projection.
+    """The gradients of single rows as numbers, one array per linear map or norm: all of them, or a
+    random projection.
 
-    With `size` > 0 a matrix is projected on both sides, Σ (S e_t)(R [a_t, 1])ᵀ with seeded random signs S and R of `size` rows: products
-    of two projected gradients are unbiased estimates of the products of the gradients, and the gradient itself never exists.
+    With `size` > 0 a matrix is projected on both sides, Σ (S e_t)(R [a_t, 1])ᵀ with seeded random
+    signs S and R of `size` rows: products of two projected gradients are unbiased estimates of the
+    products of the gradients, and the gradient itself never exists.
     """
 
     def __init__(self, parts: Mapping[str, nn.Module], size: int, seed: int) -> None:
@@ -132,14 +168,16 @@ class Numbers:
             self._signs[name] = left, right
 
     def _signs_of(self, width: int, draw: torch.Generator, like: Tensor) -> Tensor | None:
-        """Returns a matrix (width, size) with E[M Mᵀ] = 1, or None where nothing is to be projected."""
+        """A matrix (width, size) with E[M Mᵀ] = 1, or None where nothing is to be projected."""
         if not self.size or width <= self.size:
             return None
         signs = torch.randint(0, 2, (width, self.size), generator=draw) * 2 - 1
-        return (signs / math.sqrt(self.size)).to(like.device, torch.float64 if like.dtype == torch.float64 else torch.float32)
+        return (signs / math.sqrt(self.size)).to(
+            like.device, torch.float64 if like.dtype == torch.float64 else torch.float32
+        )
 
     def count(self, name: str) -> int:
-        """Returns how many numbers a row has for one part."""
+        """How many numbers a row has for one part."""
         module: Any = self.parts[name]
         with_bias = int(module.bias is not None)
         if isinstance(module, nn.Linear):
@@ -150,11 +188,13 @@ class Numbers:
 
     @property
     def total(self) -> int:
-        """Returns how many numbers a row has."""
+        """How many numbers a row has."""
         return sum(self.count(name) for name in self.parts)
 
     def of(self, name: str, calls: Sequence[Call]) -> Tensor:
-        """Returns the numbers of one part (rows, count), summed over all calls of it; they are good until the next call."""
+        """The numbers of one part (rows, count), summed over all calls of it; they are good until
+        the next call.
+        """
         module: Any = self.parts[name]
         left, right = self._signs[name]
         given, errors = wide(calls[0].given), wide(calls[0].errors)
@@ -162,8 +202,12 @@ class Numbers:
             given = torch.cat([wide(call.given) for call in calls], dim=1)
             errors = torch.cat([wide(call.errors) for call in calls], dim=1)
         if isinstance(module, nn.LayerNorm):
-            of_weight = (errors * functional.layer_norm(given, module.normalized_shape, eps=module.eps)).sum(1)
-            vector = of_weight if module.bias is None else torch.cat([of_weight, errors.sum(1)], dim=1)
+            of_weight = (
+                errors * functional.layer_norm(given, module.normalized_shape, eps=module.eps)
+            ).sum(1)
+            vector = (
+                of_weight if module.bias is None else torch.cat([of_weight, errors.sum(1)], dim=1)
+            )
             return vector if left is None else vector @ left
         if module.bias is not None:
             given = functional.pad(given, (0, 1), value=1.0)
@@ -172,14 +216,18 @@ class Numbers:
         return self._multiplied(errors.transpose(1, 2), given).flatten(1)
 
     def _multiplied(self, left: Tensor, right: Tensor) -> Tensor:
-        """Returns the batched product in memory that is used again: the system hands out large new pieces by page faults."""
+        """The batched product in memory that is used again: the system hands out large new pieces
+        by page faults.
+        """
         shape = (left.shape[0], left.shape[1], right.shape[2])
         if self._place is None or self._place.numel() < math.prod(shape):
             self._place = left.new_empty(math.prod(shape))
         return torch.bmm(left, right, out=self._place[: math.prod(shape)].view(shape))
 
     def chunks(self, name: str, calls: Sequence[Call]) -> Iterator[tuple[slice, Tensor]]:
-        """Yields the numbers of one part for some rows after the other, so that not all of them exist at once."""
+        """Yields the numbers of one part for some rows after the other, so that not all of them
+        exist at once.
+        """
         rows, device = calls[0].given.shape[0], calls[0].given.device.type
         step = max(1, AT_ONCE.get(device, AT_ONCE_ELSEWHERE) // (4 * self.count(name)))
         for start in range(0, rows, step):
@@ -187,7 +235,9 @@ class Numbers:
             yield some, self.of(name, [call.some(some) for call in calls])
 
     def products(self, kept: Kept, others: Mapping[str, Tensor]) -> Tensor:
-        """Returns the products (rows, others) of the gradients of rows with others, given part by part as (others, count)."""
+        """The products (rows, others) of the gradients of rows with others, given part by part as
+        (others, count).
+        """
         found: Tensor | None = None
         for name, calls in kept.items():
             if found is None:
@@ -199,5 +249,5 @@ class Numbers:
 
 
 def wide(tensor: Tensor) -> Tensor:
-    """Returns the tensor in at least 32 bits: sums over tokens and products are never in 16."""
+    """The tensor in at least 32 bits: sums over tokens and products are never in 16."""
     return tensor if tensor.dtype == torch.float64 else tensor.float()

@@ -1,15 +1,16 @@
 """Training labels that the other training examples speak against, for review.
 
-A model that was trained on an example has learnt its label, right or wrong. So the examples are dealt into parts, and each part is judged
-by a linear head that was fitted to the other parts, on fixed features h that know no label. The gradient of an example's loss with respect
-to the head is (p − y) hᵀ, and where λ/2 · |W|² + Σ_j loss_j is smallest, λ W = −Σ_j (p_j − y_j) h_jᵀ. The logits of a held-out example are
-therefore sums of products of gradients over the examples of the other parts, one for each class (as in *Representer Point Selection*, arXiv
-1811.09720):
+A model that was trained on an example has learnt its label, right or wrong. So the examples are
+dealt into parts, and each part is judged by a linear head that was fitted to the other parts, on
+fixed features h that know no label. The gradient of an example's loss with respect to the head is
+(p − y) hᵀ, and where λ/2 · |W|² + Σ_j loss_j is smallest, λ W = −Σ_j (p_j − y_j) h_jᵀ. The logits
+of a held-out example are therefore sums of products of gradients over the examples of the other
+parts, one for each class (as in *Representer Point Selection*, arXiv 1811.09720):
 
     z_c = −1/λ Σ_j (p_j − y_j)_c × h_j·h
 
-and how strongly the others speak against its label is by how much they speak for all classes rather than for this one:
-ln Σ_c exp(z_c) − z_label.
+and how strongly the others speak against its label is by how much they speak for all classes rather
+than for this one: ln Σ_c exp(z_c) − z_label.
 """
 
 from __future__ import annotations
@@ -56,12 +57,16 @@ class Judged:
 
     @property
     def probabilities(self) -> np.ndarray:
-        """Returns the probabilities of the classes."""
+        """The probabilities of the classes."""
         return np.asarray(softmax(self.logits, axis=1))
 
 
-def fit_head(features: csr_matrix, targets: np.ndarray, classes: int, strength: float) -> np.ndarray:
-    """Returns the weights (classes, features) where strength/2 · |W|² + the sum of the cross-entropies is smallest."""
+def fit_head(
+    features: csr_matrix, targets: np.ndarray, classes: int, strength: float
+) -> np.ndarray:
+    """The weights (classes, features) where strength/2 · |W|² + the sum of the cross-entropies is
+    smallest.
+    """
     wanted, each = np.eye(classes)[targets], np.arange(len(targets))
     shape, turned = (features.shape[1], classes), csr_matrix(features.T)
 
@@ -70,14 +75,24 @@ def fit_head(features: csr_matrix, targets: np.ndarray, classes: int, strength: 
         logits = np.asarray(features @ weights)
         losses = spoken_against(logits, targets)
         errors = np.exp(logits - (losses + logits[each, targets])[:, None]) - wanted
-        return float(losses.sum()) + strength / 2 * float(flat @ flat), (np.asarray(turned @ errors) + strength * weights).ravel()
+        return float(losses.sum()) + strength / 2 * float(flat @ flat), (
+            np.asarray(turned @ errors) + strength * weights
+        ).ravel()
 
-    found: Any = minimize(value, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 200, "ftol": 1e-7})
+    found: Any = minimize(
+        value,
+        np.zeros(shape[0] * shape[1]),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 200, "ftol": 1e-7},
+    )
     return np.asarray(found.x.reshape(shape).T)
 
 
 def parts_of(targets: np.ndarray, folds: int) -> np.ndarray:
-    """Returns the part of every example: those of a class are dealt out in turn, in an order that does not follow the file's."""
+    """The part of every example: those of a class are dealt out in turn, in an order that does not
+    follow the file's.
+    """
     order = np.random.default_rng(0).permutation(len(targets))
     order = order[np.argsort(targets[order], kind="stable")]
     parts = np.empty(len(targets), np.int64)
@@ -86,13 +101,17 @@ def parts_of(targets: np.ndarray, folds: int) -> np.ndarray:
 
 
 def held_out(features: csr_matrix, targets: np.ndarray, classes: int, folds: int = FOLDS) -> Judged:
-    """Returns what heads say that were fitted to the other parts, with the strength by which they lose least."""
+    """What heads say that were fitted to the other parts, with the strength by which they lose
+    least.
+    """
     parts, found = parts_of(targets, folds), []
     for strength in STRENGTHS:
         logits = np.zeros((len(targets), classes))
         for part in range(folds):
             out = parts == part
-            logits[out] = features[out] @ fit_head(features[~out], targets[~out], classes, strength).T
+            logits[out] = (
+                features[out] @ fit_head(features[~out], targets[~out], classes, strength).T
+            )
         found.append(Judged(logits, strength, float(spoken_against(logits, targets).mean())))
     return min(found, key=lambda judged: judged.loss)
 
@@ -102,46 +121,73 @@ def spoken_against(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
     return np.asarray(logsumexp(logits, axis=1) - logits[np.arange(len(targets)), targets])
 
 
-def self_influences(features: csr_matrix, probabilities: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Returns the squared length |p − y|² · |h|² of every example's gradient."""
+def self_influences(
+    features: csr_matrix, probabilities: np.ndarray, targets: np.ndarray
+) -> np.ndarray:
+    """The squared length |p − y|² · |h|² of every example's gradient."""
     errors = probabilities - np.eye(probabilities.shape[1])[targets]
     return np.asarray((errors**2).sum(1) * np.asarray(features.multiply(features).sum(1)).ravel())
 
 
 def features_of(rows: Sequence[Sequence[int]]) -> csr_matrix:
-    """Returns what the heads read of every example: its tokens, its runs of two and of three, each of length 1 together; and a 1."""
-    return csr_matrix(hstack([*(weighted(runs_of_tokens(rows, size)) for size in range(1, LONGEST + 1)), np.ones((len(rows), 1))]))
+    """What the heads read of every example: its tokens, its runs of two and of three, each of
+    length 1 together; and a 1.
+    """
+    return csr_matrix(
+        hstack(
+            [
+                *(weighted(runs_of_tokens(rows, size)) for size in range(1, LONGEST + 1)),
+                np.ones((len(rows), 1)),
+            ]
+        )
+    )
 
 
 def runs_of_tokens(rows: Sequence[Sequence[int]], size: int) -> csr_matrix:
-    """Returns how often each run of `size` tokens stands in every row; a run of one row alone speaks for no other and is left out."""
+    """How often each run of `size` tokens stands in every row; a run of one row alone speaks for no
+    other and is left out.
+    """
     tokens = np.concatenate([np.asarray(row, np.uint64) for row in rows])
     of_row = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
     count = max(0, len(tokens) - size + 1)
     keys = np.zeros(count, np.uint64)
     for place in range(size):
         keys = keys * np.uint64(0x9E3779B97F4A7C15) + tokens[place : place + count]
-    inside = of_row[:count] == of_row[size - 1 : size - 1 + count]  # the run does not reach into the next row
+    inside = (
+        of_row[:count] == of_row[size - 1 : size - 1 + count]
+    )  # the run does not reach into the next row
     _, columns = np.unique(keys[inside], return_inverse=True)
-    found = csr_matrix((np.ones(len(columns)), (of_row[:count][inside], columns)), shape=(len(rows), int(columns.max(initial=-1)) + 1))
+    found = csr_matrix(
+        (np.ones(len(columns)), (of_row[:count][inside], columns)),
+        shape=(len(rows), int(columns.max(initial=-1)) + 1),
+    )
     found.sum_duplicates()
     return csr_matrix(found[:, np.bincount(found.indices, minlength=found.shape[1]) > 1])
 
 
 def weighted(counts: csr_matrix) -> csr_matrix:
-    """Returns rows of length 1 in which rare columns weigh more: (1 + ln count) · (1 + ln((1 + rows) / (1 + rows that have it)))."""
+    """Rows of length 1 in which rare columns weigh more: (1 + ln count) · (1 + ln((1 + rows) / (1 +
+    rows that have it))).
+    """
     having = np.bincount(counts.indices, minlength=counts.shape[1])
-    counts.data = (1 + np.log(counts.data)) * (1 + np.log((1 + counts.shape[0]) / (1 + having)))[counts.indices]
+    counts.data = (1 + np.log(counts.data)) * (1 + np.log((1 + counts.shape[0]) / (1 + having)))[
+        counts.indices
+    ]
     lengths = np.sqrt(np.asarray(counts.multiply(counts).sum(1)).ravel())
     return csr_matrix(diags(1 / np.where(lengths > 0, lengths, 1)) @ counts)
 
 
-def suspects_of(train: Sequence[Example], labels: Sequence[str], features: csr_matrix) -> list[Suspect]:
-    """Returns the examples for which the others speak for another label, those first whose own label they speak against most."""
+def suspects_of(
+    train: Sequence[Example], labels: Sequence[str], features: csr_matrix
+) -> list[Suspect]:
+    """The examples for which the others speak for another label, those first whose own label they
+    speak against most.
+    """
     number = {label: i for i, label in enumerate(labels)}
     targets = np.array([number[example.label] for example in train])
     judged = held_out(features, targets, len(labels))
-    scores, own = spoken_against(judged.logits, targets), self_influences(features, judged.probabilities, targets)
+    scores = spoken_against(judged.logits, targets)
+    own = self_influences(features, judged.probabilities, targets)
     heard = judged.logits.argmax(1)
     order = np.argsort(-scores, kind="stable")
     return [
@@ -160,7 +206,7 @@ def suspects_of(train: Sequence[Example], labels: Sequence[str], features: csr_m
 
 
 def as_csv(suspects: Sequence[Suspect]) -> str:
-    """Returns the suspects as a CSV table."""
+    """The suspects as a CSV table."""
     out = io.StringIO()
     table = csv.DictWriter(out, [field.name for field in fields(Suspect)], lineterminator="\n")
     table.writeheader()

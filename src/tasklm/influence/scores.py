@@ -1,8 +1,9 @@
-"""How much every passage would help the task (ISS, arXiv 2305.12816): products of gradients of a scoring model.
+"""How much every passage would help the task (ISS, arXiv 2305.12816): products of gradients of a
+scoring model.
 
-The influence of a passage on a batch of task examples is ∇ l_lm(passage) · ∇ l_task(batch), to first order the fall of the task's loss
-when the scoring model takes a step on the passage. The gradients of the task are computed once and held; those of the passages exist for
-a moment only.
+The influence of a passage on a batch of task examples is ∇ l_lm(passage) · ∇ l_task(batch), to
+first order the fall of the task's loss when the scoring model takes a step on the passage. The
+gradients of the task are computed once and held; those of the passages exist for a moment only.
 """
 
 from __future__ import annotations
@@ -21,7 +22,15 @@ from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
 from tasklm.encoders.initial_weights import shapes_alone
 from tasklm.errors import RecipeError
-from tasklm.influence.gradients import Call, Kept, Numbers, Watch, chosen_layers, parameters_of, wide
+from tasklm.influence.gradients import (
+    Call,
+    Kept,
+    Numbers,
+    Watch,
+    chosen_layers,
+    parameters_of,
+    wide,
+)
 from tasklm.models.task_model import new_encoder
 from tasklm.models.weights import load_weights
 from tasklm.objectives.base import OBJECTIVES, Corrupted
@@ -42,7 +51,8 @@ TOKENS_ELSEWHERE = 4_096  # … on other devices
 
 
 def projection_for(settings: Select, encoder: str, shape: Shape, batches: int, memory: int) -> int:
-    """Returns the size of the projection, 0 for exact products: what the recipe says, or whether the task's gradients fit into memory.
+    """The size of the projection, 0 for exact products: what the recipe says, or whether the task's
+    gradients fit into memory.
 
     Raises where a layer is not known, and where what the recipe asks for does not fit.
     """
@@ -54,22 +64,36 @@ def projection_for(settings: Select, encoder: str, shape: Shape, batches: int, m
         asked = PROJECTED if settings.influence_layers == "all" or exact > memory else 0
     needed = exact if asked == 0 else 4 * batches * Numbers(Watch(layers).parts, asked, 0).total
     if needed > memory:
-        fewer = "set select.influence_projection to auto, or" if asked == 0 else "lower select.influence_projection,"
-        problem = f"the gradients of {batches:,} task batches take {needed / 1e9:.1f} GB, more than select.memory = {settings.memory}"
-        raise RecipeError([f"{problem}; {fewer} raise select.influence_task_batch or select.memory"])
+        fewer = (
+            "set select.influence_projection to auto, or"
+            if asked == 0
+            else "lower select.influence_projection,"
+        )
+        problem = (
+            f"the gradients of {batches:,} task batches take "
+            f"{needed / 1e9:.1f} GB, more than select.memory = {settings.memory}"
+        )
+        raise RecipeError(
+            [f"{problem}; {fewer} raise select.influence_task_batch or select.memory"]
+        )
     return asked
 
 
 def tokens_at_once(machine: Machine) -> int:
-    """Returns how many tokens, padding included, a forward pass on this machine reads."""
+    """How many tokens, padding included, a forward pass on this machine reads."""
     return TOKENS.get(machine.device.type, TOKENS_ELSEWHERE)
 
 
 def scoring_model(folder: Path, parts: Ingredients, settings: Train) -> JointModel:
-    """Returns the trained scoring model of a folder, on the CPU."""
+    """The trained scoring model of a folder, on the CPU."""
     objective = OBJECTIVES.get("mlm")(parts.encoder, parts.shape, parts.vocabulary, settings)
     encoder = new_encoder(parts.encoder, parts.shape)
-    model = JointModel(encoder, objective, parts.task.head(parts.shape.width, 0.0, encoder.normed_heads), parts.task)
+    model = JointModel(
+        encoder,
+        objective,
+        parts.task.head(parts.shape.width, 0.0, encoder.normed_heads),
+        parts.task,
+    )
     model.load_state_dict(load_weights(folder / "model.safetensors"))
     return model
 
@@ -86,32 +110,50 @@ class PieceBatch:
 
 
 class Pieces:
-    """Passages cut into rows that the encoder can read; units of passages share one gradient and come in the order of their lengths."""
+    """Passages cut into rows that the encoder can read; units of passages share one gradient and
+    come in the order of their lengths.
+    """
 
-    def __init__(self, shards: Shards, vocabulary: Vocabulary, length: int, together: int, tokens: int) -> None:
-        self.shards, self.vocabulary, self.together, self.tokens = shards, vocabulary, together, tokens
+    def __init__(
+        self, shards: Shards, vocabulary: Vocabulary, length: int, together: int, tokens: int
+    ) -> None:
+        self.shards = shards
+        self.vocabulary = vocabulary
+        self.together = together
+        self.tokens = tokens
         lengths = shards.lengths
         self.counts = np.maximum(1, -(-lengths // (length - 2)))  # rows of each passage
         starts = np.arange(0, len(shards), together)
         self.rows = np.add.reduceat(self.counts, starts)  # of each unit
         self.longest = np.maximum.reduceat(-(-lengths // self.counts) + 2, starts)  # of these rows
         self.order = np.lexsort((self.rows, self.longest))  # of the units
-        self.firsts = np.concatenate([[0], np.cumsum(self.rows[self.order])])  # rows before each place of this order
-        self.sizes = np.add.reduceat(lengths + 2 * self.counts, starts)[self.order]  # tokens at each place
+        self.firsts = np.concatenate(
+            [[0], np.cumsum(self.rows[self.order])]
+        )  # rows before each place of this order
+        self.sizes = np.add.reduceat(lengths + 2 * self.counts, starts)[
+            self.order
+        ]  # tokens at each place
 
     def __len__(self) -> int:
         return len(self.order)
 
     def batches(self, start: int, stop: int) -> Iterator[PieceBatch]:
-        """Yields all rows of the units at the places start … stop − 1; no unit is split, a batch has at most `tokens` tokens if it can."""
+        """Yields all rows of the units at the places start … stop − 1; no unit is split, a batch
+        has at most `tokens` tokens if it can.
+        """
         for first, last in self._groups(start, stop):
             yield self._batch(first, last, start)
 
     def shapes(self, block: int) -> Iterator[tuple[int, int]]:
-        """Yields rows and padded length of every batch when all units are read, `block` of them at a time."""
+        """Yields rows and padded length of every batch when all units are read, `block` of them at
+        a time.
+        """
         for start in range(0, len(self), block):
             for first, last in self._groups(start, min(start + block, len(self))):
-                yield int(self.firsts[last] - self.firsts[first]), _padded(int(self.longest[self.order[last - 1]]))  # in order of lengths
+                yield (
+                    int(self.firsts[last] - self.firsts[first]),
+                    _padded(int(self.longest[self.order[last - 1]])),
+                )  # in order of lengths
 
     def _groups(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yields the places of the units that are read together."""
@@ -120,7 +162,10 @@ class Pieces:
             last, rows = first, 0
             while last < stop:
                 rows += int(self.rows[self.order[last]])
-                if last > first and rows * _padded(int(self.longest[self.order[last]])) > self.tokens:
+                if (
+                    last > first
+                    and rows * _padded(int(self.longest[self.order[last]])) > self.tokens
+                ):
                     break
                 last += 1
             yield first, last
@@ -135,14 +180,24 @@ class Pieces:
             unit = int(self.order[place])
             members = range(unit * self.together, min((unit + 1) * self.together, len(self.shards)))
             for passage in members:
-                tokens = self.shards.tokens[self.shards.offsets[passage] : self.shards.offsets[passage + 1]]
+                tokens = self.shards.tokens[
+                    self.shards.offsets[passage] : self.shards.offsets[passage + 1]
+                ]
                 pieces = np.array_split(tokens, int(self.counts[passage]))
                 of_passage += [of_passage[-1] + 1 if of_passage else 0] * len(pieces)
                 of_unit += [place - start] * len(pieces)
                 sharing += [len(members)] * len(pieces)
                 cut += pieces
-        batch = padded_rows([self.vocabulary.around(piece) for piece in cut], self.vocabulary.pad, MULTIPLE)
-        return PieceBatch(batch, np.array(of_unit), np.array(of_passage), np.array(sharing), int(self.firsts[first]))
+        batch = padded_rows(
+            [self.vocabulary.around(piece) for piece in cut], self.vocabulary.pad, MULTIPLE
+        )
+        return PieceBatch(
+            batch,
+            np.array(of_unit),
+            np.array(of_passage),
+            np.array(sharing),
+            int(self.firsts[first]),
+        )
 
 
 def _padded(length: int) -> int:
@@ -150,21 +205,36 @@ def _padded(length: int) -> int:
 
 
 def row_weights(answers: np.ndarray, passages: np.ndarray, sharing: np.ndarray) -> np.ndarray:
-    """Returns what the summed loss of each row counts, so that a passage's is the mean over its targets and a unit's that over passages."""
+    """What the summed loss of each row counts, so that a passage's is the mean over its targets and
+    a unit's that over passages.
+    """
     targets = np.bincount(passages, (answers != NONE).sum(1))
     return np.asarray(1.0 / (np.maximum(targets, 1)[passages] * sharing))
 
 
 class Influence:
-    """Scores passages by the products of their gradients with those of the task, with frozen weights and without dropout."""
+    """Scores passages by the products of their gradients with those of the task, with frozen
+    weights and without dropout.
+    """
 
     def __init__(
-        self, model: JointModel, pieces: Pieces, examples: EncodedExamples, settings: Select, projection: int, machine: Machine
+        self,
+        model: JointModel,
+        pieces: Pieces,
+        examples: EncodedExamples,
+        settings: Select,
+        projection: int,
+        machine: Machine,
     ) -> None:
-        self.pieces, self.machine, self.draws, self.seed = pieces, machine, settings.influence_draws, settings.seed
+        self.pieces = pieces
+        self.machine = machine
+        self.draws = settings.influence_draws
+        self.seed = settings.seed
         self.model = model.to(machine.device).eval().requires_grad_(False)
         if machine.bf16 and machine.device.type == "cuda":
-            self.model = self.model.bfloat16()  # not by autocast: its kernels for GPUs pass by the modules that are watched
+            self.model = (
+                self.model.bfloat16()
+            )  # not by autocast: its kernels for GPUs pass by the modules that are watched
         self.layers = chosen_layers(model.encoder, settings.influence_layers)
         self.watch = Watch(self.layers)
         self.numbers = Numbers(self.watch.parts, projection, settings.seed)
@@ -179,20 +249,33 @@ class Influence:
         return nullcontext() if self.machine.device.type == "cuda" else self.machine.arithmetic()
 
     def _task_side(self, examples: EncodedExamples, together: int) -> dict[str, Tensor]:
-        """Returns the gradients of the mean task loss of each batch of examples, by part: (batches, numbers)."""
+        """The gradients of the mean task loss of each batch of examples, by part: (batches,
+        numbers).
+        """
         count = len(examples.examples)
         batches = -(-count // together)
         side: dict[str, Tensor] = {}
-        self.task_shapes: list[tuple[int, int, int]] = []  # rows, padded length and places of the batches of the task's gradients
-        for groups, rows in examples.in_order(max(1, self.pieces.tokens // examples.length // examples.together)):
+        self.task_shapes: list[
+            tuple[int, int, int]
+        ] = []  # rows, padded length and places of the batches of the task's gradients
+        for groups, rows in examples.in_order(
+            max(1, self.pieces.tokens // examples.length // examples.together)
+        ):
             assert rows.places is not None
             kept = self._kept(rows.to(self.machine.device))
             self.task_shapes.append((*rows.ids.shape, rows.places.shape[1]))
-            numbers = np.array([examples.units[number].example for number in examples.numbers_of(groups)]) // together
+            numbers = (
+                np.array([examples.units[number].example for number in examples.numbers_of(groups)])
+                // together
+            )
             belongs = torch.from_numpy(numbers).to(self.machine.device)
-            sizes = torch.from_numpy(np.minimum(count - numbers * together, together)).to(self.machine.device)
+            sizes = torch.from_numpy(np.minimum(count - numbers * together, together)).to(
+                self.machine.device
+            )
             for name, calls in kept.items():
-                calls = [Call(call.given, wide(call.errors) / sizes[:, None, None]) for call in calls]
+                calls = [
+                    Call(call.given, wide(call.errors) / sizes[:, None, None]) for call in calls
+                ]
                 for some, found in self.numbers.chunks(name, calls):
                     if name not in side:
                         side[name] = found.new_zeros(batches, found.shape[1])
@@ -200,39 +283,64 @@ class Influence:
         return side
 
     def _kept(self, given: TokenBatch | Corrupted, weights: Tensor | None = None) -> Kept:
-        """Returns what the backward pass of the task's loss keeps, or of the language model's with a weight for each row."""
+        """What the backward pass of the task's loss keeps, or of the language model's with a weight
+        for each row.
+        """
         with torch.enable_grad(), self.watch.watching(), self._arithmetic():
             if isinstance(given, TokenBatch):
                 return self.watch.kept(self.model.task_loss(given), len(given.ids))
             assert weights is not None
             logits = language_logits(self.model, given)
-            return self.watch.kept(logits, len(given.batch.ids), language_errors(logits, given.answers, weights))
+            return self.watch.kept(
+                logits, len(given.batch.ids), language_errors(logits, given.answers, weights)
+            )
 
     def scores(self, start: int, stop: int) -> np.ndarray:
-        """Returns the influence (units, task batches) float32 of the units at the places start … stop − 1 of the pieces' order."""
+        """The influence (units, task batches) float32 of the units at the places start … stop − 1
+        of the pieces' order.
+        """
         device = self.machine.device
         found = next(iter(self.task.values())).new_zeros(stop - start, self.task_batches)
         for rows in self.pieces.batches(start, stop):
             units = torch.from_numpy(rows.units).to(device)
             for draw in range(self.draws):
-                text = masked(self.model.objective, rows.batch, step_seed(self.seed, draw), rows.first)
-                weights = torch.from_numpy(row_weights(text.answers.numpy(), rows.passages, rows.sharing) / self.draws)
-                kept = self._kept(text.to(device), weights.to(device, torch.float32, non_blocking=True))
+                text = masked(
+                    self.model.objective, rows.batch, step_seed(self.seed, draw), rows.first
+                )
+                weights = torch.from_numpy(
+                    row_weights(text.answers.numpy(), rows.passages, rows.sharing) / self.draws
+                )
+                kept = self._kept(
+                    text.to(device), weights.to(device, torch.float32, non_blocking=True)
+                )
                 found.index_add_(0, units, self.numbers.products(kept, self.task))
         return np.asarray(found.float().cpu().numpy())
 
 
 def masked(objective: Any, batch: TokenBatch, seed: int, first: int) -> Corrupted:
-    """Returns the batch with the objective's masks, drawn for its rows by their numbers from `first` on, however rows are batched."""
+    """The batch with the objective's masks, drawn for its rows by their numbers from `first` on,
+    however rows are batched.
+    """
     masks = objective.masks
-    how = masks.special, masks.rate, masks.mask, masks.types, seed, first, masks.hide, masks.continues
+    how = (
+        masks.special,
+        masks.rate,
+        masks.mask,
+        masks.types,
+        seed,
+        first,
+        masks.hide,
+        masks.continues,
+    )
     shown, picked, answers = mask_rows(batch.ids.numpy(), *how)
     hidden = replace(batch, ids=torch.from_numpy(shown))
     return Corrupted(hidden, torch.from_numpy(picked), torch.from_numpy(answers))
 
 
 def language_logits(model: Any, text: Corrupted) -> Tensor:
-    """Returns the logits (rows · places, vocabulary): every row has as many wanted tokens as there are places, targets or not."""
+    """The logits (rows · places, vocabulary): every row has as many wanted tokens as there are
+    places, targets or not.
+    """
     rows, length = text.batch.ids.shape
     starts = torch.arange(0, rows * length, length, device=text.picked.device)
     states = model.encoder(text.batch, (text.picked + starts[:, None]).flatten())
@@ -241,7 +349,8 @@ def language_logits(model: Any, text: Corrupted) -> Tensor:
 
 
 def language_errors(logits: Tensor, answers: Tensor, weights: Tensor) -> Tensor:
-    """Returns the gradient at the logits of the cross-entropy summed over the targets of each row, times the row's weight.
+    """The gradient at the logits of the cross-entropy summed over the targets of each row, times
+    the row's weight.
 
     By hand, it is one pass over the largest array of all; places that ask nothing have no gradient.
     """

@@ -1,4 +1,6 @@
-"""Why influence chose a passage: which task batches asked for it, with which scores, and where it stood among the candidates."""
+"""Why influence chose a passage: which task batches asked for it, with which scores, and where it
+stood among the candidates.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ class TaskBatch:
     texts: list[str]
     labels: list[str]
     rank: int  # 0 = the candidate that helps this batch most
-    score: float  # influence of the passage on the batch; of its unit, where candidates share a gradient
+    # influence of the passage on the batch; of its unit, where candidates share a gradient
+    score: float
 
 
 @dataclass
@@ -42,40 +45,71 @@ class InfluenceReasons:
     first_score: float  # its score by that selector
 
 
-def influence_reasons(folder: Path, number: int, settings: Select, examples: Sequence[Example], most: int) -> InfluenceReasons:
-    """Returns why the passage with this number in the corpus was chosen in a run folder, with at most `most` of the batches that asked.
+def influence_reasons(
+    folder: Path, number: int, settings: Select, examples: Sequence[Example], most: int
+) -> InfluenceReasons:
+    """Returns why the passage with this number in the corpus was chosen in a run folder, with at
+    most `most` of the batches that asked.
 
     `examples` are those of the split that `settings.influence_on` names.
     """
     for name in ("candidates", "influence", "selected"):
         require_whole(folder / name)
-    candidates = read_selection(folder / "candidates" / "selected.parquet", "number", "rank", "score")
+    candidates = read_selection(
+        folder / "candidates" / "selected.parquet", "number", "rank", "score"
+    )
     scores = InfluenceScores(folder / "influence")
     together, task_together = settings.influence_batch, settings.influence_task_batch
     (found,) = np.nonzero(candidates["number"].to_numpy() == number)
-    if scores.units != -(-len(candidates) // together) or scores.tasks != -(-len(examples) // task_together) or not len(found):
-        raise RunError(f"the scores in {folder} are not those of its candidates and examples. Run: tasklm select {folder}")
+    if (
+        scores.units != -(-len(candidates) // together)
+        or scores.tasks != -(-len(examples) // task_together)
+        or not len(found)
+    ):
+        raise RunError(
+            f"the scores in {folder} are not those of its "
+            f"candidates and examples. Run: tasklm select {folder}"
+        )
     place = int(found[0])
-    k = 1 + int(read_selection(folder / "selected" / "selected.parquet", "rank")["rank"].to_numpy().max())
+    k = 1 + int(
+        read_selection(folder / "selected" / "selected.parquet", "rank")["rank"].to_numpy().max()
+    )
     asked, best = askers_of(scores, place // together, k)
     batches = []
     for batch, rank, score in asked[:most]:
         own = examples[batch * task_together : (batch + 1) * task_together]
-        batches.append(TaskBatch([example.text for example in own], [str(example.label) for example in own], rank, score))
-    first_rank, first_score = int(candidates["rank"][place].as_py()), float(candidates["score"][place].as_py())
+        batches.append(
+            TaskBatch(
+                [example.text for example in own],
+                [str(example.label) for example in own],
+                rank,
+                score,
+            )
+        )
+    first_rank = int(candidates["rank"][place].as_py())
+    first_score = float(candidates["score"][place].as_py())
     found_by = settings.method.partition(",")[0].strip()
     about = (k, found_by, place, len(candidates), first_rank, first_score)
     return InfluenceReasons(settings.influence_on, best, batches, len(asked), *about)
 
 
-def askers_of(scores: InfluenceScores, unit: int, k: int, columns: int = COLUMNS) -> tuple[list[tuple[int, int, float]], float]:
-    """Returns (task batch, rank, score) of all task batches with the unit among their k best, best rank first, and its best score."""
+def askers_of(
+    scores: InfluenceScores, unit: int, k: int, columns: int = COLUMNS
+) -> tuple[list[tuple[int, int, float]], float]:
+    """Returns (task batch, rank, score) of all task batches with the unit among their k best, best
+    rank first, and its best score.
+    """
     asked: list[tuple[int, int, float]] = []
     best = -np.inf
     for start in range(0, scores.tasks, columns):
         found = scores.of_tasks(start, start + columns)
         own = found[:, unit]
-        ranks = (found > own[:, None]).sum(1) + (found[:, :unit] == own[:, None]).sum(1)  # ties: the better candidate first
-        asked += [(start + int(row), int(ranks[row]), float(own[row])) for row in np.flatnonzero(ranks < k)]
+        ranks = (found > own[:, None]).sum(1) + (found[:, :unit] == own[:, None]).sum(
+            1
+        )  # ties: the better candidate first
+        asked += [
+            (start + int(row), int(ranks[row]), float(own[row]))
+            for row in np.flatnonzero(ranks < k)
+        ]
         best = max(best, float(own.max()))
     return sorted(asked, key=lambda one: (one[1], one[0])), best

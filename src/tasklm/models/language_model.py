@@ -1,4 +1,6 @@
-"""The language model of stage 1: encoder and objective, described beside their weights so that they can be loaded again."""
+"""The language model of stage 1: encoder and objective, described beside their weights so that they
+can be loaded again.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,19 @@ class LanguageModel:
     device: torch.device
 
 
-def describe_language_model(folder: Path, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train, length: int) -> None:
-    """Writes config.json and tokenizer.json beside the weights of stage 1; no code and nothing pickled."""
+def describe_language_model(
+    folder: Path, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train, length: int
+) -> None:
+    """Writes config.json and tokenizer.json beside the weights of stage 1; no code and nothing
+    pickled.
+    """
     vocabulary.save(folder / "tokenizer.json")
-    made_of = {"encoder": encoder, "shape": shape.to_dict(), "objective": settings.objective, "train": asdict(settings)}
+    made_of = {
+        "encoder": encoder,
+        "shape": shape.to_dict(),
+        "objective": settings.objective,
+        "train": asdict(settings),
+    }
     write_json(folder / "config.json", {"format": FORMAT, **made_of, "length": length})
 
 
@@ -59,18 +70,20 @@ class Description:
 
     @property
     def weights(self) -> Path:
-        """Returns the file with the weights of encoder, objective and task head."""
+        """The file with the weights of encoder, objective and task head."""
         return self.folder / "model.safetensors"
 
     @contextmanager
     def damage_is_clear(self) -> Iterator[None]:
-        """Turns the errors of weights that cannot be read, or do not fit the description, into a message with the way out."""
+        """Turns the errors of weights that cannot be read, or do not fit the description, into a
+        message with the way out.
+        """
         with damage_is_clear(self.folder):
             yield
 
 
 def read_description(where: Path) -> Description:
-    """Returns what describes the language model of a run folder, or of a folder of stage 1 in it.
+    """What describes the language model of a run folder, or of a folder of stage 1 in it.
 
     Of several trainings of stage 1 it is the one that the model of the run was made of.
     """
@@ -79,55 +92,84 @@ def read_description(where: Path) -> Description:
         config = read_json(folder / "config.json", MOST_JSON)
         found = config.get("format") if isinstance(config, dict) else None
         if found != FORMAT:
-            raise RunError(f"{folder / 'config.json'} has format {repr(found)[:20]}, this version reads {FORMAT}. {_again(folder)}")
+            raise RunError(
+                f"{folder / 'config.json'} has format "
+                f"{repr(found)[:20]}, this version reads {FORMAT}. {_again(folder)}"
+            )
         require_whole(folder)
-        settings, shape = from_dict({"train": config["train"]}).train, Shape.from_dict(config["shape"])
+        settings = from_dict({"train": config["train"]}).train
+        shape = Shape.from_dict(config["shape"])
         if config["objective"] != settings.objective:
-            raise ValueError(f"config.json names two objectives, {config['objective']} and {settings.objective}")
+            raise ValueError(
+                f"config.json names two objectives, {config['objective']} and {settings.objective}"
+            )
         encoder, vocabulary = str(config["encoder"]), Vocabulary.load(folder / "tokenizer.json")
         check_rows(encoder, shape, vocabulary, config["length"])
         return Description(folder, encoder, shape, settings, vocabulary, config["length"])
 
 
 def load_language_model(where: Path, device: torch.device) -> LanguageModel:
-    """Returns the language model that `read_description` describes, ready to score text."""
+    """The language model that `read_description` describes, ready to score text."""
     about = read_description(where)
     with about.damage_is_clear():
         shapes = shapes_in(about.weights)
         with shapes_alone():
             encoder, objective = _new_parts(about)
-            if problems := misfits(encoder, "encoder.", shapes) + misfits(objective, "objective.", shapes):
+            if problems := misfits(encoder, "encoder.", shapes) + misfits(
+                objective, "objective.", shapes
+            ):
                 raise ValueError(f"{about.weights.name}: {problems[0]}")
         encoder, objective = _new_parts(about)
         weights = finite_weights(about.weights)
         encoder.load_state_dict(under("encoder.", weights))
         objective.load_state_dict(under("objective.", weights))
-    return LanguageModel(encoder.to(device).eval(), objective.to(device).eval(), about.vocabulary, about.settings, about.length, device)
+    return LanguageModel(
+        encoder.to(device).eval(),
+        objective.to(device).eval(),
+        about.vocabulary,
+        about.settings,
+        about.length,
+        device,
+    )
 
 
 def _new_parts(about: Description) -> tuple[Any, Any]:
-    """Returns the encoder and the objective that are described, freshly drawn."""
+    """The encoder and the objective that are described, freshly drawn."""
     objective = OBJECTIVES.get(about.settings.objective)
-    return new_encoder(about.encoder, about.shape), objective(about.encoder, about.shape, about.vocabulary, about.settings)
+    return new_encoder(about.encoder, about.shape), objective(
+        about.encoder, about.shape, about.vocabulary, about.settings
+    )
 
 
 def _stage1_of(where: Path) -> Path:
-    """Returns the folder that holds a language model; the error says what was found in its place."""
+    """The folder that holds a language model; the error says what was found in its place."""
     if where.is_file():
-        raise RunError(f"{where} is a file. Give the folder of a run, such as runs/first, or the folder stage1 in it.")
+        raise RunError(
+            f"{where} is a file. Give the folder of a run, "
+            f"such as runs/first, or the folder stage1 in it."
+        )
     if not where.is_dir():
         raise RunError(f"there is no folder {where}. Give the folder of a run, such as runs/first.")
     folder = shipped_stage1(where) if (where / "stage1").is_dir() else where
     if (folder / "config.json").exists() and not (folder / "model.safetensors").exists():
         raise damaged(folder, "model.safetensors is missing")
     if not (folder / "model.safetensors").exists():
-        raise RunError(f"{where} holds no language model (there is no stage1). Give the folder of a run that has done: tasklm train RUN")
+        raise RunError(
+            f"{where} holds no language model (there is no stage1). "
+            f"Give the folder of a run that has done: tasklm train RUN"
+        )
     if not (folder / "config.json").exists():
-        raise RunError(f"{folder} was trained before language models could be loaded again (no config.json). {_again(folder)}")
+        raise RunError(
+            f"{folder} was trained before language models could "
+            f"be loaded again (no config.json). {_again(folder)}"
+        )
     with damage_is_clear(folder):
         config = read_json(folder / "config.json", MOST_JSON)
     if isinstance(config, dict) and "objective" not in config:
-        raise RunError(f"{where} holds a task model, whose language model is not in it. Give the folder of the run, with its stage1.")
+        raise RunError(
+            f"{where} holds a task model, whose language model is "
+            f"not in it. Give the folder of the run, with its stage1."
+        )
     return folder
 
 
@@ -136,5 +178,9 @@ def _again(folder: Path) -> str:
 
 
 def under(prefix: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the weights whose names begin with the prefix, without it."""
-    return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+    """The weights whose names begin with the prefix, without it."""
+    return {
+        name.removeprefix(prefix): value
+        for name, value in weights.items()
+        if name.startswith(prefix)
+    }

@@ -1,4 +1,5 @@
-"""The trained model: encoder, head, vocabulary and labels; saved as a folder of safetensors and JSON.
+"""The trained model: encoder, head, vocabulary and labels; saved as a folder of safetensors and
+JSON.
 
 A folder holds one model, or several of the same shape whose outputs are averaged.
 """
@@ -52,14 +53,23 @@ DAMAGE = (
 
 
 def cost_of(encoder: str, shape: Shape) -> EncoderCost:
-    """Returns the cost of an encoder of this architecture and shape."""
+    """The cost of an encoder of this architecture and shape."""
     return EncoderCost(
-        shape.layers, shape.width, shape.feedforward, shape.vocabulary, shape.positions, encoder, shape.embedding, shape.heads
+        shape.layers,
+        shape.width,
+        shape.feedforward,
+        shape.vocabulary,
+        shape.positions,
+        encoder,
+        shape.embedding,
+        shape.heads,
     )
 
 
 class TaskModel(nn.Module):
-    """An encoder with a task's head; with `wide`, what the wide part says is added to the outputs, at a scale that is learnt."""
+    """An encoder with a task's head; with `wide`, what the wide part says is added to the outputs,
+    at a scale that is learnt.
+    """
 
     def __init__(self, encoder: nn.Module, head: nn.Module, wide: bool = False) -> None:
         super().__init__()
@@ -79,12 +89,17 @@ class TaskModel(nn.Module):
         weights = dict(self.state_dict())
         if share != 1.0:
             assert isinstance(self.head, OutHead)
-            weights |= {f"head.out.{name}": share * tensor for name, tensor in self.head.out.state_dict().items()}
+            weights |= {
+                f"head.out.{name}": share * tensor
+                for name, tensor in self.head.out.state_dict().items()
+            }
         return weights
 
 
 def task_outputs(encoder: nn.Module, head: nn.Module, batch: TokenBatch) -> Tensor:
-    """Returns a head's outputs (rows, places, …) on a batch; the encoder's last layer computes what the head reads."""
+    """A head's outputs (rows, places, …) on a batch; the encoder's last layer computes what the
+    head reads.
+    """
     assert batch.places is not None
     states: Tensor = encoder(batch, batch.flat_places())
     outputs: Tensor = head(states.view(*batch.places.shape, -1))
@@ -92,7 +107,7 @@ def task_outputs(encoder: nn.Module, head: nn.Module, batch: TokenBatch) -> Tens
 
 
 def new_encoder(name: str, shape: Shape) -> Any:
-    """Returns a freshly drawn encoder of the named architecture."""
+    """A freshly drawn encoder of the named architecture."""
     return ENCODERS.get(name)(shape)
 
 
@@ -105,7 +120,7 @@ def kept_of(
     finite: bool = False,
     keep: Callable[[Any], Any] | None = None,
 ) -> list[Any]:
-    """Returns what the task keeps of the outputs of each unit, in their order; outputs of several
+    """What the task keeps of the outputs of each unit, in their order; outputs of several
     models are averaged.
 
     `finite`: outputs that are NaN or infinite raise RunError, where a training would go on with the
@@ -122,16 +137,23 @@ def kept_of(
             for row, number in enumerate(examples.numbers_of(groups)):
                 own = outputs[row, : len(examples.units[number].places)]
                 if finite and not np.isfinite(own).all():
-                    raise RunError("the model's outputs are not finite numbers, so that it has no answer. Train it again.")
+                    raise RunError(
+                        "the model's outputs are not finite "
+                        "numbers, so that it has no answer. Train it again."
+                    )
                 kept[number] = (keep or task.keep)(own)
     for model, was_training in zip(models, were_training, strict=True):
         model.train(was_training)
     return kept
 
 
-def answers_of(models: Sequence[nn.Module], task: Task, examples: EncodedExamples, machine: Machine) -> list[Answer]:
-    """Returns the answers of a model, or of several together, for all examples in their order."""
-    return task.answers(examples.examples, examples.units, kept_of(models, task, examples, machine, finite=True))
+def answers_of(
+    models: Sequence[nn.Module], task: Task, examples: EncodedExamples, machine: Machine
+) -> list[Answer]:
+    """The answers of a model, or of several together, for all examples in their order."""
+    return task.answers(
+        examples.examples, examples.units, kept_of(models, task, examples, machine, finite=True)
+    )
 
 
 def save_models(
@@ -145,7 +167,9 @@ def save_models(
     about: dict[str, Any],
     wide: Wide | None = None,
 ) -> None:
-    """Writes the weights of one model, or of several that answer together, and all that is needed to predict; nothing is pickled."""
+    """Writes the weights of one model, or of several that answer together, and all that is needed
+    to predict; nothing is pickled.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if wide is not None:
         wide.save(folder / WIDE)
@@ -153,7 +177,14 @@ def save_models(
         save_weights(path, model.state_dict())
     vocabulary.save(folder / "tokenizer.json")
     several = {"models": len(models)} if len(models) > 1 else {}
-    config = {"format": FORMAT, **several, "encoder": encoder, "shape": shape.to_dict(), "task": task.to_dict(), "length": length}
+    config = {
+        "format": FORMAT,
+        **several,
+        "encoder": encoder,
+        "shape": shape.to_dict(),
+        "task": task.to_dict(),
+        "length": length,
+    }
     files = files_in(folder, leave_out=("config.json", ARTEFACT, PARTIAL))
     seal(folder / "config.json", {**config, "about": about}, files)
 
@@ -172,26 +203,43 @@ class SavedModel:
 
     @contextmanager
     def damage_is_clear(self) -> Iterator[None]:
-        """Turns the errors of weights that cannot be read, or do not fit the description, into a message with the way out."""
+        """Turns the errors of weights that cannot be read, or do not fit the description, into a
+        message with the way out.
+        """
         with damage_is_clear(self.folder):
             yield
 
 
 def read_saved_model(folder: Path) -> SavedModel:
-    """Returns what describes the model of a folder; the weights are not yet read."""
+    """What describes the model of a folder; the weights are not yet read."""
     path = folder / "config.json"
     if not is_there(path):
-        raise RunError(f"{folder} holds no model (there is no config.json). Give the folder 'model' of a finished run.")
+        raise RunError(
+            f"{folder} holds no model (there is no "
+            f"config.json). Give the folder 'model' of a finished run."
+        )
     with damage_is_clear(folder):
         config = read_json(path, MOST_JSON)
         found = config.get("format") if isinstance(config, dict) else None
         if found != FORMAT:
-            raise RunError(f"{path} has format {repr(found)[:20]}, this version reads {FORMAT}. Train the model again.")
+            raise RunError(
+                f"{path} has format {repr(found)[:20]}, "
+                f"this version reads {FORMAT}. Train the model again."
+            )
         require_whole(folder, "config.json")
-        shape, vocabulary = Shape.from_dict(config["shape"]), Vocabulary.load(folder / "tokenizer.json")
+        shape = Shape.from_dict(config["shape"])
+        vocabulary = Vocabulary.load(folder / "tokenizer.json")
         check_rows(str(config["encoder"]), shape, vocabulary, config["length"])
         files = _weight_files(folder, config.get("models", 1))
-        return SavedModel(folder, str(config["encoder"]), shape, str(config["task"]["kind"]), vocabulary, files, config)
+        return SavedModel(
+            folder,
+            str(config["encoder"]),
+            shape,
+            str(config["task"]["kind"]),
+            vocabulary,
+            files,
+            config,
+        )
 
 
 def check_length(length: Any) -> None:
@@ -204,11 +252,15 @@ def check_rows(encoder: str, shape: Shape, vocabulary: Vocabulary, length: Any) 
     """Raises ValueError where an encoder has no place for all tokens of its vocabulary, or for rows
     of `length` tokens."""
     if len(vocabulary) > shape.vocabulary:
-        raise ValueError(f"the tokenizer has {len(vocabulary):,} types, the encoder {shape.vocabulary:,}")
+        raise ValueError(
+            f"the tokenizer has {len(vocabulary):,} types, the encoder {shape.vocabulary:,}"
+        )
     check_length(length)
     built = ARCHITECTURES.get(encoder)
     if built is not None and not built.rotary and length > shape.positions:
-        raise ValueError(f"rows have {length:,} tokens, the encoder has {shape.positions:,} positions")
+        raise ValueError(
+            f"rows have {length:,} tokens, the encoder has {shape.positions:,} positions"
+        )
 
 
 @dataclass(frozen=True)
@@ -238,9 +290,15 @@ class LoadedModels:
         return encoded_with(self.wide, self.task, examples, self.vocabulary, self.length)
 
 
-def encoded_with(wide: Wide | None, task: Task, examples: Sequence[Example], vocabulary: Vocabulary, length: int) -> EncodedExamples:
-    """Examples as their task encodes them, with what the wide part of a model says of them, where it has one."""
-    return EncodedExamples.of(task, examples, vocabulary, length, None if wide is None else wide.outputs(examples))
+def encoded_with(
+    wide: Wide | None, task: Task, examples: Sequence[Example], vocabulary: Vocabulary, length: int
+) -> EncodedExamples:
+    """Examples as their task encodes them, with what the wide part of a model says of them, where
+    it has one.
+    """
+    return EncodedExamples.of(
+        task, examples, vocabulary, length, None if wide is None else wide.outputs(examples)
+    )
 
 
 def load_models(folder: Path, device: torch.device) -> LoadedModels:
@@ -248,7 +306,9 @@ def load_models(folder: Path, device: torch.device) -> LoadedModels:
     saved = read_saved_model(folder)
     with saved.damage_is_clear():
         task, wide = TASKS.get(saved.kind).from_dict(saved.config["task"]), load_wide(folder)
-        models = [_load(saved, task, path, wide is not None).to(device).eval() for path in saved.weights]
+        models = [
+            _load(saved, task, path, wide is not None).to(device).eval() for path in saved.weights
+        ]
         require_width(wide, models[0].head)
     return LoadedModels(models, task, saved.vocabulary, saved.config, wide)
 
@@ -260,14 +320,16 @@ def require_width(wide: Wide | None, head: nn.Module) -> None:
 
 
 def _load(saved: SavedModel, task: Task, path: Path, wide: bool) -> TaskModel:
-    """Returns a model with the weights of a file; raises ValueError, before it takes any memory,
+    """A model with the weights of a file; raises ValueError, before it takes any memory,
     where they do not fit."""
     shapes = shapes_in(path)
     # folders of `modern` from before its heads had a norm stay readable
     normed = "head.norm.weight" in shapes
 
     def new() -> TaskModel:
-        return TaskModel(new_encoder(saved.encoder, saved.shape), task.head(saved.shape.width, 0.0, normed), wide)
+        return TaskModel(
+            new_encoder(saved.encoder, saved.shape), task.head(saved.shape.width, 0.0, normed), wide
+        )
 
     with shapes_alone():
         if problems := misfits(new(), "", shapes):
@@ -289,7 +351,11 @@ def load_model(folder: Path, device: torch.device) -> LoadedModels:
 def _weight_files(folder: Path, count: Any) -> tuple[Path, ...]:
     if type(count) is not int or not 1 <= count <= MOST_SEEDS:
         raise ValueError(f"the number of models is not a whole number from 1 to {MOST_SEEDS}")
-    names = [f"model-{number}.safetensors" for number in range(1, count + 1)] if count > 1 else ["model.safetensors"]
+    names = (
+        [f"model-{number}.safetensors" for number in range(1, count + 1)]
+        if count > 1
+        else ["model.safetensors"]
+    )
     return tuple(folder / name for name in names)
 
 
@@ -310,5 +376,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, DataError):
         return f"{Path(error.file).name}: {error.problem}" if error.file else error.problem
     if isinstance(error, OSError):
-        return f"{error.strerror}" + (f": {Path(str(error.filename)).name}" if error.filename else "")
+        return f"{error.strerror}" + (
+            f": {Path(str(error.filename)).name}" if error.filename else ""
+        )
     return str(error).partition("\n")[0]

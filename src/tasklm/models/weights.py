@@ -16,7 +16,10 @@ def save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
     temporary = temporary_name(path)
     with full_disk_is_clear(path):
         try:
-            save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, temporary)
+            save_file(
+                {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
+                temporary,
+            )
             sync(temporary)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -25,6 +28,6 @@ def save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
-    """Returns the tensors of a safetensors file."""
+    """The tensors of a safetensors file."""
     with damage_is_clear(path):
         return load_file(path)

@@ -1,8 +1,8 @@
 """What a self-supervised objective must offer: (encoder, batch) → losses.
 
-A loss is a sum and the number of targets it runs over, so that the caller can divide by the targets of the whole
-step, however many micro-batches or devices it is spread over. All that is random is drawn before, on the CPU, row by
-row: neither the split of a batch nor the device changes it.
+A loss is a sum and the number of targets it runs over, so that the caller can divide by the targets
+of the whole step, however many micro-batches or devices it is spread over. All that is random is
+drawn before, on the CPU, row by row: neither the split of a batch nor the device changes it.
 """
 
 from __future__ import annotations
@@ -31,37 +31,53 @@ class Corrupted:
     batch: TokenBatch
     picked: Tensor  # (rows, places) int64: columns of the tokens to predict
     answers: Tensor  # (rows, places) int64: the original tokens there; NONE where a row has fewer
-    draws: Tensor | None = None  # (rows, places) float32 in [0, 1): for what is drawn at these places while computing
-    judged: Tensor | None = None  # (rows, length) bool: the tokens that are to be judged, where not all are
-    firsts: Tensor | None = None  # (rows, places) int64: columns of the [CLS] of pieces in two parts …
-    follows: Tensor | None = None  # (rows, places) int64: … and whether the second follows the first; NONE where a row has fewer
+    draws: Tensor | None = (
+        None  # (rows, places) float32 in [0, 1): for what is drawn at these places while computing
+    )
+    judged: Tensor | None = (
+        None  # (rows, length) bool: the tokens that are to be judged, where not all are
+    )
+    firsts: Tensor | None = (
+        None  # (rows, places) int64: columns of the [CLS] of pieces in two parts …
+    )
+    follows: Tensor | None = (
+        # (rows, places) int64: … and whether the second follows the first; NONE where a row has
+        # fewer
+        None
+    )
 
     def targets(self) -> int:
-        """Returns how many tokens are to be predicted."""
+        """How many tokens are to be predicted."""
         return int((self.answers != NONE).sum())
 
     def pairs(self) -> int:
-        """Returns how many pieces have two parts."""
+        """How many pieces have two parts."""
         return 0 if self.follows is None else int((self.follows != NONE).sum())
 
     def judging(self) -> Tensor:
-        """Returns which tokens are to be judged (rows, length): all but padding unless `judged` says otherwise."""
+        """Which tokens are to be judged (rows, length): all but padding unless `judged` says
+        otherwise.
+        """
         return self.batch.pieces != 0 if self.judged is None else self.judged
 
     def judged_tokens(self) -> int:
-        """Returns how many these are."""
+        """How many these are."""
         return int(self.judging().sum())
 
     def to(self, device: torch.device) -> Corrupted:
-        """Returns the batch and its targets on a device."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=True), self.batch.to(device))
+        """The batch and its targets on a device."""
+        return self._each(
+            lambda tensor: tensor.to(device, non_blocking=True), self.batch.to(device)
+        )
 
     def pinned(self) -> Corrupted:
-        """Returns the batch and its targets in memory that a GPU reads by itself."""
+        """The batch and its targets in memory that a GPU reads by itself."""
         return self._each(lambda tensor: tensor.pin_memory(), self.batch.pinned())
 
     def part(self, number: int, parts: int) -> Corrupted:
-        """Returns one of `parts` micro-batches, with the very same targets as in the whole, so that accumulation changes no result."""
+        """One of `parts` micro-batches, with the very same targets as in the whole, so that
+        accumulation changes no result.
+        """
         rows = self.batch.rows_of_part(number, parts)
         return self._each(lambda tensor: tensor[rows], self.batch.part(number, parts))
 
@@ -86,15 +102,19 @@ class Corrupted:
         return self._flat(self.picked, self.answers, self.draws)
 
     def first_places(self) -> tuple[Tensor, Tensor]:
-        """Returns the positions of [CLS] in pieces of two parts, and the answers there, alike."""
+        """The positions of [CLS] in pieces of two parts, and the answers there, alike."""
         assert self.firsts is not None and self.follows is not None
         places, answers, _ = self._flat(self.firsts, self.follows, self.follows)
         return places, answers
 
-    def _flat(self, columns: Tensor, answers: Tensor, more: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _flat(
+        self, columns: Tensor, answers: Tensor, more: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         rows, length = self.batch.ids.shape
         starts = torch.arange(0, rows * length, length, device=columns.device)
-        places, answers, more = (columns + starts[:, None]).flatten(), answers.flatten(), more.flatten()
+        places = (columns + starts[:, None]).flatten()
+        answers = answers.flatten()
+        more = more.flatten()
         if places.device.type == "cpu" and not torch.compiler.is_compiling():
             asked = answers != NONE
             return places[asked], answers[asked], more[asked]
@@ -104,18 +124,39 @@ class Corrupted:
 class Masks:
     """Picks tokens and hides them, in one of the ways of `mask_rows`."""
 
-    def __init__(self, vocabulary: Vocabulary, shape: Shape, rate: float, hide: str, whole_words: bool = False) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        shape: Shape,
+        rate: float,
+        hide: str,
+        whole_words: bool = False,
+    ) -> None:
         self.continues = vocabulary.continuing() if whole_words else None
         self.rate, self.hide, self.mask, self.types = rate, hide, vocabulary.mask, len(vocabulary)
         self.special = np.zeros(shape.vocabulary, bool)
         self.special[vocabulary.specials] = True
 
     def draw(self, batch: TokenBatch, seed: int, draws: bool = False) -> Corrupted:
-        """Returns the batch with fresh masks, and with a random number for each of their places where asked for."""
+        """The batch with fresh masks, and with a random number for each of their places where asked
+        for.
+        """
         shown, picked, answers = mask_rows(
-            batch.ids.numpy(), self.special, self.rate, self.mask, self.types, seed, 0, self.hide, self.continues
+            batch.ids.numpy(),
+            self.special,
+            self.rate,
+            self.mask,
+            self.types,
+            seed,
+            0,
+            self.hide,
+            self.continues,
         )
-        numbers = torch.from_numpy(uniform_rows(picked.shape[0], picked.shape[1], seed)) if draws else None
+        numbers = (
+            torch.from_numpy(uniform_rows(picked.shape[0], picked.shape[1], seed))
+            if draws
+            else None
+        )
         hidden = replace(batch, ids=torch.from_numpy(shown), targets=None)
         return Corrupted(hidden, torch.from_numpy(picked), torch.from_numpy(answers), numbers)
 
@@ -126,24 +167,28 @@ class Objective(Protocol):
     weights: dict[str, float]  # of its losses, by their names
 
     def corrupt(self, batch: TokenBatch, seed: int) -> Corrupted:
-        """Returns the batch with its targets drawn afresh; touches no module and no global state: it runs beside the training."""
+        """The batch with its targets drawn afresh; touches no module and no global state: it runs
+        beside the training.
+        """
         ...
 
     def targets(self, corrupted: Corrupted) -> dict[str, int]:
-        """Returns what each loss is divided by."""
+        """What each loss is divided by."""
         ...
 
     def __call__(self, encoder: Encoder, corrupted: Corrupted) -> dict[str, Tensor]:
-        """Returns the losses, summed over their targets."""
+        """The losses, summed over their targets."""
         ...
 
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
-        """Returns the exact FLOPs of a training step with an encoder of this cost."""
+        """The exact FLOPs of a training step with an encoder of this cost."""
         ...
 
     @staticmethod
-    def memory(cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool) -> MemoryCost:
-        """Returns the memory of a training step on so many tokens."""
+    def memory(
+        cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool
+    ) -> MemoryCost:
+        """The memory of a training step on so many tokens."""
         ...
 
 
@@ -151,13 +196,16 @@ class Objective(Protocol):
 class TwoHalves(Protocol):
     """An objective that does something else in the second half of the training.
 
-    `corrupt` gives the same in both halves; `targets`, `__call__` and `flops` follow `second_half`. `weights` holds the losses of both.
+    `corrupt` gives the same in both halves; `targets`, `__call__` and `flops` follow `second_half`.
+    `weights` holds the losses of both.
     """
 
     second_half: bool
 
     def begin_second_half(self, encoder: Any) -> str:
-        """Goes over to the second half, with the weights that the encoder has now; returns what happened, for a person."""
+        """Goes over to the second half, with the weights that the encoder has now; returns what
+        happened, for a person.
+        """
         ...
 
 

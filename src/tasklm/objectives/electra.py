@@ -1,7 +1,9 @@
-"""ELECTRA (arXiv 2003.10555): the encoder says of every token whether it was replaced by a small generator's sample.
+"""ELECTRA (arXiv 2003.10555): the encoder says of every token whether it was replaced by a small
+generator's sample.
 
-Loss = cross-entropy of the generator at the masked places + 50 · binary cross-entropy over all tokens. The encoder is the
-model that is kept. The variant `electra-15` judges 15 % of the tokens. Others: electra_by_chance.py, replace_mlm.py.
+Loss = cross-entropy of the generator at the masked places + 50 · binary cross-entropy over all
+tokens. The encoder is the model that is kept. The variant `electra-15` judges 15 % of the tokens.
+Others: electra_by_chance.py, replace_mlm.py.
 """
 
 from __future__ import annotations
@@ -40,9 +42,14 @@ class Judgement(nn.Module):
         return logits.squeeze(-1).float()
 
     def loss(self, encoder: Encoder, shown: Noised, judging: Tensor) -> Tensor:
-        """Returns the binary cross-entropy of every token (rows, length), 0 where `judging` is not."""
+        """The binary cross-entropy of every token (rows, length), 0 where `judging` is not."""
         logits = self(encoder(shown.batch))
-        return functional.binary_cross_entropy_with_logits(logits, shown.replaced.float(), reduction="none") * judging
+        return (
+            functional.binary_cross_entropy_with_logits(
+                logits, shown.replaced.float(), reduction="none"
+            )
+            * judging
+        )
 
 
 @OBJECTIVES.register("electra")
@@ -56,42 +63,55 @@ class Electra(Replacing):
         self.weights = {"generator": 1.0 / scale, "discriminator": settings.judgement / scale}
 
     def targets(self, corrupted: Corrupted) -> dict[str, int]:
-        """Returns the numbers of masked tokens and of all tokens, padding left out."""
+        """The numbers of masked tokens and of all tokens, padding left out."""
         return {"generator": corrupted.targets(), "discriminator": corrupted.judged_tokens()}
 
     def forward(self, encoder: Encoder, corrupted: Corrupted) -> dict[str, Tensor]:
-        """Returns both losses, summed over their targets."""
+        """Both losses, summed over their targets."""
         shown = self.generator(encoder, corrupted)
-        return {"generator": shown.generator_loss(), "discriminator": self.judgement.loss(encoder, shown, corrupted.judging()).sum()}
+        return {
+            "generator": shown.generator_loss(),
+            "discriminator": self.judgement.loss(encoder, shown, corrupted.judging()).sum(),
+        }
 
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
-        """Returns the exact FLOPs of a training step: generator and encoder."""
+        """The exact FLOPs of a training step: generator and encoder."""
         rows, length = corrupted.batch.ids.shape
-        return float(self.generator.flops(cost, corrupted)) + cost.training(rows * length, 0, length, judged=rows * length)
+        return float(self.generator.flops(cost, corrupted)) + cost.training(
+            rows * length, 0, length, judged=rows * length
+        )
 
     @staticmethod
-    def memory(cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool) -> MemoryCost:
-        """Returns the memory of a training step: the encoder's and the generator's."""
+    def memory(
+        cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool
+    ) -> MemoryCost:
+        """The memory of a training step: the encoder's and the generator's."""
         own = training_bytes(cost, tokens, 0, length, optimiser=settings.optimiser, **how)
         return with_generator(own, cost, settings, tokens, length, **how)
 
 
 @OBJECTIVES.register("electra-15")
 class Electra15(Electra):
-    """Judges a random 15 % of the tokens, as many as are masked: to show what learning from all of them is worth."""
+    """Judges a random 15 % of the tokens, as many as are masked: to show what learning from all of
+    them is worth.
+    """
 
     def corrupt(self, batch: TokenBatch, seed: int) -> Corrupted:
-        """Returns the batch with masks, and other tokens drawn alike, to be judged."""
+        """The batch with masks, and other tokens drawn alike, to be judged."""
         masked, others = super().corrupt(batch, seed), self.masks.draw(batch, seed + 1)
-        judged = torch.zeros_like(batch.ids, dtype=torch.bool).scatter_(1, others.picked, others.answers != NONE)
+        judged = torch.zeros_like(batch.ids, dtype=torch.bool).scatter_(
+            1, others.picked, others.answers != NONE
+        )
         return replace(masked, judged=judged)
 
 
 def loss_scale(weight: float, rate: float, types: int) -> float:
-    """Returns what both losses are divided by, so that their sum begins as large as that of masked language modelling, ln(types).
+    """What both losses are divided by, so that their sum begins as large as that of masked language
+    modelling, ln(types).
 
-    A task's loss beside it then has the weight that it has there. An untrained generator is nearly always wrong, so that the best
-    an untrained discriminator can do is the entropy of the mask rate.
+    A task's loss beside it then has the weight that it has there. An untrained generator is nearly
+    always wrong, so that the best an untrained discriminator can do is the entropy of the mask
+    rate.
     """
     entropy = -rate * math.log(rate) - (1.0 - rate) * math.log(1.0 - rate)
     return 1.0 + weight * entropy / math.log(types)

@@ -1,6 +1,8 @@
-"""ELECTRA with a generator that learns to deceive (Clark's thesis, section 5.3.4): by REINFORCE, with a learned baseline.
+"""ELECTRA with a generator that learns to deceive (Clark's thesis, section 5.3.4): by REINFORCE,
+with a learned baseline.
 
-The reward of a sample is the discriminator's loss on it. It is assumed not to depend on the other samples.
+The reward of a sample is the discriminator's loss on it. It is assumed not to depend on the other
+samples.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from tasklm.tokens.tokenizer import Vocabulary
 
 @OBJECTIVES.register("electra-adversarial")
 class Adversarial(Electra):
-    """The baseline −log σ(wᵀh) of the generator's states h learns to match the reward −log p, as a probability p."""
+    """The baseline −log σ(wᵀh) of the generator's states h learns to match the reward −log p, as a
+    probability p.
+    """
 
     def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train) -> None:
         super().__init__(encoder, shape, vocabulary, settings)
@@ -29,11 +33,13 @@ class Adversarial(Electra):
         self.weights["baseline"] = self.weights["generator"]
 
     def targets(self, corrupted: Corrupted) -> dict[str, int]:
-        """Returns the numbers of samples, twice, and of all tokens."""
+        """The numbers of samples, twice, and of all tokens."""
         return {**super().targets(corrupted), "baseline": corrupted.targets()}
 
     def forward(self, encoder: Encoder, corrupted: Corrupted) -> dict[str, Tensor]:
-        """Returns the three losses, summed over their targets; the gradient of the generator's is REINFORCE's."""
+        """The three losses, summed over their targets; the gradient of the generator's is
+        REINFORCE's.
+        """
         shown = self.generator(encoder, corrupted)
         losses = self.judgement.loss(encoder, shown, corrupted.judging())
         reward, asked = losses.detach().flatten()[shown.places], shown.answers != NONE
@@ -42,5 +48,11 @@ class Adversarial(Electra):
         sampled = shown.batch.ids.flatten()[shown.places]
         likely = logits.log_softmax(-1).gather(1, sampled[:, None]).squeeze(1)
         surprise = reward - functional.softplus(-expected.detach())
-        matched = functional.binary_cross_entropy_with_logits(expected, (-reward).exp(), reduction="none")
-        return {"generator": -(likely * surprise * asked).sum(), "discriminator": losses.sum(), "baseline": (matched * asked).sum()}
+        matched = functional.binary_cross_entropy_with_logits(
+            expected, (-reward).exp(), reduction="none"
+        )
+        return {
+            "generator": -(likely * surprise * asked).sum(),
+            "discriminator": losses.sum(),
+            "baseline": (matched * asked).sum(),
+        }

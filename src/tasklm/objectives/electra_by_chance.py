@@ -1,6 +1,7 @@
 """ELECTRA without a generator (Clark's thesis, section 5.3.2): tokens are replaced by chance.
 
-`electra-unigram` replaces them in proportion to their frequency, `electra-uniform` by all tokens alike.
+`electra-unigram` replaces them in proportion to their frequency, `electra-uniform` by all tokens
+alike.
 """
 
 from __future__ import annotations
@@ -30,27 +31,29 @@ class ByChance(nn.Module):
         self.weights = {"discriminator": settings.judgement / scale}
 
     def corrupt(self, batch: TokenBatch, seed: int) -> Corrupted:
-        """Returns the batch with random tokens in fresh places."""
+        """The batch with random tokens in fresh places."""
         return self.masks.draw(batch, seed)
 
     def targets(self, corrupted: Corrupted) -> dict[str, int]:
-        """Returns the number of all tokens, padding left out."""
+        """The number of all tokens, padding left out."""
         return {"discriminator": corrupted.judged_tokens()}
 
     def forward(self, encoder: Encoder, corrupted: Corrupted) -> dict[str, Tensor]:
-        """Returns the loss summed over all tokens."""
+        """The loss summed over all tokens."""
         places, answers = corrupted.places()
         shown = noised(corrupted.batch, places, answers, corrupted.batch.ids.flatten()[places])
         return {"discriminator": self.judgement.loss(encoder, shown, corrupted.judging()).sum()}
 
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
-        """Returns the exact FLOPs of a training step."""
+        """The exact FLOPs of a training step."""
         rows, length = corrupted.batch.ids.shape
         return cost.training(rows * length, 0, length, judged=rows * length)
 
     @staticmethod
-    def memory(cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool) -> MemoryCost:
-        """Returns the memory of a training step: the encoder's."""
+    def memory(
+        cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool
+    ) -> MemoryCost:
+        """The memory of a training step: the encoder's."""
         return training_bytes(cost, tokens, 0, length, optimiser=settings.optimiser, **how)
 
 

@@ -1,4 +1,6 @@
-"""Next-sentence prediction, BERT's second objective (arXiv 1810.04805): does the second part of a piece follow the first?"""
+"""Next-sentence prediction, BERT's second objective (arXiv 1810.04805): does the second part of a
+piece follow the first?
+"""
 
 from __future__ import annotations
 
@@ -31,17 +33,22 @@ class NextSentence(nn.Module):
             self.continues = vocabulary.continuing()
 
     def paired(self, batch: TokenBatch, seed: int) -> tuple[TokenBatch, Tensor, Tensor]:
-        """Returns the batch with its pieces cut in two, half of them swapped, and (rows, places) the columns of their [CLS] and answers."""
+        """The batch with its pieces cut in two, half of them swapped, and (rows, places) the
+        columns of their [CLS] and answers.
+        """
         ids, segments, firsts, answers = map(
-            torch.from_numpy, pair_rows(batch.ids.numpy(), batch.pieces.numpy(), self.sep, self.continues, seed)
+            torch.from_numpy,
+            pair_rows(batch.ids.numpy(), batch.pieces.numpy(), self.sep, self.continues, seed),
         )
         return replace(batch, ids=ids, segments=segments), firsts, answers
 
     def forward(self, states: Tensor) -> Tensor:
-        """Returns logits (pieces, 2), of FOLLOWS and SWAPPED, from the states (pieces, width) of [CLS]."""
+        """Returns logits (pieces, 2), of FOLLOWS and SWAPPED, from the states (pieces, width) of
+        [CLS].
+        """
         logits: Tensor = self.out(torch.tanh(self.dense(states)))
         return logits
 
     def flops(self, pieces: int) -> float:
-        """Returns the FLOPs of a forward pass."""
+        """The FLOPs of a forward pass."""
         return 2.0 * pieces * (self.dense.weight.numel() + self.out.weight.numel())

@@ -1,13 +1,17 @@
-"""Permutation language modelling (*XLNet: Generalized Autoregressive Pretraining for Language Understanding*, arXiv 1906.08237).
+"""Permutation language modelling (*XLNet: Generalized Autoregressive Pretraining for Language
+Understanding*, arXiv 1906.08237).
 
-The tokens of a piece are put into a random order, and each of the last `mask_rate` of them is predicted from those before it in
-that order, wherever they stand in the text: Σ log p(x_t | tokens before t in the order, place of t). There is no [MASK], and targets
-are not taken for independent of one another. The content stream sees a token's own and earlier places of the order, the query
-stream, from which the target is predicted, strictly earlier ones (section 2.2). The tokens before the first target share the
-first place and see one another, as in the authors' code: what a target is predicted from is the same set of tokens.
+The tokens of a piece are put into a random order, and each of the last `mask_rate` of them is
+predicted from those before it in that order, wherever they stand in the text: Σ log p(x_t | tokens
+before t in the order, place of t). There is no [MASK], and targets are not taken for independent of
+one another. The content stream sees a token's own and earlier places of the order, the query
+stream, from which the target is predicted, strictly earlier ones (section 2.2). The tokens before
+the first target share the first place and see one another, as in the authors' code: what a target
+is predicted from is the same set of tokens.
 
-Unlike in the paper: positions are the encoder's own, learned or rotary, in place of Transformer-XL's relative ones; rows are not
-continued (no recurrence over segments: texts are short); targets are single tokens, not spans; and [CLS] and [SEP] always come first.
+Unlike in the paper: positions are the encoder's own, learned or rotary, in place of
+Transformer-XL's relative ones; rows are not continued (no recurrence over segments: texts are
+short); targets are single tokens, not spans; and [CLS] and [SEP] always come first.
 """
 
 from __future__ import annotations
@@ -36,20 +40,24 @@ from tasklm.tokens.tokenizer import Vocabulary
 class Permuted(Corrupted):
     """A batch as it is, with the order in which its targets are predicted."""
 
-    order: Tensor = field(kw_only=True)  # (rows, length) int64: 0 for tokens that are only read, then 1, 2, … in each piece
+    order: Tensor = field(
+        kw_only=True
+    )  # (rows, length) int64: 0 for tokens that are only read, then 1, 2, … in each piece
 
     def _each(self, change: Callable[[Tensor], Tensor], batch: TokenBatch) -> Permuted:
         return Permuted(batch, change(self.picked), change(self.answers), order=change(self.order))
 
     def seen(self) -> tuple[Tensor, Tensor]:
-        """Returns what content (rows, 1, length, length) and queries (rows, 1, places, length) see.
+        """What content (rows, 1, length, length) and queries (rows, 1, places, length) see.
 
         A place that asks nothing sees its whole piece: a softmax over nothing would be no number.
         """
         pieces, order = self.batch.pieces, self.order
         content = (pieces[:, :, None] == pieces[:, None]) & (order[:, :, None] >= order[:, None])
         until = torch.where(self.answers == NONE, order.shape[1], order.gather(1, self.picked))
-        queries = (pieces.gather(1, self.picked)[:, :, None] == pieces[:, None]) & (until[:, :, None] > order[:, None])
+        queries = (pieces.gather(1, self.picked)[:, :, None] == pieces[:, None]) & (
+            until[:, :, None] > order[:, None]
+        )
         return content[:, None], queries[:, None]
 
 
@@ -60,49 +68,92 @@ class PermutationLanguageModel(TokenPrediction):
     def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train) -> None:
         super().__init__(encoder, shape)
         if not hasattr(ENCODERS.get(encoder), "two_streams"):
-            problem = f"train.objective = 'permutation' needs two streams, which the encoder {encoder!r} does not compute"
-            raise RecipeError([f"{problem}; give it a method two_streams as in encoders/bert.py, or choose another objective"])
-        self.query = nn.Parameter(torch.empty(shape.token_width).normal_(std=initial_spread(shape.token_width)))
+            problem = (
+                f"train.objective = 'permutation' needs two "
+                f"streams, which the encoder {encoder!r} does not compute"
+            )
+            raise RecipeError(
+                [
+                    (
+                        f"{problem}; give it a method two_streams as in "
+                        f"encoders/bert.py, or choose another objective"
+                    )
+                ]
+            )
+        self.query = nn.Parameter(
+            torch.empty(shape.token_width).normal_(std=initial_spread(shape.token_width))
+        )
         self.masks = Masks(vocabulary, shape, settings.mask_rate, "nothing")
         self.weights = {"lm": 1.0}
 
     def corrupt(self, batch: TokenBatch, seed: int) -> Permuted:
-        """Returns the batch as it is with a fresh order; special tokens are never predicted."""
+        """The batch as it is with a fresh order; special tokens are never predicted."""
         order, picked, answers = map(
-            torch.from_numpy, order_rows(batch.ids.numpy(), batch.pieces.numpy(), self.masks.special, self.masks.rate, seed)
+            torch.from_numpy,
+            order_rows(
+                batch.ids.numpy(), batch.pieces.numpy(), self.masks.special, self.masks.rate, seed
+            ),
         )
         return Permuted(replace(batch, targets=None), picked, answers, order=order)
 
     def targets(self, corrupted: Corrupted) -> dict[str, int]:
-        """Returns the number of predicted tokens."""
+        """The number of predicted tokens."""
         return {"lm": corrupted.targets()}
 
     def forward(self, encoder: TwoStreamEncoder, corrupted: Permuted) -> dict[str, Tensor]:
-        """Returns the cross-entropy summed over the targets, each predicted from its query."""
+        """The cross-entropy summed over the targets, each predicted from its query."""
         content, queries = corrupted.seen()
-        states = encoder.two_streams(corrupted.batch, Streams(self.query, corrupted.picked, content, queries)).flatten(0, 1)
+        states = encoder.two_streams(
+            corrupted.batch, Streams(self.query, corrupted.picked, content, queries)
+        ).flatten(0, 1)
         answers = corrupted.answers.flatten()
-        if answers.device.type == "cpu" and not torch.compiler.is_compiling():  # a compiled graph needs one shape for all batches
+        if (
+            answers.device.type == "cpu" and not torch.compiler.is_compiling()
+        ):  # a compiled graph needs one shape for all batches
             asked = answers != NONE
             states, answers = states[asked], answers[asked]
         return {"lm": self.loss(states, encoder.token, answers)}
 
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
-        """Returns the exact FLOPs of a training step: both streams, the last layer's content up to its keys and values."""
+        """The exact FLOPs of a training step: both streams, the last layer's content up to its keys
+        and values.
+        """
         (rows, length), places = corrupted.batch.ids.shape, corrupted.picked.shape[1]
         attention, key_value = 4.0 * length * cost.width, 4.0 * cost.width**2
-        token = (cost.layers - 1) * (2.0 * cost.layer_matrices + attention) + key_value + 2.0 * cost.projection
-        query = cost.layers * (2.0 * cost.layer_matrices - key_value + attention) + 2.0 * cost.projection
-        return 3.0 * (rows * (length * token + places * query) + corrupted.targets() * cost.forward_per_target())
+        token = (
+            (cost.layers - 1) * (2.0 * cost.layer_matrices + attention)
+            + key_value
+            + 2.0 * cost.projection
+        )
+        query = (
+            cost.layers * (2.0 * cost.layer_matrices - key_value + attention)
+            + 2.0 * cost.projection
+        )
+        return 3.0 * (
+            rows * (length * token + places * query)
+            + corrupted.targets() * cost.forward_per_target()
+        )
 
     @staticmethod
-    def memory(cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool) -> MemoryCost:
-        """Returns the memory of a training step, at most: as if queries were tokens more, with a mask for both streams.
+    def memory(
+        cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool
+    ) -> MemoryCost:
+        """The memory of a training step, at most: as if queries were tokens more, with a mask for
+        both streams.
 
-        In bf16, the parts of matrices that one stream alone needs are copied apart: a third in each layer, two thirds in the last.
+        In bf16, the parts of matrices that one stream alone needs are copied apart: a third in each
+        layer, two thirds in the last.
         """
         queries = -(-tokens // length) * max(1, round(settings.mask_rate * length))
         how = {**how, "masked": True}
-        memory = training_bytes(cost, tokens + queries, queries, length, wanted=queries, optimiser=settings.optimiser, **how)
+        memory = training_bytes(
+            cost,
+            tokens + queries,
+            queries,
+            length,
+            wanted=queries,
+            optimiser=settings.optimiser,
+            **how,
+        )
         apart = 2.0 * (cost.layers + 2) * cost.width**2 if memory.copies else 0.0
         return replace(memory, copies=memory.copies + apart)

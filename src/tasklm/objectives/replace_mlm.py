@@ -1,5 +1,6 @@
-"""Between BERT and ELECTRA (arXiv 2003.10555, section 3.4): tokens are replaced by a generator's samples, and the encoder predicts
-the original ones: `replace-mlm` in those places, `all-tokens-mlm` everywhere, where it may also copy.
+"""Between BERT and ELECTRA (arXiv 2003.10555, section 3.4): tokens are replaced by a generator's
+samples, and the encoder predicts the original ones: `replace-mlm` in those places, `all-tokens-mlm`
+everywhere, where it may also copy.
 """
 
 from __future__ import annotations
@@ -29,31 +30,41 @@ class ReplaceMLM(Replacing):
         self.weights = {"generator": 1.0, "lm": 1.0}
 
     def targets(self, corrupted: Corrupted) -> dict[str, int]:
-        """Returns the number of replaced tokens, for both losses."""
+        """The number of replaced tokens, for both losses."""
         return {"generator": corrupted.targets(), "lm": corrupted.targets()}
 
     def forward(self, encoder: Encoder, corrupted: Corrupted) -> dict[str, Tensor]:
-        """Returns both cross-entropies, summed over the places."""
+        """Both cross-entropies, summed over the places."""
         shown = self.generator(encoder, corrupted)
-        loss = self.prediction.loss(encoder(shown.batch, shown.places), encoder.token, shown.answers)
+        loss = self.prediction.loss(
+            encoder(shown.batch, shown.places), encoder.token, shown.answers
+        )
         return {"generator": shown.generator_loss(), "lm": loss}
 
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
-        """Returns the exact FLOPs of a training step: generator and encoder."""
+        """The exact FLOPs of a training step: generator and encoder."""
         targets, (rows, length) = corrupted.targets(), corrupted.batch.ids.shape
-        return float(self.generator.flops(cost, corrupted)) + cost.training(rows * length, targets, length, wanted=targets)
+        return float(self.generator.flops(cost, corrupted)) + cost.training(
+            rows * length, targets, length, wanted=targets
+        )
 
     @staticmethod
-    def memory(cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool) -> MemoryCost:
-        """Returns the memory of a training step: the encoder's and the generator's."""
+    def memory(
+        cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool
+    ) -> MemoryCost:
+        """The memory of a training step: the encoder's and the generator's."""
         targets = round(settings.mask_rate * tokens)
-        own = training_bytes(cost, tokens, targets, length, wanted=targets, optimiser=settings.optimiser, **how)
+        own = training_bytes(
+            cost, tokens, targets, length, wanted=targets, optimiser=settings.optimiser, **how
+        )
         return with_generator(own, cost, settings, tokens, length, **how)
 
 
 @OBJECTIVES.register("all-tokens-mlm")
 class AllTokensMLM(ReplaceMLM):
-    """Predicts every token: with probability D it copies what it sees, else it takes one from its softmax."""
+    """Predicts every token: with probability D it copies what it sees, else it takes one from its
+    softmax.
+    """
 
     def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train) -> None:
         super().__init__(encoder, shape, vocabulary, settings)
@@ -61,30 +72,49 @@ class AllTokensMLM(ReplaceMLM):
         draw_weights(self.copy, initial_spread(shape.width))
 
     def targets(self, corrupted: Corrupted) -> dict[str, int]:
-        """Returns the numbers of masked tokens and of all tokens, padding left out."""
+        """The numbers of masked tokens and of all tokens, padding left out."""
         return {"generator": corrupted.targets(), "lm": corrupted.judged_tokens()}
 
     def forward(self, encoder: Encoder, corrupted: Corrupted) -> dict[str, Tensor]:
-        """Returns the generator's loss, and −log p of all tokens; p = D·[seen = original] + (1 − D)·softmax(original)."""
+        """The generator's loss, and −log p of all tokens; p = D·[seen = original] + (1 −
+        D)·softmax(original).
+        """
         shown = self.generator(encoder, corrupted)
         seen = shown.batch.ids.flatten()
-        original = seen.scatter(0, shown.places, torch.where(shown.answers == NONE, seen[shown.places], shown.answers))
+        original = seen.scatter(
+            0, shown.places, torch.where(shown.answers == NONE, seen[shown.places], shown.answers)
+        )
         states = encoder(shown.batch).flatten(0, 1)
         logits = self.prediction.logits(states, encoder.token).float()
         predicted = logits.log_softmax(-1).gather(1, original[:, None]).squeeze(1)
         copies = self.copy(states).squeeze(-1).float()
         chosen = functional.logsigmoid(-copies) + predicted
-        likely = torch.where(seen == original, torch.logaddexp(functional.logsigmoid(copies), chosen), chosen)
-        return {"generator": shown.generator_loss(), "lm": -(likely * corrupted.judging().flatten()).sum()}
+        likely = torch.where(
+            seen == original, torch.logaddexp(functional.logsigmoid(copies), chosen), chosen
+        )
+        return {
+            "generator": shown.generator_loss(),
+            "lm": -(likely * corrupted.judging().flatten()).sum(),
+        }
 
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
-        """Returns the exact FLOPs of a training step: generator and encoder, with logits for every token."""
+        """The exact FLOPs of a training step: generator and encoder, with
+        logits for every token.
+        """
         rows, length = corrupted.batch.ids.shape
         tokens = rows * length
-        return float(self.generator.flops(cost, corrupted)) + cost.training(tokens, tokens, length) + 3.0 * tokens * 2 * cost.width
+        return (
+            float(self.generator.flops(cost, corrupted))
+            + cost.training(tokens, tokens, length)
+            + 3.0 * tokens * 2 * cost.width
+        )
 
     @staticmethod
-    def memory(cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool) -> MemoryCost:
-        """Returns the memory of a training step: the encoder's, with logits for every token, and the generator's."""
+    def memory(
+        cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool
+    ) -> MemoryCost:
+        """The memory of a training step: the encoder's, with logits for every token, and the
+        generator's.
+        """
         own = training_bytes(cost, tokens, tokens, length, optimiser=settings.optimiser, **how)
         return with_generator(own, cost, settings, tokens, length, **how)

@@ -1,4 +1,6 @@
-"""What the steps hand to one another: the run with its folder and machine, and the data of each step."""
+"""What the steps hand to one another: the run with its folder and machine, and the data of each
+step.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,11 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """Returns the run folder."""
+        """The run folder."""
         return self.artefacts.folder
 
     def seconds(self) -> float:
-        """Returns the time spent on this run so far, in this process and in those before it."""
+        """The time spent on this run so far, in this process and in those before it."""
         return self._before() + time.monotonic() - self.started
 
     def keep_clock(self) -> None:
@@ -74,7 +76,7 @@ class TaskData:
     wide_of_text: Any = None  # the same with word vectors of a corpus, where that is better
 
     def texts(self, split: str) -> list[str]:
-        """Returns the whole texts of a split."""
+        """The whole texts of a split."""
         return [example.text for example in self.splits.named().get(split, [])]
 
 
@@ -115,7 +117,7 @@ def training_settings(train: Train, number: int) -> Train:
 
 
 def sections(recipe: Recipe, *names: str) -> list[Any]:
-    """Returns some sections as plain values, for a key; another number of seeds is no other training."""
+    """Some sections as plain values, for a key; another number of seeds is no other training."""
     return [without_seeds(getattr(recipe, name)) for name in names]
 
 

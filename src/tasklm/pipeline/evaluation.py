@@ -24,17 +24,27 @@ TOGETHER = "ensemble-predictions"  # artefact of the answers of all seeds togeth
 
 
 def predict_splits(run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed]) -> Predictions:
-    """Returns the answers of every seed's best model on dev and test; this is the one time that test is read."""
+    """The answers of every seed's best model on dev and test; this is the one time that test is
+    read.
+    """
     return _predicted(run, task, parts, "predictions", [[seed] for seed in seeds])
 
 
-def predict_together(run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed]) -> Predictions:
-    """Returns the answers of all seeds together, as if of one seed: from their averaged outputs, with thresholds that dev gives these."""
+def predict_together(
+    run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed]
+) -> Predictions:
+    """The answers of all seeds together, as if of one seed: from their averaged outputs, with
+    thresholds that dev gives these.
+    """
     return _predicted(run, task, parts, TOGETHER, [seeds])
 
 
-def _predicted(run: Run, task: TaskData, parts: Ingredients, name: str, groups: list[list[Seed]]) -> Predictions:
-    """Returns the answers of each group of seeds on dev and test, kept as the artefact `name`; those of a group answer together."""
+def _predicted(
+    run: Run, task: TaskData, parts: Ingredients, name: str, groups: list[list[Seed]]
+) -> Predictions:
+    """The answers of each group of seeds on dev and test, kept as the artefact `name`; those of a
+    group answer together.
+    """
     splits = [split for split in ("dev", "test") if task.splits.named().get(split)]
 
     def build(folder: Path) -> None:
@@ -45,15 +55,27 @@ def _predicted(run: Run, task: TaskData, parts: Ingredients, name: str, groups: 
         encoded = {split: parts.encoded(task.splits.named()[split]) for split in splits}
         for number, group in enumerate(groups, 1):
             models = [_model_of(parts, seed) for seed in group]
-            kept = {split: kept_of(models, task.task, encoded[split], run.machine) for split in splits}
+            kept = {
+                split: kept_of(models, task.task, encoded[split], run.machine) for split in splits
+            }
             tuned = task.task.tuned(encoded["dev"].examples, encoded["dev"].units, kept["dev"])
             write_json(folder / f"task-{number}.json", tuned.to_dict())
             for split, examples in encoded.items():
-                write_json(folder / f"{split}-{number}.json", tuned.answers(examples.examples, examples.units, kept[split]))
+                write_json(
+                    folder / f"{split}-{number}.json",
+                    tuned.answers(examples.examples, examples.units, kept[split]),
+                )
 
     seeds = list(chain.from_iterable(groups))
-    folder = run.artefacts.build(name, _seeds_key(seeds), build, uses=[seed.folder for seed in seeds])
-    return {split: [read_json(folder / f"{split}-{number}.json") for number in range(1, len(groups) + 1)] for split in splits}
+    folder = run.artefacts.build(
+        name, _seeds_key(seeds), build, uses=[seed.folder for seed in seeds]
+    )
+    return {
+        split: [
+            read_json(folder / f"{split}-{number}.json") for number in range(1, len(groups) + 1)
+        ]
+        for split in splits
+    }
 
 
 def _seeds_key(seeds: list[Seed]) -> str:
@@ -62,13 +84,19 @@ def _seeds_key(seeds: list[Seed]) -> str:
 
 def _model_of(parts: Ingredients, seed: Seed) -> TaskModel:
     encoder = new_encoder(parts.encoder, parts.shape)
-    model = TaskModel(encoder, parts.task.head(parts.shape.width, 0.0, encoder.normed_heads), parts.wide is not None)
+    model = TaskModel(
+        encoder,
+        parts.task.head(parts.shape.width, 0.0, encoder.normed_heads),
+        parts.wide is not None,
+    )
     model.load_state_dict(load_weights(seed.weights))
     return model.to(parts.machine.device)
 
 
-def labels_of(task: TaskData, predictions: Predictions, split: str, trainings: int = 1) -> Predicted:
-    """Returns the gold labels of a split, and those that every seed predicts."""
+def labels_of(
+    task: TaskData, predictions: Predictions, split: str, trainings: int = 1
+) -> Predicted:
+    """The gold labels of a split, and those that every seed predicts."""
     gold = [example.label for example in task.splits.named()[split]]
     seeds = [[task.task.label_of(answer) for answer in answers] for answers in predictions[split]]
     return Predicted(gold, seeds, trainings)
@@ -84,7 +112,9 @@ def model_row(
     predictions: Predictions,
     ours_test: Predicted | None = None,
 ) -> Row:
-    """Returns the score row of a trained model; an ensemble cost all trainings, a single model one of either stage, on average."""
+    """The score row of a trained model; an ensemble cost all trainings, a single model one of
+    either stage, on average.
+    """
     together = kind == "ensemble"
     spent, cost = _spent(run, seeds, together), cost_of(parts.encoder, parts.shape)
     each = 1 if together else trainings_of(seeds)
@@ -107,14 +137,24 @@ def model_row(
 
 
 def _spent(run: Run, seeds: list[Seed], together: bool) -> dict[str, float]:
-    """Returns tokens, FLOPs and seconds of both stages: of all trainings together, or of one of either stage, on average."""
+    """Returns tokens, FLOPs and seconds of both stages: of all trainings together, or of one of
+    either stage, on average.
+    """
     trainings = sorted({seed.training for seed in seeds})
-    stage1 = [{**read_json(folder / "summary.json"), "seconds": seconds_of(run.artefacts, folder.name)} for folder in trainings]
+    stage1 = [
+        {**read_json(folder / "summary.json"), "seconds": seconds_of(run.artefacts, folder.name)}
+        for folder in trainings
+    ]
     stage2 = [seed.summary() for seed in seeds]
-    whole = {what: [sum(float(one[what]) for one in stage) for stage in (stage1, stage2)] for what in ("tokens", "flops", "seconds")}
+    whole = {
+        what: [sum(float(one[what]) for one in stage) for stage in (stage1, stage2)]
+        for what in ("tokens", "flops", "seconds")
+    }
     if together:
         return {what: sum(both) for what, both in whole.items()}
-    return {what: first / len(stage1) + second / len(stage2) for what, (first, second) in whole.items()}
+    return {
+        what: first / len(stage1) + second / len(stage2) for what, (first, second) in whole.items()
+    }
 
 
 def _resampling(run: Run) -> Resampling:
@@ -122,25 +162,36 @@ def _resampling(run: Run) -> Resampling:
 
 
 def seconds_of(artefacts: Artefacts, part: str) -> float:
-    """Returns the time that an artefact took: the clock of its training, where it has one, knows of processes that were killed."""
+    """The time that an artefact took: the clock of its training, where it has one, knows of
+    processes that were killed.
+    """
     summary = artefacts.path(part) / "summary.json"
     trained = float(read_json(summary).get("seconds", 0.0)) if summary.exists() else 0.0
     return max(artefacts.seconds(part), trained)
 
 
 def baseline_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list[Row]:
-    """Returns the rows of the cheap predictions that the kind of task has, such as the majority class."""
+    """The rows of the cheap predictions that the kind of task has, such as the majority class."""
     held = {name: part for name, part in task.splits.named().items() if name != "train"}
 
     def build(folder: Path) -> None:
         wide = fitted_wide(run, task).wide
         with run.tracker.progress("scoring the baselines"):
-            write_json(folder / "baselines.json", task.task.baselines(task.splits.train, held, task.metric, wide))
+            write_json(
+                folder / "baselines.json",
+                task.task.baselines(task.splits.train, held, task.metric, wide),
+            )
 
-    found = read_json(run.artefacts.build("baselines", digest(["baselines 4", task.key, task.metric]), build) / "baselines.json")
+    found = read_json(
+        run.artefacts.build("baselines", digest(["baselines 4", task.key, task.metric]), build)
+        / "baselines.json"
+    )
     rows = []
     for number, (name, labels) in enumerate(found.items()):
-        scored = {split: Predicted([example.label for example in held[split]], [labels[split]]) for split in held}
+        scored = {
+            split: Predicted([example.label for example in held[split]], [labels[split]])
+            for split in held
+        }
         rows.append(
             make_row(
                 name,
@@ -151,7 +202,9 @@ def baseline_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list
                 test=scored.get("test"),
                 ours_test=ours_test,
                 resampling=_resampling(run),
-                seconds=_baseline_seconds(run) if number == len(found) - 1 else 0.0,  # nearly all of it is the last one's
+                seconds=_baseline_seconds(run)
+                if number == len(found) - 1
+                else 0.0,  # nearly all of it is the last one's
             )
         )
     return rows
@@ -168,12 +221,16 @@ def _baseline_seconds(run: Run) -> float:
 
 
 def is_linear(parts: Ingredients, seeds: list[Seed]) -> bool:
-    """Whether no seed is better on dev than the linear model that it began with, which then is the model."""
+    """Whether no seed is better on dev than the linear model that it began with, which then is the
+    model.
+    """
     return parts.wide is not None and best_seed(seeds).summary()["best_epoch"] == 0
 
 
-def keep_best(run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed], scores: Scores) -> Path:
-    """Returns the folder model/: the seed that is best on dev, ready to predict."""
+def keep_best(
+    run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed], scores: Scores
+) -> Path:
+    """The folder model/: the seed that is best on dev, ready to predict."""
     best = best_seed(seeds)
     of = {"stage1": best.stage1, "seed": best.stage2, "test": _on_test(scores.ours)}
     if scores.linear:
@@ -186,7 +243,9 @@ def keep_best(run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed], s
 
 
 def keep_so_far(run: Run, task: TaskData, parts: Ingredients, done: list[Seed]) -> None:
-    """Makes model/ of the best seed so far, so that a run that is stopped then has it; a finished run keeps what it has."""
+    """Makes model/ of the best seed so far, so that a run that is stopped then has it; a finished
+    run keeps what it has.
+    """
     best = best_seed(done)
     if (run.folder / "scores.json").exists() or is_linear(parts, [best]):
         return
@@ -194,18 +253,48 @@ def keep_so_far(run: Run, task: TaskData, parts: Ingredients, done: list[Seed]) 
     def build(folder: Path) -> None:
         model = _model_of(parts, best)
         dev = parts.encoded(task.splits.dev)
-        own = task.task.tuned(dev.examples, dev.units, kept_of([model], task.task, dev, run.machine))
-        about = {"metric": task.metric, "dev": best.summary()["dev"], "stage1": best.stage1, "seed": best.stage2}
-        save_models(folder, parts.encoder, parts.shape, [model], own, parts.vocabulary, parts.length, about, parts.wide)
+        own = task.task.tuned(
+            dev.examples, dev.units, kept_of([model], task.task, dev, run.machine)
+        )
+        about = {
+            "metric": task.metric,
+            "dev": best.summary()["dev"],
+            "stage1": best.stage1,
+            "seed": best.stage2,
+        }
+        save_models(
+            folder,
+            parts.encoder,
+            parts.shape,
+            [model],
+            own,
+            parts.vocabulary,
+            parts.length,
+            about,
+            parts.wide,
+        )
 
     run.artefacts.build("model", digest(["so far", best.key]), build, uses=[best.folder])
 
 
-def keep_ensemble(run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed], row: Row) -> Path:
-    """Returns the folder ensemble/: the models of all seeds, whose averaged outputs gave the row, ready to predict."""
+def keep_ensemble(
+    run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed], row: Row
+) -> Path:
+    """The folder ensemble/: the models of all seeds, whose averaged outputs gave the row, ready to
+    predict.
+    """
     assert row.dev is not None
     about = {"metric": task.metric, "dev": row.dev.mean, "seeds": len(seeds), "test": _on_test(row)}
-    return _keep(run, "ensemble", task, parts, seeds, run.artefacts.path(TOGETHER) / "task-1.json", about, seeds)
+    return _keep(
+        run,
+        "ensemble",
+        task,
+        parts,
+        seeds,
+        run.artefacts.path(TOGETHER) / "task-1.json",
+        about,
+        seeds,
+    )
 
 
 def _on_test(row: Row | None) -> dict[str, Any] | None:
@@ -213,26 +302,61 @@ def _on_test(row: Row | None) -> dict[str, Any] | None:
 
 
 def _keep(
-    run: Run, name: str, task: TaskData, parts: Ingredients, kept: list[Seed], tuned: Path, about: dict[str, Any], seeds: list[Seed]
+    run: Run,
+    name: str,
+    task: TaskData,
+    parts: Ingredients,
+    kept: list[Seed],
+    tuned: Path,
+    about: dict[str, Any],
+    seeds: list[Seed],
 ) -> Path:
-    """Returns the artefact `name`: the models of the seeds that are kept, with the task as dev has tuned it for them."""
+    """The artefact `name`: the models of the seeds that are kept, with the task as dev has tuned it
+    for them.
+    """
 
     def build(folder: Path) -> None:
         models = [_model_of(parts, seed) for seed in kept]
         own = TASKS.get(task.task.kind).from_dict(read_json(tuned))
-        save_models(folder, parts.encoder, parts.shape, models, own, parts.vocabulary, parts.length, about, parts.wide)
+        save_models(
+            folder,
+            parts.encoder,
+            parts.shape,
+            models,
+            own,
+            parts.vocabulary,
+            parts.length,
+            about,
+            parts.wide,
+        )
 
-    return run.artefacts.build(name, digest([_seeds_key(seeds), about]), build, uses=[*(seed.folder for seed in kept), tuned.parent])
+    return run.artefacts.build(
+        name,
+        digest([_seeds_key(seeds), about]),
+        build,
+        uses=[*(seed.folder for seed in kept), tuned.parent],
+    )
 
 
 def _before_stage1(run: Run) -> list[str]:
-    """Returns the artefacts that a model's trainings are made of, those of influence selection among them where it was asked for."""
-    chained = ["candidates", "candidate-tokens", "scoring-model", "influence"] if "," in run.recipe.select.method else []
+    """The artefacts that a model's trainings are made of, those of influence selection among them
+    where it was asked for.
+    """
+    chained = (
+        ["candidates", "candidate-tokens", "scoring-model", "influence"]
+        if "," in run.recipe.select.method
+        else []
+    )
     return [*chained, "selected", "tokens"]
 
 
 def _influence_flops(run: Run, parts: Ingredients) -> float:
-    """Returns FLOPs of the scoring model and of the scores where influence chose the text of the model, else 0."""
+    """Returns FLOPs of the scoring model and of the scores where influence chose the text of the
+    model, else 0.
+    """
     if "," not in run.recipe.select.method or parts.external is None:
         return 0.0
-    return sum(float(read_json(run.artefacts.path(part) / "summary.json")["flops"]) for part in ("scoring-model", "influence"))
+    return sum(
+        float(read_json(run.artefacts.path(part) / "summary.json")["flops"])
+        for part in ("scoring-model", "influence")
+    )

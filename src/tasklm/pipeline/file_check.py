@@ -43,15 +43,21 @@ class Scrub:
 def check_files(folder: str | Path, tracker: Tracker = SILENT) -> Scrub:
     """Compares the files of a run with their checksums, or those of a model, an export or a cache.
 
-    Those of a run are its artefacts and checkpoints, and the corpus and the index that it uses. An artefact
-    that is damaged is marked, so that the next command that needs it makes it again.
+    Those of a run are its artefacts and checkpoints, and the corpus and the index that it uses. An
+    artefact that is damaged is marked, so that the next command that needs it makes it again.
     """
     where = Path(folder)
     if not where.is_dir():
-        raise RunError(f"there is no folder {where}. Give the folder of a run, such as runs/first, or of a model.")
+        raise RunError(
+            f"there is no folder {where}. "
+            f"Give the folder of a run, such as runs/first, or of a model."
+        )
     records = [*_records_in(where), *_records_in_cache(where)]
     if not records:
-        raise RunError(f"{where} holds no run and no model. Give the folder of a run, such as runs/first, or of a model.")
+        raise RunError(
+            f"{where} holds no run and no model. "
+            f"Give the folder of a run, such as runs/first, or of a model."
+        )
     scrub = Scrub()
     with tracker.progress("reading", len(records)) as bar:
         for record in records:
@@ -68,8 +74,12 @@ def check_files(folder: str | Path, tracker: Tracker = SILENT) -> Scrub:
 def _records_in(folder: Path) -> list[Path]:
     """The records in a folder and below; of a model in a run, that of the artefact has all its
     files."""
-    paths = sorted(path for path in folder.rglob("*.json") if path.name in RECORDS and not _is_described(path))
-    return [path for path in paths if path.name == ARTEFACT or not (path.parent / ARTEFACT).exists()]
+    paths = sorted(
+        path for path in folder.rglob("*.json") if path.name in RECORDS and not _is_described(path)
+    )
+    return [
+        path for path in paths if path.name == ARTEFACT or not (path.parent / ARTEFACT).exists()
+    ]
 
 
 def _is_described(path: Path) -> bool:
@@ -96,7 +106,9 @@ def _records_in_cache(run: Path) -> Iterator[Path]:
 
 
 def _is_made_from(record: Path, names: set[str]) -> bool:
-    """Whether a cached artefact was made from one of these; a record that cannot be read may say so."""
+    """Whether a cached artefact was made from one of these; a record that cannot be read may say
+    so.
+    """
     try:
         return bool(names & set(read_json(record).get("uses") or {}))
     except DamagedError:

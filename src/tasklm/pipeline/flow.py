@@ -1,6 +1,6 @@
 """The flow, top to bottom:
 
-task files ─┐                                                       ┌─ scores, baselines, analysis → report.html
+task files ─┐                                                       ┌─ scores → report.html
             ├─ check ─ select ─ tokenize ─ stage 1 joint ─ stage 2 ─┤
 corpus ─────┘  (clean, dedupe, decontaminate)                       └─ model/ → predict
 """
@@ -39,7 +39,15 @@ from tasklm.recipe.toml import absolute, cache_folder, dump, recipe_key
 from tasklm.registry import Registry, nearest
 from tasklm.report.report import write_report
 from tasklm.run_folder import Seed
-from tasklm.storage.files import full_disk_is_clear, locked, read_json, sweep, write_json, write_record, write_text
+from tasklm.storage.files import (
+    full_disk_is_clear,
+    locked,
+    read_json,
+    sweep,
+    write_json,
+    write_record,
+    write_text,
+)
 from tasklm.tasks.audit import refuse
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.examples import Finding
@@ -54,11 +62,15 @@ COMPARISONS = {"task-only": "task data only", "random": "random selection"}
 
 
 def check_names(recipe: Recipe) -> None:
-    """Raises the error for all plug-ins that the recipe names and that do not exist or do not go together, before any work is done."""
+    """Raises the error for all plug-ins that the recipe names and that do not exist or do not go
+    together, before any work is done.
+    """
     problems: list[str] = []
     chosen: list[tuple[Registry[Any], str]] = [
-        (TASKS, recipe.data.kind), (ENCODERS, recipe.model.encoder), (OBJECTIVES, recipe.train.objective)
-    ]  # fmt: skip
+        (TASKS, recipe.data.kind),
+        (ENCODERS, recipe.model.encoder),
+        (OBJECTIVES, recipe.train.objective),
+    ]
     for registry, name in chosen:
         if name == "auto":
             continue
@@ -67,18 +79,23 @@ def check_names(recipe: Recipe) -> None:
         except RecipeError as error:
             problems += error.problems
     if recipe.train.next_sentence and recipe.train.objective != "mlm":
-        problems.append(f"train.next_sentence goes with train.objective = 'mlm' alone, not with {recipe.train.objective!r}")
+        problems.append(
+            f"train.next_sentence goes with train.objective = "
+            f"'mlm' alone, not with {recipe.train.objective!r}"
+        )
     if problems:
         raise RecipeError(problems)
 
 
 def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | None = None) -> Run:
-    """Returns the run in a folder, with its recipe and the versions it runs on written down."""
+    """The run in a folder, with its recipe and the versions it runs on written down."""
     check_names(recipe)
     recipe = started(recipe.changed(data=dataclasses.asdict(resolved(recipe.data))), folder)
     machine = set_up(recipe.hardware)
     artefacts = Artefacts(folder, machine.ranks, tell=tracker.warn)
-    cache = cache or Artefacts(cache_folder(recipe, folder), machine.ranks, tracker.say, tracker.warn)
+    cache = cache or Artefacts(
+        cache_folder(recipe, folder), machine.ranks, tracker.say, tracker.warn
+    )
     run = Run(recipe, artefacts, cache, machine, tracker)
     if not machine.ranks.first:
         tracker.screen = None
@@ -104,12 +121,14 @@ def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | 
             "processes": machine.ranks.total,
         },
     )
-    tracker.event("started", folder=str(folder), device=str(machine.device), threads=machine.threads)
+    tracker.event(
+        "started", folder=str(folder), device=str(machine.device), threads=machine.threads
+    )
     return run
 
 
 def check(recipe: Recipe, folder: Path, tracker: Tracker) -> list[Finding]:
-    """Returns the audit of the task and, where there is one, of the corpus."""
+    """The audit of the task and, where there is one, of the corpus."""
 
     def look() -> list[Finding]:
         run = open_run(recipe, folder, tracker)
@@ -123,7 +142,9 @@ def check(recipe: Recipe, folder: Path, tracker: Tracker) -> list[Finding]:
 
 
 def fit(recipe: Recipe, folder: Path, tracker: Tracker, until: str = "report") -> Scores | None:
-    """Runs the whole flow (or as far as `until`) and returns the scores; what is done already is skipped."""
+    """Runs the whole flow (or as far as `until`) and returns the scores; what is done already is
+    skipped.
+    """
     _known_comparisons(recipe)
     check_settings(recipe.select)
     with held(folder), full_disk_is_clear(folder):
@@ -136,7 +157,9 @@ def fit(recipe: Recipe, folder: Path, tracker: Tracker, until: str = "report") -
 
 
 def held(folder: Path) -> AbstractContextManager[None]:
-    """Returns the context in which a run folder is in use; of several processes the first holds its lock."""
+    """The context in which a run folder is in use; of several processes the
+    first holds its lock.
+    """
     return locked(folder) if first_of_all() else nullcontext()
 
 
@@ -168,9 +191,23 @@ def _flow(run: Run, until: str) -> Scores | None:
     run.tracker.event("verdict", text=scores.verdict)
     if until != "evaluate":
         with run.tracker.progress("looking into the model"):
-            found = insights(run, task, corpus, trained.selected, trained.parts, trained.seeds, trained.predictions)
+            found = insights(
+                run,
+                task,
+                corpus,
+                trained.selected,
+                trained.parts,
+                trained.seeds,
+                trained.predictions,
+            )
         if run.machine.ranks.first:
-            made = (trained.plan, trained.parts, trained.selected, trained.seeds, trained.predictions)
+            made = (
+                trained.plan,
+                trained.parts,
+                trained.selected,
+                trained.seeds,
+                trained.predictions,
+            )
             with run.tracker.progress("writing the report"):
                 shown = report.report_parts(run, task, corpus, *made, scores, found)
                 write_report(run.folder / "report.html", shown)
@@ -178,14 +215,20 @@ def _flow(run: Run, until: str) -> Scores | None:
     return scores
 
 
-def _train(run: Run, task: TaskData, corpus: CorpusData | None, until: str, ships: bool = False) -> Trained | None:
-    """Returns the trained model, or None when `until` is an earlier step; one that ships is in model/ as soon as there is one."""
+def _train(
+    run: Run, task: TaskData, corpus: CorpusData | None, until: str, ships: bool = False
+) -> Trained | None:
+    """The trained model, or None when `until` is an earlier step; one that ships is in model/ as
+    soon as there is one.
+    """
     plan = make_plan(run, task, corpus)
     selects = corpus is not None and run.recipe.train.rho1 != 0
     run.tracker.say(plan_text(run.recipe, plan, selects), "plan")
     for reason in plan.reasons:
         run.tracker.detail(f"plan: {reason}")
-    selected, key = select(run, task, corpus, plan) if corpus is not None and selects else (None, "")
+    selected, key = (
+        select(run, task, corpus, plan) if corpus is not None and selects else (None, "")
+    )
     run.keep_clock()
     if until == "select":
         return None
@@ -203,7 +246,9 @@ def _train(run: Run, task: TaskData, corpus: CorpusData | None, until: str, ship
     run.keep_clock()
     if until == "finetune":
         return None
-    return Trained(run, plan, selected, parts, seeds, evaluation.predict_splits(run, task, parts, seeds))
+    return Trained(
+        run, plan, selected, parts, seeds, evaluation.predict_splits(run, task, parts, seeds)
+    )
 
 
 def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
@@ -228,7 +273,14 @@ def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
     warnings = [finding for finding in findings if finding.level == "warning"]
     for finding in warnings:
         run.tracker.warn(finding.brief or finding.message)
-        run.tracker.detail("\n".join([f"{finding.check}: {finding.message}", *(f"  · {example}" for example in finding.examples)]))
+        run.tracker.detail(
+            "\n".join(
+                [
+                    f"{finding.check}: {finding.message}",
+                    *(f"  · {example}" for example in finding.examples),
+                ]
+            )
+        )
     if corpus is not None:
         better_model(run, task, corpus)
     if warnings:
@@ -238,7 +290,9 @@ def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
 
 def _scores(ours: Trained, task: TaskData, corpus: CorpusData | None) -> Scores:
     run, evaluate = ours.run, ours.run.recipe.evaluate
-    name = _selection_name(run.recipe) if ours.parts.external is not None else COMPARISONS["task-only"]
+    name = (
+        _selection_name(run.recipe) if ours.parts.external is not None else COMPARISONS["task-only"]
+    )
     own_row = _row(ours, name, "ours", task, None)
     trainings, ours_test = run.recipe.train.seeds, None
     if "test" in ours.predictions:
@@ -246,12 +300,20 @@ def _scores(ours: Trained, task: TaskData, corpus: CorpusData | None) -> Scores:
     rows = evaluation.baseline_rows(run, task, ours_test) if evaluate.baselines else []
     for comparison in evaluate.compare:
         run.tracker.say(f"now the same with {COMPARISONS[comparison]}", "compare")
-        other = _train(_comparison(ours, comparison), task, corpus if comparison != "task-only" else None, "evaluate")
+        other = _train(
+            _comparison(ours, comparison),
+            task,
+            corpus if comparison != "task-only" else None,
+            "evaluate",
+        )
         assert other is not None
         rows.append(_row(other, COMPARISONS[comparison], "ablation", task, ours_test))
     data: dict[str, Any] = {split: len(examples) for split, examples in task.splits.named().items()}
     if corpus is not None:
-        data |= {"corpus": corpus.store.counts, "contaminated": int(corpus.contamination.banned.sum())}
+        data |= {
+            "corpus": corpus.store.counts,
+            "contaminated": int(corpus.contamination.banned.sum()),
+        }
     rows += [own_row, *_ensemble_rows(ours, task, ours_test)]
     scores = Scores(
         task.metric,
@@ -268,43 +330,89 @@ def _scores(ours: Trained, task: TaskData, corpus: CorpusData | None) -> Scores:
 
 
 def _ensemble_rows(ours: Trained, task: TaskData, ours_test: Predicted | None) -> list[Row]:
-    """Returns the row of all seeds together where it is asked for and there are several."""
+    """The row of all seeds together where it is asked for and there are several."""
     run, seeds = ours.run, ours.seeds
     if not run.recipe.evaluate.ensemble:
         return []
     if len(seeds) == 1:
-        run.tracker.say("evaluate.ensemble: one seed makes no ensemble; set finetune.seeds or train.seeds to 2 or more")
+        run.tracker.say(
+            "evaluate.ensemble: one seed makes no ensemble; "
+            "set finetune.seeds or train.seeds to 2 or more"
+        )
         return []
     together = evaluation.predict_together(run, task, ours.parts, seeds)
-    return [evaluation.model_row(run, f"ensemble of {len(seeds)} seeds", "ensemble", task, ours.parts, seeds, together, ours_test)]
+    return [
+        evaluation.model_row(
+            run,
+            f"ensemble of {len(seeds)} seeds",
+            "ensemble",
+            task,
+            ours.parts,
+            seeds,
+            together,
+            ours_test,
+        )
+    ]
 
 
 def _selection_name(recipe: Recipe) -> str:
     method, influence = methods(recipe.select)
-    return f"{method.upper()} + influence selection (ISS)" if influence else f"{method.upper()} selection (TLM)"
+    return (
+        f"{method.upper()} + influence selection (ISS)"
+        if influence
+        else f"{method.upper()} selection (TLM)"
+    )
 
 
-def _row(trained: Trained, name: str, kind: Kind, task: TaskData, ours_test: Predicted | None) -> Row:
+def _row(
+    trained: Trained, name: str, kind: Kind, task: TaskData, ours_test: Predicted | None
+) -> Row:
     start = trained.run.recipe.train.start
     name = f"{name}, from {title_of(Path(start))}" if start else name
-    return evaluation.model_row(trained.run, name, kind, task, trained.parts, trained.seeds, trained.predictions, ours_test)
+    return evaluation.model_row(
+        trained.run, name, kind, task, trained.parts, trained.seeds, trained.predictions, ours_test
+    )
 
 
 def _comparison(ours: Trained, name: str) -> Run:
-    """Returns the run of an ablation: the same numbers of steps, batches and weights as ours, other text."""
+    """The run of an ablation: the same numbers of steps, batches and weights
+    as ours, other text.
+    """
     run, shape = ours.run, ours.parts.shape
     done = read_json(run.artefacts.path("stage1") / "summary.json")
     passages = len(ours.parts.external) if ours.parts.external is not None else None
     recipe = run.recipe.changed(
-        select={"method": "random" if name == "random" else run.recipe.select.method, "passages": passages},
-        tokens={"vocabulary": max(FEWEST_TYPES, len(ours.parts.vocabulary)) if run.recipe.tokens.kind != "file" else None},
-        model={"size": "tiny", "layers": shape.layers, "width": shape.width, "heads": shape.heads, "feedforward": shape.feedforward},
-        train={"steps": done["steps"], "batch": done["batch"], "rho1": 0 if name == "task-only" else done["rho1"]},
-        finetune={"epochs": max(seed.summary()["epochs"] for seed in ours.seeds), "seeds": len(ours.seeds) // run.recipe.train.seeds},
+        select={
+            "method": "random" if name == "random" else run.recipe.select.method,
+            "passages": passages,
+        },
+        tokens={
+            "vocabulary": max(FEWEST_TYPES, len(ours.parts.vocabulary))
+            if run.recipe.tokens.kind != "file"
+            else None
+        },
+        model={
+            "size": "tiny",
+            "layers": shape.layers,
+            "width": shape.width,
+            "heads": shape.heads,
+            "feedforward": shape.feedforward,
+        },
+        train={
+            "steps": done["steps"],
+            "batch": done["batch"],
+            "rho1": 0 if name == "task-only" else done["rho1"],
+        },
+        finetune={
+            "epochs": max(seed.summary()["epochs"] for seed in ours.seeds),
+            "seeds": len(ours.seeds) // run.recipe.train.seeds,
+        },
         evaluate={"compare": [], "baselines": False, "ensemble": False},
         budget={"minutes": None, "flops": None},
     )
-    return open_run(recipe, run.folder / "compare" / name, run.tracker.inside(COMPARISONS[name]), run.cache)
+    return open_run(
+        recipe, run.folder / "compare" / name, run.tracker.inside(COMPARISONS[name]), run.cache
+    )
 
 
 def _known_comparisons(recipe: Recipe) -> None:
@@ -312,5 +420,11 @@ def _known_comparisons(recipe: Recipe) -> None:
     if unknown:
         choices = list(COMPARISONS)
         raise RecipeError(
-            [f"evaluate.compare: {name!r} is not known{nearest(name, choices)}; choose from {', '.join(choices)}" for name in unknown]
+            [
+                (
+                    f"evaluate.compare: {name!r} is not "
+                    f"known{nearest(name, choices)}; choose from {', '.join(choices)}"
+                )
+                for name in unknown
+            ]
         )

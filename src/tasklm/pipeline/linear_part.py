@@ -1,4 +1,5 @@
-"""The wide part of a run's model: for the network, as a baseline, and as the first model that a run has.
+"""The wide part of a run's model: for the network, as a baseline, and as the first model that a run
+has.
 
 It is fitted to the task's words first. Where there is a corpus, one that also reads word vectors of
 its text is fitted then, and takes the first one's place where it is better.
@@ -46,7 +47,8 @@ MANY_WORDS = 3 * QUICK_WORDS  # fewer are fitted to all of them at once
 
 @dataclass(frozen=True)
 class FittedPart:
-    """A wide part and its outputs for train, (units, outputs), by models that were fitted without them.
+    """A wide part and its outputs for train, (units, outputs), by models that were fitted without
+    them.
 
     Both are None where the kind of task has none, or its texts hold nothing to learn from.
     """
@@ -65,7 +67,9 @@ def fitted_wide(run: Run, task: TaskData) -> FittedPart:
 
 
 def wide_part(run: Run, task: TaskData) -> FittedPart:
-    """The wide part that a network joins: that of task and corpus, where the network reads text too."""
+    """The wide part that a network joins: that of task and corpus, where the network reads text
+    too.
+    """
     if not run.recipe.finetune.wide:
         return FittedPart()
     if run.recipe.train.rho1 != 0 and task.wide_of_text is not None:
@@ -95,7 +99,9 @@ def _read(folder: Path, key: str) -> FittedPart:
     if not (folder / "wide.json").exists():
         return FittedPart()
     with damage_is_clear(folder / "wide.json"):
-        return FittedPart(Wide.load(folder), load_array(folder / "train.npy", np.float32, dimensions=2), key)
+        return FittedPart(
+            Wide.load(folder), load_array(folder / "train.npy", np.float32, dimensions=2), key
+        )
 
 
 def first_model(run: Run, task: TaskData) -> None:
@@ -113,7 +119,9 @@ def first_model(run: Run, task: TaskData) -> None:
 
 
 def _quick_model(run: Run, task: TaskData) -> None:
-    """Makes model/ of a linear model of some training examples, where all of them would take long."""
+    """Makes model/ of a linear model of some training examples, where all of
+    them would take long.
+    """
     some = _quick_examples(task.splits.train)
     if len(some) == len(task.splits.train):
         return
@@ -131,7 +139,9 @@ def _quick_model(run: Run, task: TaskData) -> None:
 
 
 def _quick_examples(examples: Sequence[Example]) -> list[Example]:
-    """Some examples, spread evenly, and one of each class that these lack; all where they are few."""
+    """Some examples, spread evenly, and one of each class that these lack;
+    all where they are few.
+    """
     size = sum(count_words(example.text) for example in examples)
     if size <= MANY_WORDS:
         return list(examples)
@@ -148,20 +158,35 @@ def _say_first(run: Run, task: TaskData, reached: float, what: str) -> None:
 
 
 def better_model(run: Run, task: TaskData, corpus: CorpusData) -> None:
-    """Fits a linear model that reads word vectors of the corpus too, where the recipe and the minutes let it.
+    """Fits a linear model that reads word vectors of the corpus too, where the recipe and the
+    minutes let it.
 
     It takes the place of the first one where it is better on dev and, out of fold, on train: dev by
     itself may be too small to tell.
     """
     first, settings = fitted_wide(run, task), run.recipe
     most = rules.words_for_vectors(settings.budget.minutes)
-    wanted = settings.finetune.wide and settings.finetune.word_vectors and task.task.reads_vectors and _single_texts(task)
-    if first.wide is None or not wanted or not most or settings.train.rho1 == 0 or not isinstance(corpus.store, PassageStore):
+    wanted = (
+        settings.finetune.wide
+        and settings.finetune.word_vectors
+        and task.task.reads_vectors
+        and _single_texts(task)
+    )
+    if (
+        first.wide is None
+        or not wanted
+        or not most
+        or settings.train.rho1 == 0
+        or not isinstance(corpus.store, PassageStore)
+    ):
         return
 
     def build(folder: Path) -> None:
         seconds = run.artefacts.seconds("wide")
-        if settings.budget.minutes is not None and seconds > rules.VECTORS_SHARE * 60 * settings.budget.minutes:
+        if (
+            settings.budget.minutes is not None
+            and seconds > rules.VECTORS_SHARE * 60 * settings.budget.minutes
+        ):
             run.tracker.detail("no word vectors: the linear model by itself took long already")
             return
         vectors = _vectors_of(run, task, corpus, most)
@@ -185,7 +210,9 @@ def better_model(run: Run, task: TaskData, corpus: CorpusData) -> None:
 
 
 def _single_texts(task: TaskData) -> bool:
-    """Whether examples are one text each: vectors of two were no help on RTE, MRPC, STS-B and SICK."""
+    """Whether examples are one text each: vectors of two were no help on RTE,
+    MRPC, STS-B and SICK.
+    """
     return all(len(example.texts) == 1 for example in task.splits.train[:1])
 
 
@@ -203,7 +230,9 @@ def _vectors_of(run: Run, task: TaskData, corpus: CorpusData, most: int) -> Word
 
 
 def _spread(corpus: CorpusData, most: int) -> Iterator[tuple[list[str], float]]:
-    """Blocks of passages, none with text of dev or test, and about how many words each block has."""
+    """Blocks of passages, none with text of dev or test, and about how many
+    words each block has.
+    """
     store, counts = corpus.store, corpus.store.counts
     assert isinstance(store, PassageStore)
     passages = len(store)
@@ -218,11 +247,16 @@ def _spread(corpus: CorpusData, most: int) -> Iterator[tuple[list[str], float]]:
 
 def _is_better(task: TaskData, part: FittedPart, first: FittedPart) -> bool:
     """Whether a wide part scores higher than the first one on dev, and out of fold on train."""
-    return all(after > before for after, before in zip(_reached(task, part), _reached(task, first), strict=True))
+    return all(
+        after > before
+        for after, before in zip(_reached(task, part), _reached(task, first), strict=True)
+    )
 
 
 def _reached(task: TaskData, part: FittedPart) -> tuple[float, float]:
-    """The scores of a wide part on dev, and on train by models that were fitted without each example."""
+    """The scores of a wide part on dev, and on train by models that were fitted without each
+    example.
+    """
     assert part.wide is not None and part.train is not None
     return _dev_score(task, part), _scored(task, task.splits.train, part.train, part.wide)[0]
 
@@ -233,8 +267,12 @@ def _dev_score(task: TaskData, part: FittedPart) -> float:
     return _scored(task, dev, part.wide.outputs(dev), part.wide)[0]
 
 
-def _scored(task: TaskData, examples: Sequence[Example], outputs: NDArray[np.float32], wide: Wide) -> tuple[float, Task]:
-    """The score of outputs on labelled examples, with what they decide, such as thresholds; and the task with that."""
+def _scored(
+    task: TaskData, examples: Sequence[Example], outputs: NDArray[np.float32], wide: Wide
+) -> tuple[float, Task]:
+    """The score of outputs on labelled examples, with what they decide, such as thresholds; and the
+    task with that.
+    """
     units, values = wide.units_with(task.task, examples, outputs)
     own = task.task.tuned(examples, units, values)
     labels = [own.label_of(answer) for answer in own.answers(examples, units, values)]
@@ -242,7 +280,9 @@ def _scored(task: TaskData, examples: Sequence[Example], outputs: NDArray[np.flo
 
 
 def _linear_model(run: Run) -> dict[str, Any]:
-    """What a linear model that is alone in model/ says about itself; nothing where there is another, or a finished run's."""
+    """What a linear model that is alone in model/ says about itself; nothing where there is
+    another, or a finished run's.
+    """
     config = run.artefacts.path("model") / "config.json"
     if not config.exists() or (run.folder / "scores.json").exists():
         return {}
@@ -252,14 +292,18 @@ def _linear_model(run: Run) -> dict[str, Any]:
 
 
 def keep_linear(run: Run, task: TaskData, part: FittedPart, about: Mapping[str, Any]) -> float:
-    """Makes model/ of the linear model alone, beside the smallest network, which says nothing; gives its score on dev."""
+    """Makes model/ of the linear model alone, beside the smallest network, which says nothing;
+    gives its score on dev.
+    """
     wide, dev = part.wide, task.splits.dev
     assert wide is not None
     reached, own = _scored(task, dev, wide.outputs(dev), wide)
     length = run.recipe.tokens.rows
 
     def build(folder: Path) -> None:
-        vocabulary = train_vocabulary([task.texts("train")[:SMALLEST_TEXTS]], Tokens(), SMALLEST_TYPES)
+        vocabulary = train_vocabulary(
+            [task.texts("train")[:SMALLEST_TEXTS]], Tokens(), SMALLEST_TYPES
+        )
         shape = shape_of(SMALLEST, SMALLEST.size, len(vocabulary), length)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)  # the same folder, whatever was drawn before

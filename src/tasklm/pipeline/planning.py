@@ -1,4 +1,6 @@
-"""What a run decides for itself, once, from its budget and the measured speed of this machine, and then keeps."""
+"""What a run decides for itself, once, from its budget and the measured speed of this machine, and
+then keeps.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ INTERNAL_TRIED, EXTERNAL_TRIED = 256, 8  # batches whose FLOPs are counted to pl
 Measured = TypeVar("Measured")
 SPEED_TRIES, TRY_SECONDS, SPEED_ROWS = 3, 0.5, 16  # for each size
 SHORT = 300.0  # seconds of a budget for which one try is enough
-STAGE1_SECONDS, STAGE2_SECONDS = 3.0, 2.0  # for the pace of a step of either stage, once the size is known
+STAGE1_SECONDS, STAGE2_SECONDS = (
+    3.0,
+    2.0,
+)  # for the pace of a step of either stage, once the size is known
 MEASURING_SHARE = 0.01  # of a budget in minutes, for each
 PACKED = (*COMPRESSED, ".parquet")  # endings of compressed files
 BATCH = 64  # sequences per step where neither the recipe nor a budget says
@@ -65,7 +70,9 @@ def _plan(run: Run, task: TaskData, corpus: CorpusData | None) -> rules.Plan:
     if steps is None and minutes is None and recipe.budget.flops is None:
         minutes = rules.DEFAULT_MINUTES
     seconds = None if minutes is None or steps is not None else minutes * 60
-    for_stage1 = None if seconds is None else 0.6 * max(1.0, time_left(run, seconds)) / recipe.train.seeds
+    for_stage1 = (
+        None if seconds is None else 0.6 * max(1.0, time_left(run, seconds)) / recipe.train.seeds
+    )
 
     def shaped(size: str) -> tuple[str, Shape]:
         return encoder_of(recipe.model, size), shape_of(recipe.model, size, 8000, length)
@@ -105,7 +112,9 @@ def _plan(run: Run, task: TaskData, corpus: CorpusData | None) -> rules.Plan:
         then = f"read about {rules.EPOCHS_OVER_SELECTION} times"
         if recipe.select.method.endswith(",influence"):
             share = recipe.select.influence_share
-            passages = round(passages / share)  # so that what is left of them is read as often as without influence
+            passages = round(
+                passages / share
+            )  # so that what is left of them is read as often as without influence
             then = f"of which influence keeps {share:.0%}, {then}"
         reasons.append(f"at most {passages:,} passages, {then}")
     batch = recipe.train.batch or (BATCH if steps is not None else rules.batch_for(tokens, length))
@@ -133,32 +142,61 @@ def few_steps_warning(recipe: Recipe, steps: int, batch: int) -> str | None:
     if recipe.train.steps is not None or recipe.train.start or steps >= rules.FEW_STEPS:
         return None
     if not steps:
-        return "the budget is too small for stage 1: all of it goes to fine-tuning; raise --minutes to read text too"
-    more = "--flops" if recipe.budget.minutes is None and recipe.budget.flops is not None else "--minutes"
+        return (
+            "the budget is too small for stage 1: "
+            "all of it goes to fine-tuning; raise --minutes to read text too"
+        )
+    more = (
+        "--flops"
+        if recipe.budget.minutes is None and recipe.budget.flops is not None
+        else "--minutes"
+    )
     fewer = "--train.batch" if batch > rules.SMALLEST_BATCH else "--tokens.length"
     return f"stage 1 has few steps ({steps:,}): raise {more} or lower {fewer}"
 
 
 def _tokens_per_second(run: Run, size: str, task: TaskData, tries: int) -> float:
-    """Returns the training speed at a size, measured on made-up text: the best of a few short tries, since the first ones are slow.
+    """The training speed at a size, measured on made-up text: the best of a few short tries, since
+    the first ones are slow.
 
-    Where training is compiled, which takes longer than the measurement, it is taken from the speed of a matrix product:
-    at BERT-base's width training reaches more than half of that, and narrower models a share that falls with the width.
+    Where training is compiled, which takes longer than the measurement, it is taken from the speed
+    of a matrix product: at BERT-base's width training reaches more than half of that, and narrower
+    models a share that falls with the width.
     """
     recipe, length = run.recipe, run.recipe.tokens.rows
     if run.machine.compiles:
         shape = shape_of(recipe.model, size, 8000, length)
         cost = cost_of(encoder_of(recipe.model, size), shape)
         share = 0.5 * min(1.0, shape.width / 768)
-        return share * matmul_ceiling(run.machine) * run.machine.ranks.total / cost.training(100, 15, length, wanted=15) * 100
+        return (
+            share
+            * matmul_ceiling(run.machine)
+            * run.machine.ranks.total
+            / cost.training(100, 15, length, wanted=15)
+            * 100
+        )
     draw = np.random.default_rng(0)
     words = [" ".join(f"w{n}" for n in draw.zipf(1.3, length) % 2000) for _ in range(64)]
-    vocabulary = train_vocabulary([words], dataclasses.replace(recipe.tokens, kind="wordpiece"), 4000)
+    vocabulary = train_vocabulary(
+        [words], dataclasses.replace(recipe.tokens, kind="wordpiece"), 4000
+    )
     encoded = vocabulary.encode(words * 8)
-    shards = Shards(np.concatenate([np.array(row) for row in encoded]), np.cumsum([0, *map(len, encoded)]))
+    shards = Shards(
+        np.concatenate([np.array(row) for row in encoded]), np.cumsum([0, *map(len, encoded)])
+    )
     shape = shape_of(recipe.model, size, 8000, length)
     examples = EncodedExamples.of(task.task, task.splits.train[:1], vocabulary, length)
-    parts = Ingredients(encoder_of(recipe.model, size), shape, task.task, vocabulary, examples, examples, shards, length, run.machine)
+    parts = Ingredients(
+        encoder_of(recipe.model, size),
+        shape,
+        task.task,
+        vocabulary,
+        examples,
+        examples,
+        shards,
+        length,
+        run.machine,
+    )
 
     def tried() -> float:
         stage = joint_stage(parts, recipe.train, rho1=1_000_000, batch=SPEED_ROWS)
@@ -168,32 +206,44 @@ def _tokens_per_second(run: Run, size: str, task: TaskData, tries: int) -> float
 
 
 def _rule(of_stage: Train | Finetune) -> Rule:
-    """Returns the optimiser of a stage, whose own time is part of a step's."""
+    """The optimiser of a stage, whose own time is part of a step's."""
     return Rule(of_stage.optimiser, 1e-5, 0.0)
 
 
 def settled(recipe: Recipe, task: TaskData, machine: Machine) -> Recipe:
-    """The recipe with rows as long as the texts ask for, and with capitals where the kind asks for them."""
+    """The recipe with rows as long as the texts ask for, and with capitals where the kind asks for
+    them.
+    """
     tokens = recipe.tokens
     most = rules.LONGEST_ON_CPU if machine.device.type == "cpu" else rules.LONGEST_ON_GPU
     if recipe.train.start and not (start := starting_weights(Path(recipe.train.start))).rotary:
         most = min(most, start.shape.positions)
-    length = tokens.length or rules.row_length([count_words(text) for text in task.texts("train")], most)
+    length = tokens.length or rules.row_length(
+        [count_words(text) for text in task.texts("train")], most
+    )
     lowercase = not task.task.cased if tokens.lowercase is None else tokens.lowercase
     return recipe.changed(tokens={"length": length, "lowercase": lowercase})
 
 
 def too_much_text(recipe: Recipe) -> str | None:
-    """What to do about a corpus whose reading would take too many of the minutes given; None where it would not."""
+    """What to do about a corpus whose reading would take too many of the minutes given; None where
+    it would not.
+    """
     if recipe.budget.minutes is None or not recipe.data.corpus or recipe.select.engine != "local":
         return None
-    sizes = [(path.suffix.lower() in PACKED, path.stat().st_size) for path in find_files(recipe.data.corpus)]
+    sizes = [
+        (path.suffix.lower() in PACKED, path.stat().st_size)
+        for path in find_files(recipe.data.corpus)
+    ]
     packed = sum(size for is_packed, size in sizes if is_packed)
     minutes = rules.minutes_to_read(sum(size for _, size in sizes) - packed, packed)
     if minutes <= recipe.budget.minutes:
         return None
     share = f"more than {rules.READING_SHARE:.0%} of the budget"
-    return f"the corpus is left out: reading it would take {share}; to use it, give --minutes {math.ceil(minutes)}"
+    return (
+        f"the corpus is left out: reading it would take "
+        f"{share}; to use it, give --minutes {math.ceil(minutes)}"
+    )
 
 
 def time_left(run: Run, seconds: float) -> float:
@@ -202,14 +252,17 @@ def time_left(run: Run, seconds: float) -> float:
 
 
 def stage_plan(run: Run, parts: Ingredients, plan: rules.Plan, held: int) -> dict[str, Any]:
-    """The steps of stage 1, and the seeds and epochs of stage 2, that fit the budget, from the measured speed.
+    """The steps of stage 1, and the seeds and epochs of stage 2, that fit the budget, from the
+    measured speed.
 
-    Minutes are shared by all trainings of stage 1 and all their fine-tunings; FLOPs are those of one training.
-    `held` examples are predicted at the end.
+    Minutes are shared by all trainings of stage 1 and all their fine-tunings; FLOPs are those of
+    one training. `held` examples are predicted at the end.
     """
     recipe, examples = run.recipe, len(parts.train)
     together = parts.task.together  # rows of an example
-    epochs = recipe.finetune.epochs or rules.epochs_for(examples, max(1, batch_of(recipe.finetune, parts) // together))
+    epochs = recipe.finetune.epochs or rules.epochs_for(
+        examples, max(1, batch_of(recipe.finetune, parts) // together)
+    )
     per_step = max(1, plan.batch // together)  # examples
     rho1 = recipe.train.rho1
     steps, allowed, ending = recipe.train.steps, None, 0.0
@@ -217,7 +270,9 @@ def stage_plan(run: Run, parts: Ingredients, plan: rules.Plan, held: int) -> dic
     if steps is None and plan.seconds is not None:
         pace = _seconds_per_step(run, parts, plan)
         if beginning_of(recipe.train, parts.encoder, parts.shape).counts:
-            _ = parts.counted  # its seconds are those of the budget too: counted now, kept for stage 1
+            _ = (
+                parts.counted
+            )  # its seconds are those of the budget too: counted now, kept for stage 1
         trainings = recipe.train.seeds
         epoch = trainings * _seconds_per_epoch(run, parts, plan)
         ending = epoch * held / (3 * examples)  # of each seed; forward alone takes a third
@@ -230,48 +285,72 @@ def stage_plan(run: Run, parts: Ingredients, plan: rules.Plan, held: int) -> dic
     elif steps is None:
         assert plan.flops is not None
         internal, external = _flops_per_step(parts, recipe.train, plan.batch)
-        steps, rho1 = rules.steps_for_flops(plan.flops, internal, external, rho1, per_step, examples)
+        steps, rho1 = rules.steps_for_flops(
+            plan.flops, internal, external, rho1, per_step, examples
+        )
     if rho1 is None:
         rho1 = rules.rho1_for(steps, per_step, examples)
     stage1 = Stage1Plan(steps, rho1, plan.batch, allowed)
-    return {"stage1": dataclasses.asdict(stage1), "epochs": epochs, "seeds": seeds or rules.USUAL_SEEDS, "ending": ending}
+    return {
+        "stage1": dataclasses.asdict(stage1),
+        "epochs": epochs,
+        "seeds": seeds or rules.USUAL_SEEDS,
+        "ending": ending,
+    }
 
 
 def stage2_seconds(run: Run, plan: rules.Plan, ending: float, seeds_left: int) -> float | None:
-    """Seconds that the next fine-tuning may take; None where no minutes were planned, or its epochs were given."""
+    """Seconds that the next fine-tuning may take; None where no minutes were planned, or its epochs
+    were given.
+    """
     if plan.seconds is None or run.recipe.finetune.epochs is not None:
         return None
     return max(1.0, time_left(run, plan.seconds) / seeds_left - ending)
 
 
 def _seconds_per_step(run: Run, parts: Ingredients, plan: rules.Plan) -> float:
-    """Returns how long a step of stage 1 takes; of an objective with two halves, the mean of a step of either."""
+    """How long a step of stage 1 takes; of an objective with two halves, the mean of a step of
+    either.
+    """
     rho1 = 4 if run.recipe.train.rho1 is None else min(run.recipe.train.rho1, 4)
 
     def pace(stage: JointStage) -> float:
         seconds = _of_budget(plan, STAGE1_SECONDS)
-        return seconds_per_step(stage, _rule(run.recipe.train), run.machine, seconds, least=max(5, stage.rho1 + 1))
+        return seconds_per_step(
+            stage, _rule(run.recipe.train), run.machine, seconds, least=max(5, stage.rho1 + 1)
+        )
 
     return float(np.mean(_of_each_half(pace, parts, run.recipe.train, rho1, plan.batch)))
 
 
 def _flops_per_step(parts: Ingredients, settings: Train, batch: int) -> tuple[float, float]:
-    """Returns the mean exact FLOPs of an internal and of an external step; the latter is 0 without selected text.
+    """The mean exact FLOPs of an internal and of an external step; the latter is 0 without selected
+    text.
 
     Internal batches differ in length, so many are looked at; nothing is computed.
     """
 
     def flops(stage: JointStage) -> tuple[float, float]:
         internal = [stage.prepare(0).flops for _ in range(min(len(stage.internal), INTERNAL_TRIED))]
-        external = [stage.prepare(1).flops for _ in range(EXTERNAL_TRIED)] if stage.external is not None else [0.0]
+        external = (
+            [stage.prepare(1).flops for _ in range(EXTERNAL_TRIED)]
+            if stage.external is not None
+            else [0.0]
+        )
         return float(np.mean(internal)), float(np.mean(external))
 
     internal, external = np.mean(_of_each_half(flops, parts, settings, 1, batch), axis=0)
     return float(internal), float(external)
 
 
-def _of_each_half(measure: Callable[[JointStage], Measured], parts: Ingredients, settings: Train, rho1: int, batch: int) -> list[Measured]:
-    """Returns what is measured of stage 1, and once more of its second half where its objective has two."""
+def _of_each_half(
+    measure: Callable[[JointStage], Measured],
+    parts: Ingredients,
+    settings: Train,
+    rho1: int,
+    batch: int,
+) -> list[Measured]:
+    """What is measured of stage 1, and once more of its second half where its objective has two."""
     stage = joint_stage(parts, settings, rho1, batch)
     found = [measure(stage)]
     if stage.halves:
@@ -288,7 +367,9 @@ def _of_budget(plan: rules.Plan, seconds: float) -> float:
 
 
 def _seconds_per_epoch(run: Run, parts: Ingredients, plan: rules.Plan) -> float:
-    """Returns how long a pass of stage 2 over train and, forward only, over dev takes."""
+    """How long a pass of stage 2 over train and, forward only, over dev takes."""
     stage = finetune_stage(parts, run.recipe.finetune, 0, parts.task.metrics[0], None)
-    pace = seconds_per_step(stage, _rule(run.recipe.finetune), run.machine, _of_budget(plan, STAGE2_SECONDS))
+    pace = seconds_per_step(
+        stage, _rule(run.recipe.finetune), run.machine, _of_budget(plan, STAGE2_SECONDS)
+    )
     return pace * len(stage.stream) * (1 + len(parts.dev) / (3 * len(parts.train)))

@@ -1,4 +1,6 @@
-"""Looking into a corpus and a run: what a query finds, why a passage was selected, and which labels the model doubts."""
+"""Looking into a corpus and a run: what a query finds, why a passage was selected, and which labels
+the model doubts.
+"""
 
 from __future__ import annotations
 
@@ -67,8 +69,10 @@ class Reasons:
 
 
 def find(where: Path, query: str, k: int, tracker: Tracker, cache: Path | None = None) -> list[Hit]:
-    """Returns the k best passages of a query; `where` is a run folder, or files or a folder of text."""
-    return rebuilding(lambda: _find(where, query, k, tracker, cache), [_cache_of(where, cache)], tracker.warn)
+    """The k best passages of a query; `where` is a run folder, or files or a folder of text."""
+    return rebuilding(
+        lambda: _find(where, query, k, tracker, cache), [_cache_of(where, cache)], tracker.warn
+    )
 
 
 def _find(where: Path, query: str, k: int, tracker: Tracker, cache: Path | None) -> list[Hit]:
@@ -78,15 +82,26 @@ def _find(where: Path, query: str, k: int, tracker: Tracker, cache: Path | None)
     (asked,) = make_queries([query], settings)
     scoring = Scoring(settings.k1, settings.b, k)
     with tempfile.TemporaryDirectory() as scratch:
-        place = Workplace(Artefacts(Path(scratch)), Path(scratch), tracker, bytes_of(settings.memory))
+        place = Workplace(
+            Artefacts(Path(scratch)), Path(scratch), tracker, bytes_of(settings.memory)
+        )
         ranking = search(index, [asked], np.zeros(len(store), np.bool_), scoring, place)
         found = list(zip(ranking.passages.tolist(), ranking.scores.tolist(), strict=True))
-    return [_hit(store, number, score, explained(asked, store.text(number), index, scoring, stem), recipe) for number, score in found]
+    return [
+        _hit(
+            store, number, score, explained(asked, store.text(number), index, scoring, stem), recipe
+        )
+        for number, score in found
+    ]
 
 
 def why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reasons:
-    """Returns why the passage with this id (or number) is in the selection of the run, with at most `most` of its askers."""
-    return rebuilding(lambda: _why_selected(folder, name, most, tracker), [_cache_of(folder, None)], tracker.warn)
+    """Returns why the passage with this id (or number) is in the selection of the run, with at most
+    `most` of its askers.
+    """
+    return rebuilding(
+        lambda: _why_selected(folder, name, most, tracker), [_cache_of(folder, None)], tracker.warn
+    )
 
 
 def _why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reasons:
@@ -94,11 +109,20 @@ def _why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reaso
     settings = recipe.select
     method, by_influence = methods(settings)
     if method not in ("bm25", "balanced") and not by_influence:
-        raise RecipeError([f"{folder} selected by {settings.method}, which has no queries to explain a passage by"])
+        raise RecipeError(
+            [
+                (
+                    f"{folder} selected by {settings.method}, "
+                    f"which has no queries to explain a passage by"
+                )
+            ]
+        )
     place, number, score = _in_selection(folder / "selected" / "selected.parquet", name)
     splits, influence = read_splits(recipe.data), None
     if by_influence:
-        influence = influence_reasons(folder, number, settings, splits.named()[settings.influence_on], most)
+        influence = influence_reasons(
+            folder, number, settings, splits.named()[settings.influence_on], most
+        )
         if method not in ("bm25", "balanced"):
             return Reasons(_hit(store, number, score, [], recipe), place, [], 0, influence)
     require_whole(folder / "ranking")
@@ -109,25 +133,50 @@ def _why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reaso
     best = np.lexsort((queries, ranks))[:most]
     examples = splits.train
     asked = make_queries([example.text for example in examples], settings)
-    stem, scoring, text = stemmer(settings.stemming), Scoring(settings.k1, settings.b, settings.k or 1), store.text(number)
+    stem = stemmer(settings.stemming)
+    scoring = Scoring(settings.k1, settings.b, settings.k or 1)
+    text = store.text(number)
     askers = [
-        Asker(examples[query].text, str(examples[query].label), rank, value, explained(asked[query], text, index, scoring, stem))
+        Asker(
+            examples[query].text,
+            str(examples[query].label),
+            rank,
+            value,
+            explained(asked[query], text, index, scoring, stem),
+        )
         for query, rank, value in zip(
-            queries[best].tolist(), ranks[best].tolist(), np.asarray(ranking.scores)[entries[best]].tolist(), strict=True
+            queries[best].tolist(),
+            ranks[best].tolist(),
+            np.asarray(ranking.scores)[entries[best]].tolist(),
+            strict=True,
         )
     ]
     shared = [term for asker in askers for term in asker.terms]
-    return Reasons(_hit(store, number, score, shared, recipe), place, askers, len(entries), influence)
+    return Reasons(
+        _hit(store, number, score, shared, recipe), place, askers, len(entries), influence
+    )
 
 
 def suspicious_labels(where: Path, tracker: Tracker) -> tuple[list[Suspect], Path]:
-    """Returns the training examples of a run that the others speak against, worst first, and the CSV file that has them too."""
+    """The training examples of a run that the others speak against, worst first, and the CSV file
+    that has them too.
+    """
     run = run_of(where)
     model = model_of(run)
     train = training_examples(run, model.task)
     if not all(isinstance(example.label, str) for example in train):
-        raise RecipeError([f"{run} is of the kind {model.task.kind}; labels are judged where each text has one class"])
-    rows = [unit.tokens for unit in model.task.encode(train, model.loaded.vocabulary, model.loaded.length)]
+        raise RecipeError(
+            [
+                (
+                    f"{run} is of the kind {model.task.kind}; "
+                    f"labels are judged where each text has one class"
+                )
+            ]
+        )
+    rows = [
+        unit.tokens
+        for unit in model.task.encode(train, model.loaded.vocabulary, model.loaded.length)
+    ]
     tracker.say(f"judging {len(train):,} training examples, each by what the others teach")
     suspects = suspects_of(train, model.task.labels, features_of(rows))
     path = run / "suspicious_labels.csv"
@@ -144,24 +193,41 @@ def _hit(store: PassageStore, number: int, score: float, found: list[Term], reci
 def _in_selection(path: Path, name: str) -> tuple[int, int, float]:
     """Returns (place, passage number, score) of a selected passage."""
     if not path.exists():
-        raise RunError(f"nothing is selected in {path.parent.parent} yet. Run: tasklm select {path.parent.parent}")
+        raise RunError(
+            f"nothing is selected in {path.parent.parent} "
+            f"yet. Run: tasklm select {path.parent.parent}"
+        )
     require_whole(path.parent)
     table = read_selection(path, "id", "number", "score")
     ids, numbers = table["id"].to_pylist(), table["number"].to_pylist()
-    at = ids.index(name) if name in ids else numbers.index(int(name)) if name.isdecimal() and int(name) in numbers else None
+    at = (
+        ids.index(name)
+        if name in ids
+        else numbers.index(int(name))
+        if name.isdecimal() and int(name) in numbers
+        else None
+    )
     if at is None:
         raise DataError(
-            f"the passage {name} is not in the selection", file=path, remedy="Ids stand in the column 'id'; 'tasklm search' shows them too."
+            f"the passage {name} is not in the selection",
+            file=path,
+            remedy="Ids stand in the column 'id'; 'tasklm search' shows them too.",
         )
     return at, int(numbers[at]), float(table["score"][at].as_py())
 
 
-def _opened(where: Path, tracker: Tracker, cache: Path | None) -> tuple[Recipe, PassageStore, StoredIndex]:
-    """Returns the recipe, the corpus and the index of a run or of plain text; what is missing is made and kept."""
+def _opened(
+    where: Path, tracker: Tracker, cache: Path | None
+) -> tuple[Recipe, PassageStore, StoredIndex]:
+    """The recipe, the corpus and the index of a run or of plain text; what is missing is made and
+    kept.
+    """
     is_run = (where / "recipe.toml").exists()
     recipe = load(where / "recipe.toml") if is_run else Recipe()
     if recipe.select.engine == "spark":
-        raise RecipeError([f"the corpus of {where} is on Spark; only a corpus on this machine can be looked into"])
+        raise RecipeError(
+            [f"the corpus of {where} is on Spark; only a corpus on this machine can be looked into"]
+        )
     data = recipe.data
     stores = Artefacts(_cache_of(where, cache), waiting=tracker.say, tell=tracker.warn)
     paths = data.corpus if is_run else [str(where)]
@@ -170,7 +236,7 @@ def _opened(where: Path, tracker: Tracker, cache: Path | None) -> tuple[Recipe, 
 
 
 def _cache_of(where: Path, cache: Path | None) -> Path:
-    """Returns where the corpus and the index of a run or of plain text are kept."""
+    """Where the corpus and the index of a run or of plain text are kept."""
     if cache is not None:
         return cache
     path = where / "recipe.toml"

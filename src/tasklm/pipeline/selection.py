@@ -1,6 +1,8 @@
-"""The step that selects: score the passages, choose among them, leave near copies out, write them down.
+"""The step that selects: score the passages, choose among them, leave near copies out, write them
+down.
 
-With influence ("bm25,influence") these are candidates, and the passages that most help the task are chosen from them.
+With influence ("bm25,influence") these are candidates, and the passages that most help the task are
+chosen from them.
 """
 
 from __future__ import annotations
@@ -23,8 +25,26 @@ from tasklm.models.task_model import cost_of
 from tasklm.pipeline import steps
 from tasklm.pipeline.context import CorpusData, Run, TaskData, Tokenised
 from tasklm.recipe.schema import Select
-from tasklm.select.base import SELECTORS, Chosen, Passages, Ranking, Selector, Workplace, bytes_of, selection_size, write_selection
-from tasklm.select.influence import BLOCK, FORMAT, Candidates, InfluenceScores, choose, finish_scores, score_blocks
+from tasklm.select.base import (
+    SELECTORS,
+    Chosen,
+    Passages,
+    Ranking,
+    Selector,
+    Workplace,
+    bytes_of,
+    selection_size,
+    write_selection,
+)
+from tasklm.select.influence import (
+    BLOCK,
+    FORMAT,
+    Candidates,
+    InfluenceScores,
+    choose,
+    finish_scores,
+    score_blocks,
+)
 from tasklm.select.lexical.terms import stemmer
 from tasklm.select.near_duplicates import without_near_duplicates
 from tasklm.select.spark.bm25 import FetchedPassages
@@ -32,8 +52,18 @@ from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import digest, write_json
 from tasklm.train.stages import Ingredients
 
-_HOW = ("memory", "index", "master", "spark", "url")  # settings that change how fast, not what is found
-_AFTER_SCORING = ("k", "passages", "near_duplicates")  # settings of choosing, and k, which a plan decides
+_HOW = (
+    "memory",
+    "index",
+    "master",
+    "spark",
+    "url",
+)  # settings that change how fast, not what is found
+_AFTER_SCORING = (
+    "k",
+    "passages",
+    "near_duplicates",
+)  # settings of choosing, and k, which a plan decides
 INFLUENCE = "influence"
 
 
@@ -45,33 +75,58 @@ def check_settings(settings: Select) -> None:
 
 
 def methods(settings: Select) -> tuple[str, bool]:
-    """Returns the selector that scores the corpus, and whether influence then chooses among what it found."""
+    """The selector that scores the corpus, and whether influence then chooses
+    among what it found.
+    """
     first, *rest = [name.strip() for name in settings.method.split(",")]
     if first == INFLUENCE:
-        raise RecipeError([f"select.method = {settings.method!r}: influence chooses among candidates; name who finds them: bm25,influence"])
+        raise RecipeError(
+            [
+                (
+                    f"select.method = {settings.method!r}: "
+                    f"influence chooses among candidates; name who finds them: bm25,influence"
+                )
+            ]
+        )
     if rest not in ([], [INFLUENCE]):
-        raise RecipeError([f"select.method = {settings.method!r}: after the comma there can be influence only, as in bm25,influence"])
+        raise RecipeError(
+            [
+                (
+                    f"select.method = {settings.method!r}: "
+                    f"after the comma there can be influence only, as in bm25,influence"
+                )
+            ]
+        )
     return first, bool(rest)
 
 
 def fitted(settings: Select, task: TaskData) -> Selector:
-    """Returns the selector that knows the task."""
+    """The selector that knows the task."""
     selector = SELECTORS.get(settings.method)(settings)
-    selector.fit(task.texts("train"), [" ".join(task.task.classes(example.label)) for example in task.splits.train])
+    selector.fit(
+        task.texts("train"),
+        [" ".join(task.task.classes(example.label)) for example in task.splits.train],
+    )
     return selector
 
 
 def select(run: Run, task: TaskData, corpus: CorpusData, plan: Plan) -> tuple[Path, str]:
-    """Returns the Parquet file of the selected passages and its key."""
+    """The Parquet file of the selected passages and its key."""
     method, influence = methods(run.recipe.select)
     settings = dataclasses.replace(run.recipe.select, method=method)
     if not influence:
         return _found(run, task, corpus, plan, settings, "selected")
-    return _most_influential(run, task, plan, lambda: _found(run, task, corpus, plan, settings, "candidates"))
+    return _most_influential(
+        run, task, plan, lambda: _found(run, task, corpus, plan, settings, "candidates")
+    )
 
 
-def _found(run: Run, task: TaskData, corpus: CorpusData, plan: Plan, settings: Select, name: str) -> tuple[Path, str]:
-    """Returns the Parquet file of what a selector chose from the corpus, the artefact `name`, and its key."""
+def _found(
+    run: Run, task: TaskData, corpus: CorpusData, plan: Plan, settings: Select, name: str
+) -> tuple[Path, str]:
+    """The Parquet file of what a selector chose from the corpus, the artefact
+    `name`, and its key.
+    """
     k = _k(settings, corpus, plan)
     ranking_key = digest([task.key, corpus.key, k, _what(settings)])
     key = digest([ranking_key, plan.passages, settings.near_duplicates])
@@ -93,7 +148,11 @@ def _found(run: Run, task: TaskData, corpus: CorpusData, plan: Plan, settings: S
         write_selection(folder / "selected.parquet", texts, chosen)
         if isinstance(corpus.store, SparkStore):
             corpus.store.spark.stop()  # training needs no cluster
-        wanted = f" ({plan.passages:,} were wanted)" if plan.passages and plan.passages > len(chosen.passages) else ""
+        wanted = (
+            f" ({plan.passages:,} were wanted)"
+            if plan.passages and plan.passages > len(chosen.passages)
+            else ""
+        )
         count = f"{len(chosen.passages):,} of {len(corpus.store):,} passages"
         run.tracker.say(f"{count} by {settings.method}{wanted}", "selected")
 
@@ -105,26 +164,36 @@ def _found(run: Run, task: TaskData, corpus: CorpusData, plan: Plan, settings: S
 
 
 def _what(settings: Select) -> dict[str, Any]:
-    """Returns the settings that decide what scoring finds; here and on Spark it is the same."""
+    """The settings that decide what scoring finds; here and on Spark it is the same."""
     others = _HOW + _AFTER_SCORING
-    values = {name: value for name, value in dataclasses.asdict(settings).items() if name not in others and not name.startswith(INFLUENCE)}
+    values = {
+        name: value
+        for name, value in dataclasses.asdict(settings).items()
+        if name not in others and not name.startswith(INFLUENCE)
+    }
     return values | {"engine": "elastic" if settings.engine == "elastic" else "exact"}
 
 
 def _k(settings: Select, corpus: CorpusData, plan: Plan) -> int:
-    """Returns how many passages are ranked: per example, or in all, where leaving out near copies may need any of them."""
+    """How many passages are ranked: per example, or in all, where leaving out near copies may need
+    any of them.
+    """
     if SELECTORS.get(settings.method).per_example:
         return plan.k
     return len(corpus.store) if settings.near_duplicates or not plan.passages else plan.passages
 
 
 def _ranking(run: Run, selector: Selector, corpus: CorpusData, k: int, key: str) -> Ranking:
-    """Returns the ranking, an artefact of its own: another number of passages is then chosen without scoring again."""
+    """The ranking, an artefact of its own: another number of passages is then chosen without
+    scoring again.
+    """
 
     def build(folder: Path) -> None:
         scratch = folder / "scratch"
         scratch.mkdir(exist_ok=True)
-        place = Workplace(run.cache, scratch, run.tracker, bytes_of(run.recipe.select.memory), run.machine.threads)
+        place = Workplace(
+            run.cache, scratch, run.tracker, bytes_of(run.recipe.select.memory), run.machine.threads
+        )
         selector.score(corpus.store, corpus.contamination.banned, k, place).save(folder)
         shutil.rmtree(scratch)
 
@@ -133,8 +202,10 @@ def _ranking(run: Run, selector: Selector, corpus: CorpusData, k: int, key: str)
     return Ranking.load(folder, len(corpus.store))
 
 
-def _chosen(run: Run, selector: Selector, ranking: Ranking, corpus: CorpusData, plan: Plan, folder: Path) -> tuple[Chosen, Passages]:
-    """Returns the chosen passages without near copies, and where their texts are."""
+def _chosen(
+    run: Run, selector: Selector, ranking: Ranking, corpus: CorpusData, plan: Plan, folder: Path
+) -> tuple[Chosen, Passages]:
+    """The chosen passages without near copies, and where their texts are."""
     threshold, wanted = run.recipe.select.near_duplicates, plan.passages
     if not isinstance(corpus.store, SparkStore):
         chosen = selector.choose(ranking, None if threshold else wanted)
@@ -142,27 +213,40 @@ def _chosen(run: Run, selector: Selector, ranking: Ranking, corpus: CorpusData, 
             chosen = without_near_duplicates(chosen, corpus.store, threshold, wanted, run.tracker)
         return chosen, corpus.store
     enough = wanted
-    while True:  # texts come from the cluster: no more of them than it takes to have enough without near copies
+    # texts come from the cluster: no more of them than it takes to have enough without near copies
+    while True:
         pool = selector.choose(ranking, enough)
         texts = FetchedPassages(corpus.store, pool.passages, folder)
         if not threshold:
             return pool, texts
         chosen = without_near_duplicates(pool, texts, threshold, wanted, run.tracker)
-        if enough is None or wanted is None or len(chosen.passages) == wanted or len(pool.passages) < enough:
+        if (
+            enough is None
+            or wanted is None
+            or len(chosen.passages) == wanted
+            or len(pool.passages) < enough
+        ):
             return chosen, texts
         enough = enough + max(wanted // 4, 2 * (wanted - len(chosen.passages)))
 
 
-def _most_influential(run: Run, task: TaskData, plan: Plan, candidates_of: Callable[[], tuple[Path, str]]) -> tuple[Path, str]:
-    """Returns the Parquet file of the candidates that most help the task, and its key."""
+def _most_influential(
+    run: Run, task: TaskData, plan: Plan, candidates_of: Callable[[], tuple[Path, str]]
+) -> tuple[Path, str]:
+    """The Parquet file of the candidates that most help the task, and its key."""
     settings = run.recipe.select
     examples = task.splits.named().get(settings.influence_on, [])
     if not examples:
         problem = f"influence needs labelled {settings.influence_on} examples, and there are none"
-        raise DataError(problem, remedy="Give some (data.dev or data.dev_share), or --select.influence_on train.")
+        raise DataError(
+            problem,
+            remedy="Give some (data.dev or data.dev_share), or --select.influence_on train.",
+        )
     scoring, scoring_plan = steps.scoring_run(run, plan)
     batches = -(-len(examples) // settings.influence_task_batch)
-    shape = shape_of(scoring.recipe.model, scoring_plan.size, 1, scoring.recipe.tokens.rows)  # the layers do not depend on the vocabulary
+    shape = shape_of(
+        scoring.recipe.model, scoring_plan.size, 1, scoring.recipe.tokens.rows
+    )  # the layers do not depend on the vocabulary
     encoder = encoder_of(scoring.recipe.model, scoring_plan.size)
     projection = projection_for(settings, encoder, shape, batches, bytes_of(settings.memory))
     candidates, candidates_key = candidates_of()
@@ -174,11 +258,15 @@ def _most_influential(run: Run, task: TaskData, plan: Plan, candidates_of: Calla
 
     def build(folder: Path) -> None:
         how = settings.influence_batch, settings.influence_task_batch, len(examples)
-        chosen, k = choose(InfluenceScores(scores), selection_size(candidates), settings.influence_share, *how)
+        chosen, k = choose(
+            InfluenceScores(scores), selection_size(candidates), settings.influence_share, *how
+        )
         texts = Candidates(candidates, chosen.passages)
         chosen.passages = texts.numbers
         write_selection(folder / "selected.parquet", texts, chosen, settings.influence_on)
-        found = f"{len(chosen.passages):,} of {selection_size(candidates):,} candidates by influence"
+        found = (
+            f"{len(chosen.passages):,} of {selection_size(candidates):,} candidates by influence"
+        )
         run.tracker.say(found, "selected")
         among = f"{batches:,} batches of {settings.influence_on} examples"
         run.tracker.detail(f"selected: those among the {k:,} best of any of {among}")
@@ -187,10 +275,21 @@ def _most_influential(run: Run, task: TaskData, plan: Plan, candidates_of: Calla
     return folder / "selected.parquet", key
 
 
-def _influence(run: Run, parts: Ingredients, tokens: Tokenised, model: Path, model_key: str, projection: int) -> tuple[Path, str]:
-    """Returns the folder with the scores of all candidates on all task batches, computed by all processes together, and its key."""
+def _influence(
+    run: Run, parts: Ingredients, tokens: Tokenised, model: Path, model_key: str, projection: int
+) -> tuple[Path, str]:
+    """The folder with the scores of all candidates on all task batches, computed by all processes
+    together, and its key.
+    """
     settings, machine = run.recipe.select, run.machine
-    how = ("influence_on", "influence_layers", "influence_batch", "influence_task_batch", "influence_draws", "seed")
+    how = (
+        "influence_on",
+        "influence_layers",
+        "influence_batch",
+        "influence_task_batch",
+        "influence_draws",
+        "seed",
+    )
     key = digest([FORMAT, model_key, projection, [getattr(settings, name) for name in how]])
     assert tokens.external is not None
     shards, examples = tokens.external, parts.dev if settings.influence_on == "dev" else parts.train
@@ -198,15 +297,29 @@ def _influence(run: Run, parts: Ingredients, tokens: Tokenised, model: Path, mod
     def build(folder: Path) -> None:
         at_once = tokens_at_once(machine)
         pieces = Pieces(shards, parts.vocabulary, parts.length, settings.influence_batch, at_once)
-        scorer = Influence(scoring_model(model, parts, run.recipe.train), pieces, examples, settings, projection, machine)
+        scorer = Influence(
+            scoring_model(model, parts, run.recipe.train),
+            pieces,
+            examples,
+            settings,
+            projection,
+            machine,
+        )
         ranks = machine.ranks
         mine = np.arange(len(pieces)) // BLOCK % ranks.count == ranks.rank
         with run.tracker.progress("influence", float(pieces.sizes[mine].sum())) as bar:
-            score_blocks(folder, pieces.order, pieces.sizes, scorer.scores, (ranks.rank, ranks.count), bar)
+            score_blocks(
+                folder, pieces.order, pieces.sizes, scorer.scores, (ranks.rank, ranks.count), bar
+            )
         ranks.wait()
         if ranks.first:
             finish_scores(folder, pieces.order, scorer.task_batches)
             flops = scoring_flops(scorer, cost_of(parts.encoder, parts.shape), BLOCK)
-            write_json(folder / "summary.json", {"passages": len(shards), "task_batches": scorer.task_batches, "flops": flops})
+            write_json(
+                folder / "summary.json",
+                {"passages": len(shards), "task_batches": scorer.task_batches, "flops": flops},
+            )
 
-    return run.artefacts.build("influence", key, build, uses=[model, tokens.folder], together=True), key
+    return run.artefacts.build(
+        "influence", key, build, uses=[model, tokens.folder], together=True
+    ), key

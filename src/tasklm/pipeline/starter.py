@@ -24,7 +24,10 @@ from tasklm.tasks.readers.splits import read_splits, resolved
 def starting_recipe(recipe: Recipe, path: Path) -> list[str]:
     """Writes the commented recipe to `path`, which must not exist; returns what was found."""
     if path.exists():
-        raise RunError(f"{path} exists already, perhaps with changes by hand. Name another file with --to, or delete it.")
+        raise RunError(
+            f"{path} exists already, perhaps with changes by "
+            f"hand. Name another file with --to, or delete it."
+        )
     data = resolved(recipe.data)
     splits = read_splits(data)
     words = sorted(len(example.text.split()) for example in splits.train)
@@ -33,7 +36,9 @@ def starting_recipe(recipe: Recipe, path: Path) -> list[str]:
     files = find_files(data.corpus) if data.corpus else []
     total = sum(file.stat().st_size for file in files)
     metric, why = _metric(splits, data, recipe)
-    marks = recipe.kind.marks or usual_marks([example for example in splits.train if isinstance(example.label, str)])
+    marks = recipe.kind.marks or usual_marks(
+        [example for example in splits.train if isinstance(example.label, str)]
+    )
     sections: dict[str, dict[str, Any]] = {
         "data": dataclasses.asdict(data),
         "kind": {"marks": marks},
@@ -46,20 +51,24 @@ def starting_recipe(recipe: Recipe, path: Path) -> list[str]:
         "data.corpus": f"{len(files):,} files, {total / 1e6:,.1f} MB on disk",
         "data.kind": _known_by(recipe.data),
         "data.text_column": f"texts of {typical} words typically, {longest} at the 99th percentile",
-        "tokens.length": f"holds 95 % of the texts at {TOKENS_PER_RARE_WORD} tokens per word, as far as {length} goes",
+        "tokens.length": (
+            f"holds 95 % of the texts at "
+            f"{TOKENS_PER_RARE_WORD} tokens per word, as far as {length} goes"
+        ),
         "select.k": f"auto gives {default_k(len(splits.train)):,} for this many examples",
         "evaluate.metric": why,
     }
     if marks:
         notes["kind.marks"] = (
-            f"texts have {' and '.join(marks)}; a model that reads there is better at relations; --to hf cannot export it, --to onnx can"
+            f"texts have {' and '.join(marks)}; a model that reads there "
+            f"is better at relations; --to hf cannot export it, --to onnx can"
         )
     write_text(path, dump(absolute(recipe.changed(**sections)), comments=True, notes=notes))
     return [*splits.notes, *(f"{key}: {note}" for key, note in notes.items())]
 
 
 def _known_by(data: Data) -> str:
-    """Returns by what the kind of the task was known."""
+    """By what the kind of the task was known."""
     if data.kind != "auto":
         return "as asked for"
     try:
@@ -71,13 +80,21 @@ def _known_by(data: Data) -> str:
 def _counted(splits: Splits) -> str:
     counts = Counter(example.label for example in splits.train if isinstance(example.label, str))
     listed = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(8))
-    return f"{len(splits.train):,} examples" + (f", {len(counts)} classes: {listed}" if counts else "")
+    return f"{len(splits.train):,} examples" + (
+        f", {len(counts)} classes: {listed}" if counts else ""
+    )
 
 
 def _metric(splits: Splits, data: Data, recipe: Recipe) -> tuple[str, str]:
-    """Returns the metric and why it is that one: of the kind, or of classes that are about equally frequent."""
+    """The metric and why it is that one: of the kind, or of classes that are about equally
+    frequent.
+    """
     counts = Counter(example.label for example in splits.train if isinstance(example.label, str))
     if not counts:
-        return TASKS.get(data.kind).from_examples(splits.train, recipe.kind).metrics[0], "the usual one of this kind"
+        return TASKS.get(data.kind).from_examples(splits.train, recipe.kind).metrics[
+            0
+        ], "the usual one of this kind"
     balanced = max(counts.values()) / len(splits.train) < 1.5 / len(counts)
-    return ("accuracy", "classes are balanced") if balanced else ("macro_f1", "classes are unbalanced")
+    return (
+        ("accuracy", "classes are balanced") if balanced else ("macro_f1", "classes are unbalanced")
+    )

@@ -66,7 +66,10 @@ def stage2_text(summaries: Sequence[dict[str, Any]], metric: str) -> str:
     """What stage 2 reached on dev, from the summaries of its seeds."""
     scores = spread_text(spread([summary["dev"] for summary in summaries]))
     seconds = sum(float(summary["seconds"]) for summary in summaries)
-    return f"dev {metric_name(metric)} {scores}, {plural(len(summaries), 'seed')}, in {duration(seconds)}"
+    return (
+        f"dev {metric_name(metric)} {scores}, "
+        f"{plural(len(summaries), 'seed')}, in {duration(seconds)}"
+    )
 
 
 def plural(number: int, thing: str) -> str:

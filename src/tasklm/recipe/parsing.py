@@ -15,25 +15,46 @@ from tasklm.storage.safe_reading import is_whole
 LARGEST = 10**15  # whole number of any key
 
 
-def key(default: Any, help: str, *, choices: Sequence[str] = (), low: float | None = None, high: float | None = None) -> Any:
-    """Returns a dataclass field that carries its help text and limits, the source of --help and of `init`."""
-    return field(default=default, metadata={"help": help, "choices": tuple(choices), "low": low, "high": high})
+def key(
+    default: Any,
+    help: str,
+    *,
+    choices: Sequence[str] = (),
+    low: float | None = None,
+    high: float | None = None,
+) -> Any:
+    """A dataclass field that carries its help text and limits, the source of
+    --help and of `init`.
+    """
+    return field(
+        default=default,
+        metadata={"help": help, "choices": tuple(choices), "low": low, "high": high},
+    )
 
 
 def value_of(value: Any, hint: Any, limits: Mapping[str, Any]) -> Any:
-    """Returns `value` as the type of the key; text from the command line is read, other types are not guessed."""
+    """Returns `value` as the type of the key; text from the command line is read, other types are
+    not guessed.
+    """
     if isinstance(hint, types.UnionType):  # int | None: absent, None or "auto"
         if value is None or value == "auto":
             return None
         hint = next(arg for arg in typing.get_args(hint) if arg is not type(None))
     if typing.get_origin(hint) is tuple:
-        items = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        items = (
+            [part.strip() for part in value.split(",") if part.strip()]
+            if isinstance(value, str)
+            else value
+        )
         if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
             raise ValueError('must be a list of texts, such as ["a", "b"]')
         return tuple(_read_str(item) for item in items)
     converted = _READERS[hint](value)
     if limits["choices"] and converted not in limits["choices"]:
-        raise ValueError(f"choose from {', '.join(limits['choices'])}{nearest(str(converted), list(limits['choices']))}")
+        raise ValueError(
+            f"choose from "
+            f"{', '.join(limits['choices'])}{nearest(str(converted), list(limits['choices']))}"
+        )
     if limits["low"] is not None and converted < limits["low"]:
         raise ValueError(f"must be at least {limits['low']}")
     if limits["high"] is not None and converted > limits["high"]:
@@ -60,7 +81,11 @@ def _read_float(value: Any) -> float:
             value = float(value)
         except ValueError:
             raise ValueError("must be a number") from None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not abs(value) <= sys.float_info.max
+    ):
         raise ValueError("must be a number")
     return float(value)
 
@@ -77,12 +102,15 @@ def _read_str(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("must be a text in quotes")
     if "\0" in value or not is_whole(value):
-        raise ValueError("must be UTF-8 text without NUL; where it is the name of a file, give the file another name")
+        raise ValueError(
+            "must be UTF-8 text without NUL; "
+            "where it is the name of a file, give the file another name"
+        )
     return value
 
 
 def short(value: Any) -> str:
-    """Returns a value for an error, in one short line."""
+    """A value for an error, in one short line."""
     try:
         text = ascii(value) if isinstance(value, str) and not is_whole(value) else repr(value)
     except ValueError:  # a whole number of more digits than Python writes

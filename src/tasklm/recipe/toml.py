@@ -1,4 +1,6 @@
-"""Recipes as TOML files: reading them with all problems at once, and writing them with a comment per key."""
+"""Recipes as TOML files: reading them with all problems at once, and writing them with a comment
+per key.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ PATH_KEYS = {"data": ("train", "dev", "test"), "tokens": ("file",), "train": ("s
 
 
 def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Recipe:
-    """Returns the recipe of a TOML file (or the defaults) with dotted overrides laid over it.
+    """The recipe of a TOML file (or the defaults) with dotted overrides laid over it.
 
     Relative paths in the file are relative to the file, so that a recipe works from any folder.
     """
@@ -33,62 +35,90 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(read_text(path, MOST_BYTES))
     except FileNotFoundError:
-        raise DataError("there is no such recipe", file=path, remedy="Write one with 'tasklm init TRAIN --corpus …'.") from None
+        raise DataError(
+            "there is no such recipe",
+            file=path,
+            remedy="Write one with 'tasklm init TRAIN --corpus …'.",
+        ) from None
     except OSError as error:
-        raise DataError(f"the recipe cannot be read ({error.strerror})", file=path, remedy="Give the path of a TOML file.") from None
+        raise DataError(
+            f"the recipe cannot be read ({error.strerror})",
+            file=path,
+            remedy="Give the path of a TOML file.",
+        ) from None
     except RecursionError:
-        raise RecipeError([f"{path} is not valid TOML: lists stand inside one another too deep"]) from None
+        raise RecipeError(
+            [f"{path} is not valid TOML: lists stand inside one another too deep"]
+        ) from None
     except ValueError as error:  # also of a number of very many digits
         raise RecipeError([f"{path} is not valid TOML: {error}"]) from None
 
 
 def _anchor(values: dict[str, Any], folder: Path) -> None:
-    """Reads paths from the recipe's folder on; `train.start` may also be a name of the hub, which no folder there has."""
+    """Reads paths from the recipe's folder on; `train.start` may also be a name of the hub, which
+    no folder there has.
+    """
     for section, keys in PATH_KEYS.items():
         part = values.get(section)
         if isinstance(part, dict):
-            given = {name: part[name] for name in keys if isinstance(part.get(name), str) and part[name]}
-            part.update({name: str(folder / value) for name, value in given.items() if name != "start" or is_there(folder / value)})
+            given = {
+                name: part[name] for name in keys if isinstance(part.get(name), str) and part[name]
+            }
+            part.update(
+                {
+                    name: str(folder / value)
+                    for name, value in given.items()
+                    if name != "start" or is_there(folder / value)
+                }
+            )
     data = values.get("data")
     if isinstance(data, dict) and isinstance(data.get("corpus"), list):
-        data["corpus"] = [str(folder / item) if isinstance(item, str) and "://" not in item else item for item in data["corpus"]]
+        data["corpus"] = [
+            str(folder / item) if isinstance(item, str) and "://" not in item else item
+            for item in data["corpus"]
+        ]
 
 
 def absolute(recipe: Recipe) -> Recipe:
-    """Returns the recipe with absolute paths, so that it works from any folder."""
+    """The recipe with absolute paths, so that it works from any folder."""
 
     def resolved(section: str, name: str) -> str:
         value = getattr(getattr(recipe, section), name)
         return str(resolved_path(Path(value))) if value else ""
 
-    paths: dict[str, dict[str, Any]] = {section: {n: resolved(section, n) for n in names} for section, names in PATH_KEYS.items()}
-    paths["data"]["corpus"] = [item if "://" in item else str(resolved_path(Path(item))) for item in recipe.data.corpus]
+    paths: dict[str, dict[str, Any]] = {
+        section: {n: resolved(section, n) for n in names} for section, names in PATH_KEYS.items()
+    }
+    paths["data"]["corpus"] = [
+        item if "://" in item else str(resolved_path(Path(item))) for item in recipe.data.corpus
+    ]
     return recipe.changed(**paths)
 
 
 def without_password(recipe: Recipe) -> Recipe:
-    """Returns the recipe as others may see it: without the user and password in the address of a server."""
+    """The recipe as others may see it: without the user and password in the address of a server."""
     return recipe.changed(select={"url": without_login(recipe.select.url)})
 
 
 def without_login(address: str) -> str:
-    """Returns an address without the user and password in it; a password may have an @ of its own."""
+    """An address without the user and password in it; a password may have an @ of its own."""
     return re.sub(r"//[^/]*@", "//", address)
 
 
 def recipe_key(path: Path) -> str:
-    """Returns a hash of what a recipe asks for, whatever machine it is run on."""
+    """A hash of what a recipe asks for, whatever machine it is run on."""
     values = _read_toml(path)
     return digest({section: keys for section, keys in values.items() if section != "hardware"})
 
 
 def cache_folder(recipe: Recipe, run: Path) -> Path:
-    """Returns where a run keeps what other runs on the same corpus share."""
+    """Where a run keeps what other runs on the same corpus share."""
     return Path(recipe.hardware.cache) if recipe.hardware.cache else run.parent / ".cache"
 
 
 def dump(recipe: Recipe, *, comments: bool = False, notes: Mapping[str, str] | None = None) -> str:
-    """Returns the recipe as TOML; with `comments`, every key carries its help text, and `notes` say what was found.
+    """The recipe as TOML; with `comments`, every key carries its help text, and `notes` say what
+    was found.
 
     A key that is auto is written commented out, because TOML has no null.
     """

@@ -1,4 +1,7 @@
-"""Charts for a page: matplotlib draws them, the page colours them. Words of the data stand in HTML beside them, never in a drawing."""
+"""Charts for a page: matplotlib draws them, the page colours them.
+
+Words of the data stand in HTML beside them, never in a drawing.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,18 @@ FONT = 10.5
 EDGE = 32  # beside and above a grid of heads, for the numbers
 MOST_POINTS = 200  # per line: more than the eye can tell apart
 PICTURE_COLOUR = (70, 134, 214)  # seen on light and on dark, since its strength is its opacity
-KIND_LINES = {"positional": ("c2", "-"), "vertical": ("c1", (0, (3, 1.5))), "both": ("c4", (0, (1, 1)))}
+KIND_LINES = {
+    "positional": ("c2", "-"),
+    "vertical": ("c1", (0, (3, 1.5))),
+    "both": ("c4", (0, (1, 1))),
+}
 
 Point = tuple[float, float]
 Group = tuple[int | None, Sequence[int]]
 
 
 def line_chart(title: str, series: Mapping[str, Sequence[Point]], x_label: str = "step") -> Html:
-    """Returns a figure with one line per name, or nothing when no point is finite."""
+    """A figure with one line per name, or nothing when no point is finite."""
     lines = {name: thinned(sorted(_finite(points))) for name, points in series.items()}
     lines = {name: points for name, points in lines.items() if points}
     if not lines:
@@ -43,18 +50,37 @@ def line_chart(title: str, series: Mapping[str, Sequence[Point]], x_label: str =
         for number, (name, points) in enumerate(lines.items()):
             across, up = [x for x, _ in points], [y for _, y in points]
             ink = colour(f"c{number % SERIES}")
-            axes.plot(across, up, color=ink, linewidth=1.6, gid=f"line-{number}", clip_on=False, solid_joinstyle="round")
-            axes.plot(across, up, "o", color=ink, markersize=8, markeredgewidth=0, gid=f"hit-{number}", clip_on=False)
+            axes.plot(
+                across,
+                up,
+                color=ink,
+                linewidth=1.6,
+                gid=f"line-{number}",
+                clip_on=False,
+                solid_joinstyle="round",
+            )
+            axes.plot(
+                across,
+                up,
+                "o",
+                color=ink,
+                markersize=8,
+                markeredgewidth=0,
+                gid=f"hit-{number}",
+                clip_on=False,
+            )
             classes[f"line-{number}"] = f"s{number} line"
             classes[f"hit-{number}"] = f"s{number} " + ("hit" if len(points) > 40 else "dot")
-            hints[f"hit-{number}"] = [f"{name}: {number_text(y)} at {x_label} {number_text(x)}" for x, y in points]
+            hints[f"hit-{number}"] = [
+                f"{name}: {number_text(y)} at {x_label} {number_text(x)}" for x, y in points
+            ]
         picture = _svg(figure, title, hints, classes)
     entries = [(name, number_text(points[-1][1])) for name, points in lines.items()]
     return figure_of(title, picture, legend(entries))
 
 
 def histogram(title: str, values: ArrayLike, x_label: str, bins: int = 24) -> Html:
-    """Returns a figure of how often values occur, or nothing when there are none."""
+    """A figure of how often values occur, or nothing when there are none."""
     given = np.asarray(values)
     finite = given[np.isfinite(given)]
     if not len(finite):
@@ -70,7 +96,15 @@ def histogram(title: str, values: ArrayLike, x_label: str, bins: int = 24) -> Ht
         axes = _axes(figure, [low, high], [0.0, float(counts.max())], x_label)
         for number, (count, left, right) in enumerate(zip(counts, edges, edges[1:], strict=False)):
             inset = 0.06 * (right - left)
-            axes.bar(left + inset, count, right - left - 2 * inset, align="edge", color=colour("c0"), gid=f"bar-{number}", clip_on=False)
+            axes.bar(
+                left + inset,
+                count,
+                right - left - 2 * inset,
+                align="edge",
+                color=colour("c0"),
+                gid=f"bar-{number}",
+                clip_on=False,
+            )
             hints[f"bar-{number}"] = [f"{number_text(left)} to {number_text(right)}: {count:,}"]
             classes[f"bar-{number}"] = "bar"
         picture = _svg(figure, title, hints, classes)
@@ -78,7 +112,9 @@ def histogram(title: str, values: ArrayLike, x_label: str, bins: int = 24) -> Ht
 
 
 def reliability(title: str, bins: Sequence[Mapping[str, Any]], about: str) -> Html:
-    """Returns a figure of accuracy against confidence: a dot per bin, as large as its share of the examples, beside the diagonal."""
+    """A figure of accuracy against confidence: a dot per bin, as large as its share of the
+    examples, beside the diagonal.
+    """
     filled = [one for one in bins if one["count"]]
     if not filled:
         return Html("")
@@ -93,15 +129,33 @@ def reliability(title: str, bins: Sequence[Mapping[str, Any]], about: str) -> Ht
         for number, one in enumerate(filled):
             size = 5 + 12 * math.sqrt(one["count"] / most)
             gid = f"dot-{number}"
-            axes.plot([across[number]], [up[number]], "o", color=colour("c0"), markersize=size, markeredgewidth=0, gid=gid, clip_on=False)
-            hints[gid] = [f"confidence {one['confidence']:.3f}, accuracy {one['accuracy']:.3f}, {one['count']:,} examples"]
+            axes.plot(
+                [across[number]],
+                [up[number]],
+                "o",
+                color=colour("c0"),
+                markersize=size,
+                markeredgewidth=0,
+                gid=gid,
+                clip_on=False,
+            )
+            hints[gid] = [
+                (
+                    f"confidence {one['confidence']:.3f}, "
+                    f"accuracy {one['accuracy']:.3f}, {one['count']:,} examples"
+                )
+            ]
             classes[gid] = "bubble"
         picture = _svg(figure, title, hints, classes)
     return figure_of(title, picture, el("p", about, class_="soft"))
 
 
-def scatter(title: str, points: Sequence[Sequence[float]], groups: Sequence[Group], texts: Sequence[str]) -> Html:
-    """Returns a figure of points; a group is the number of its colour (None: one of the rest) and its points' numbers."""
+def scatter(
+    title: str, points: Sequence[Sequence[float]], groups: Sequence[Group], texts: Sequence[str]
+) -> Html:
+    """A figure of points; a group is the number of its colour (None: one of the rest) and its
+    points' numbers.
+    """
     placed = np.asarray(points, dtype=float).reshape(-1, 2)
     low, high = placed.min(0), placed.max(0)
     margin = 0.04 * np.maximum(high - low, 1e-9)
@@ -111,16 +165,30 @@ def scatter(title: str, points: Sequence[Sequence[float]], groups: Sequence[Grou
         axes.set_xlim(low[0] - margin[0], high[0] + margin[0])
         axes.set_ylim(low[1] - margin[1], high[1] + margin[1])
         for at, (number, members) in enumerate(groups):
-            ink, chosen = colour("soft" if number is None else f"c{number % SERIES}"), placed[list(members)]
-            axes.plot(chosen[:, 0], chosen[:, 1], "o", color=ink, markersize=5.5, markeredgewidth=0, gid=f"group-{at}", clip_on=False)
+            ink = colour("soft" if number is None else f"c{number % SERIES}")
+            chosen = placed[list(members)]
+            axes.plot(
+                chosen[:, 0],
+                chosen[:, 1],
+                "o",
+                color=ink,
+                markersize=5.5,
+                markeredgewidth=0,
+                gid=f"group-{at}",
+                clip_on=False,
+            )
             hints[f"group-{at}"] = [texts[member] for member in members]
             classes[f"group-{at}"] = f"s{at} point"
         picture = _svg(figure, title, hints, classes)
     return figure_of(title, picture)
 
 
-def head_grid(title: str, heads: Sequence[Mapping[str, Any]], side: int, hints: Sequence[str]) -> Html:
-    """Returns a figure with a small picture of every attention head, layers downwards, framed by the head's kind."""
+def head_grid(
+    title: str, heads: Sequence[Mapping[str, Any]], side: int, hints: Sequence[str]
+) -> Html:
+    """A figure with a small picture of every attention head, layers downwards, framed by the head's
+    kind.
+    """
     layers, columns = (sorted({int(head[name]) for head in heads}) for name in ("layer", "head"))
     gap = max(1, side // 8)
     cell = side + 2 * gap
@@ -129,26 +197,45 @@ def head_grid(title: str, heads: Sequence[Mapping[str, Any]], side: int, hints: 
     given, classes = {}, {}
     with _drawing(width, (width - EDGE) * len(layers) / len(columns) + EDGE) as figure:
         tall = figure.get_figheight() * 72
-        axes = _bare_axes(figure, ((EDGE - 2) / width, 2 / tall, (width - EDGE) / width, (tall - EDGE) / tall))
+        axes = _bare_axes(
+            figure, ((EDGE - 2) / width, 2 / tall, (width - EDGE) / width, (tall - EDGE) / tall)
+        )
         for number, head in enumerate(heads):
-            top, left = layers.index(int(head["layer"])) * cell, columns.index(int(head["head"])) * cell
-            _paint(mosaic[top + gap : top + gap + side, left + gap : left + gap + side], head["picture"])
+            top = layers.index(int(head["layer"])) * cell
+            left = columns.index(int(head["head"])) * cell
+            _paint(
+                mosaic[top + gap : top + gap + side, left + gap : left + gap + side],
+                head["picture"],
+            )
             _frame(axes, left, top, cell, gap, str(head["kind"]), f"head-{number}")
             given[f"head-{number}"], classes[f"head-{number}"] = [hints[number]], "head"
-        axes.imshow(mosaic, interpolation="none", extent=(0, mosaic.shape[1], mosaic.shape[0], 0), aspect="auto", clip_on=False)
+        axes.imshow(
+            mosaic,
+            interpolation="none",
+            extent=(0, mosaic.shape[1], mosaic.shape[0], 0),
+            aspect="auto",
+            clip_on=False,
+        )
         axes.set_xlim(0, mosaic.shape[1])
         axes.set_ylim(mosaic.shape[0], 0)
         small = {"fontsize": FONT, "color": colour("soft"), "parse_math": False}
         for at, layer in enumerate(layers):
             axes.text(-cell * 0.08, (at + 0.5) * cell, str(layer), ha="right", va="center", **small)  # type: ignore[arg-type]
         for at, column in enumerate(columns):
-            axes.text((at + 0.5) * cell, -cell * 0.08, str(column), ha="center", va="bottom", **small)  # type: ignore[arg-type]
+            axes.text(
+                (at + 0.5) * cell,
+                -cell * 0.08,
+                str(column),
+                ha="center",
+                va="bottom",
+                **small,  # type: ignore[arg-type]
+            )
         picture = _svg(figure, title, given, classes)
     return figure_of(title, picture, class_="grid-of-heads")
 
 
 def heat_map(title: str, shares: NDArray[np.float64]) -> Html:
-    """Returns a figure of a square of shares between 0 and 1, for squares too large for a table."""
+    """A figure of a square of shares between 0 and 1, for squares too large for a table."""
     image = np.zeros((*shares.shape, 4), np.uint8)
     _paint(image, shares)
     with _drawing(WIDTH, WIDTH) as figure:
@@ -158,8 +245,16 @@ def heat_map(title: str, shares: NDArray[np.float64]) -> Html:
     return figure_of(title, picture)
 
 
-def bars(rows: Sequence[tuple[Any, float, Any]], *, log: bool = False, strong: Sequence[int] = (), notes: Sequence[Any] = ()) -> Html:
-    """Returns horizontal bars (label, value, text behind it) as a table, which stays readable on a phone; notes stand in a last column."""
+def bars(
+    rows: Sequence[tuple[Any, float, Any]],
+    *,
+    log: bool = False,
+    strong: Sequence[int] = (),
+    notes: Sequence[Any] = (),
+) -> Html:
+    """Returns horizontal bars (label, value, text behind it) as a table, which stays readable on a
+    phone; notes stand in a last column.
+    """
     positive = [value for _, value, _ in rows if value > 0]
     if not positive:
         return Html("")
@@ -168,18 +263,34 @@ def bars(rows: Sequence[tuple[Any, float, Any]], *, log: bool = False, strong: S
     made = []
     for number, (label, value, text) in enumerate(rows):
         share = 0.0 if value <= 0 else 100 * ((math.log10(value) if log else value) - low) / span
-        bar = el("span", class_=f"hbar {'c1' if number in strong else 'c0'}", style=f"width:{share:.1f}%")
-        cells = [el("th", label, scope="row", dir="auto"), el("td", bar, class_="track"), el("td", text, class_="n")]
+        bar = el(
+            "span", class_=f"hbar {'c1' if number in strong else 'c0'}", style=f"width:{share:.1f}%"
+        )
+        cells = [
+            el("th", label, scope="row", dir="auto"),
+            el("td", bar, class_="track"),
+            el("td", text, class_="n"),
+        ]
         cells += [el("td", notes[number], class_="soft")] if notes else []
         made.append(el("tr", *cells, class_="ours" if number in strong else None))
     return el("table", el("tbody", *made), class_="bars noted" if notes else "bars")
 
 
-def ranges(rows: Sequence[tuple[Any, float, float | None, float | None, Sequence[float], str]], strong: Sequence[int] = ()) -> Html:
-    """Returns a table of means (label, mean, low, high, single values, text) with their intervals drawn on one scale."""
+def ranges(
+    rows: Sequence[tuple[Any, float, float | None, float | None, Sequence[float], str]],
+    strong: Sequence[int] = (),
+) -> Html:
+    """A table of means (label, mean, low, high, single values, text) with their intervals drawn on
+    one scale.
+    """
     if not rows:
         return Html("")
-    ends = [end for _, mean, low, high, single, _ in rows for end in (mean, low, high, *single) if end is not None]
+    ends = [
+        end
+        for _, mean, low, high, single, _ in rows
+        for end in (mean, low, high, *single)
+        if end is not None
+    ]
     start, span = min(ends), (max(ends) - min(ends)) or 1.0
 
     def at(value: float) -> str:
@@ -187,18 +298,30 @@ def ranges(rows: Sequence[tuple[Any, float, float | None, float | None, Sequence
 
     made = []
     for number, (label, mean, low, high, single, text) in enumerate(rows):
-        marks = [el("span", class_="seed", style=f"left:{at(value)}") for value in single] if len(single) > 1 else []
+        marks = (
+            [el("span", class_="seed", style=f"left:{at(value)}") for value in single]
+            if len(single) > 1
+            else []
+        )
         if low is not None and high is not None:
-            marks.insert(0, el("span", class_="span", style=f"left:{at(low)};right:calc(100% - {at(high)})"))
+            marks.insert(
+                0, el("span", class_="span", style=f"left:{at(low)};right:calc(100% - {at(high)})")
+            )
         marks.append(el("span", class_="mean", style=f"left:{at(mean)}"))
         drawn = el("div", *marks, class_="range")
-        cells = [el("th", label, scope="row"), el("td", drawn, class_="track", title=text), el("td", text, class_="n")]
+        cells = [
+            el("th", label, scope="row"),
+            el("td", drawn, class_="track", title=text),
+            el("td", text, class_="n"),
+        ]
         made.append(el("tr", *cells, class_="ours" if number in strong else None))
     return el("table", el("tbody", *made), class_="bars ranges")
 
 
 def legend(entries: Sequence[tuple[Any, Any]], grey: Sequence[int] = ()) -> Html:
-    """Returns what the colours of a figure stand for: names with a text behind them; those in `grey` are drawn in the quiet colour."""
+    """What the colours of a figure stand for: names with a text behind them; those in `grey` are
+    drawn in the quiet colour.
+    """
     return el(
         "ul",
         *(
@@ -215,16 +338,26 @@ def legend(entries: Sequence[tuple[Any, Any]], grey: Sequence[int] = ()) -> Html
     )
 
 
-def figure_of(title: str, drawing: Html, below: Html | None = None, class_: str | None = None) -> Html:
-    """Returns a drawing with its title and what stands below it."""
-    return el("figure", el("figcaption", clipped(title, 200)), drawing, below if below is not None else "", class_=class_)
+def figure_of(
+    title: str, drawing: Html, below: Html | None = None, class_: str | None = None
+) -> Html:
+    """A drawing with its title and what stands below it."""
+    return el(
+        "figure",
+        el("figcaption", clipped(title, 200)),
+        drawing,
+        below if below is not None else "",
+        class_=class_,
+    )
 
 
 def ticks(values: Sequence[float], about: int = 5) -> list[float]:
     """Returns round numbers from at or below the smallest to at or above the largest value."""
     low, high = min(values), max(values)
     if low == high:
-        low, high = (low - 0.5, high + 0.5) if abs(low) < 1 else (low - abs(low) / 2, high + abs(high) / 2)
+        low, high = (
+            (low - 0.5, high + 0.5) if abs(low) < 1 else (low - abs(low) / 2, high + abs(high) / 2)
+        )
     raw = (high - low) / about
     unit = 10.0 ** math.floor(math.log10(raw))
     step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= raw * 0.999)
@@ -233,7 +366,7 @@ def ticks(values: Sequence[float], about: int = 5) -> list[float]:
 
 
 def number_text(value: float) -> str:
-    """Returns a number short enough for an axis."""
+    """A number short enough for an axis."""
     if value == 0:
         return "0"
     if 1e4 <= abs(value) < 1e6:
@@ -244,21 +377,31 @@ def number_text(value: float) -> str:
 
 
 def thinned(points: list[Point]) -> list[Point]:
-    """Returns at most about MOST_POINTS of the points, the first and the last among them."""
+    """At most about MOST_POINTS of the points, the first and the last among them."""
     if len(points) <= MOST_POINTS:
         return points
-    return [points[round(number * (len(points) - 1) / (MOST_POINTS - 1))] for number in range(MOST_POINTS)]
+    return [
+        points[round(number * (len(points) - 1) / (MOST_POINTS - 1))]
+        for number in range(MOST_POINTS)
+    ]
 
 
 @contextmanager
 def _drawing(width: float = WIDTH, height: float = HEIGHT) -> Iterator[Figure]:
-    """Gives an empty figure, drawn by matplotlib's own defaults whatever the reader's settings are, and the same in every process."""
+    """Gives an empty figure, drawn by matplotlib's own defaults whatever the reader's settings are,
+    and the same in every process.
+    """
     import matplotlib
     import matplotlib.style
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    settings = {"svg.hashsalt": "tasklm", "svg.fonttype": "none", "text.parse_math": False, "font.family": ["DejaVu Sans"]}
+    settings = {
+        "svg.hashsalt": "tasklm",
+        "svg.fonttype": "none",
+        "text.parse_math": False,
+        "font.family": ["DejaVu Sans"],
+    }
     with matplotlib.style.context("default"), matplotlib.rc_context(settings):  # type: ignore[arg-type]
         figure = Figure(figsize=(width / 72, height / 72))
         FigureCanvasSVG(figure)
@@ -272,7 +415,9 @@ def _axes(figure: Figure, across: Sequence[float], up: Sequence[float], x_label:
     place = (LEFT / width, BOTTOM / height, 1 - (LEFT + RIGHT) / width, 1 - (TOP + BOTTOM) / height)
     axes = _bare_axes(figure, place)
     low, high = min(across), max(across)
-    y_ticks = [y for y in ticks(up) if y >= 0 or min(up) < 0]  # what is never negative needs no axis below 0
+    y_ticks = [
+        y for y in ticks(up) if y >= 0 or min(up) < 0
+    ]  # what is never negative needs no axis below 0
     axes.set_xlim(*((low, high) if high > low else (low - 0.5, high + 0.5)))
     axes.set_ylim(y_ticks[0], y_ticks[-1])
     inside = [x for x in ticks(across) if low <= x <= high]
@@ -295,14 +440,22 @@ def _bare_axes(figure: Figure, place: tuple[float, float, float, float]) -> Axes
     return axes
 
 
-def _svg(figure: Figure, title: str, hints: Mapping[str, Sequence[str]], classes: Mapping[str, str]) -> Html:
+def _svg(
+    figure: Figure, title: str, hints: Mapping[str, Sequence[str]], classes: Mapping[str, str]
+) -> Html:
     written = io.StringIO()
-    figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    figure.savefig(
+        written,
+        format="svg",
+        metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
+    )
     return inline(written.getvalue(), title, hints, classes)
 
 
 def _paint(square: NDArray[np.uint8], weights: Any) -> None:
-    """Colours a square of pixels by weights between 0 and 1; their roots, so that small ones are seen."""
+    """Colours a square of pixels by weights between 0 and 1; their roots, so that small ones are
+    seen.
+    """
     shown = np.sqrt(np.clip(np.nan_to_num(np.asarray(weights, dtype=float)), 0.0, 1.0))
     tall, wide = min(square.shape[0], shown.shape[0]), min(square.shape[1], shown.shape[1])
     square[:tall, :wide, :3] = PICTURE_COLOUR
@@ -315,7 +468,18 @@ def _frame(axes: Axes, left: int, top: int, cell: int, gap: int, kind: str, gid:
     ink, line = KIND_LINES.get(kind, ("rule", "-"))
     corner, side = (left + gap / 2, top + gap / 2), cell - gap
     thick = 2.0 if kind in KIND_LINES else 0.8
-    axes.add_patch(Rectangle(corner, side, side, fill=False, edgecolor=colour(ink), linewidth=thick, linestyle=line, gid=gid))
+    axes.add_patch(
+        Rectangle(
+            corner,
+            side,
+            side,
+            fill=False,
+            edgecolor=colour(ink),
+            linewidth=thick,
+            linestyle=line,
+            gid=gid,
+        )
+    )
 
 
 def _finite(points: Sequence[Point]) -> list[Point]:

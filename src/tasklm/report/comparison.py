@@ -17,7 +17,16 @@ from tasklm.analysis.run_files import curves_of
 from tasklm.analysis.run_pairs import difference_of
 from tasklm.errors import RunError
 from tasklm.evaluate.intervals import Difference
-from tasklm.evaluate.scores import Row, Scores, flops_text, from_dict, metric_name, of_this_recipe, spread_text, time_text
+from tasklm.evaluate.scores import (
+    Row,
+    Scores,
+    flops_text,
+    from_dict,
+    metric_name,
+    of_this_recipe,
+    spread_text,
+    time_text,
+)
 from tasklm.evaluate.verdict import sureness
 from tasklm.recipe.toml import without_login
 from tasklm.report.charts import Point, line_chart, ranges
@@ -44,29 +53,46 @@ class FinishedRun:
 
 
 def read_runs(folders: Sequence[Path]) -> list[FinishedRun]:
-    """Returns the finished runs in some folders, each under a name of its own."""
+    """The finished runs in some folders, each under a name of its own."""
     short = [folder.resolve().name for folder in folders]
     names = short if len(set(short)) == len(short) else [str(folder) for folder in folders]
     if len(set(names)) < len(names):
-        raise RunError(f"a run is compared with others, not with itself: {', '.join(names)}. Name different run folders.")
+        raise RunError(
+            f"a run is compared with others, not with itself: "
+            f"{', '.join(names)}. Name different run folders."
+        )
     return [_read(folder, name) for folder, name in zip(folders, names, strict=True)]
 
 
 def _read(folder: Path, name: str) -> FinishedRun:
     for needed in ("scores.json", "recipe.toml", "stage1/curve.json"):
         if not (folder / needed).exists():
-            raise RunError(f"{folder} is not a finished run (no {needed}). Finish it first: tasklm report {folder}")
+            raise RunError(
+                f"{folder} is not a finished run (no "
+                f"{needed}). Finish it first: tasklm report {folder}"
+            )
     recipe = tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8"))
     scores = from_dict(read_json(folder / "scores.json"))
     if not of_this_recipe(scores, folder):
-        raise RunError(f"the scores in {folder} are of an earlier recipe. Finish the run: tasklm report {folder}")
-    seeds = [seed for seed in seeds_of(folder, scores.trainings, scores.seeds) if (seed.folder / "curve.json").exists()]
+        raise RunError(
+            f"the scores in {folder} are of an earlier "
+            f"recipe. Finish the run: tasklm report {folder}"
+        )
+    seeds = [
+        seed
+        for seed in seeds_of(folder, scores.trainings, scores.seeds)
+        if (seed.folder / "curve.json").exists()
+    ]
     test = str(recipe.get("data", {}).get("test", ""))
     return FinishedRun(
         name,
         folder,
         scores,
-        {f"{section}.{key}": _shown(value) for section, keys in recipe.items() for key, value in keys.items()},
+        {
+            f"{section}.{key}": _shown(value)
+            for section, keys in recipe.items()
+            for key, value in keys.items()
+        },
         curves_of(seeds),
         test,
         _content(Path(test)) if test else "",
@@ -74,10 +100,16 @@ def _read(folder: Path, name: str) -> FinishedRun:
 
 
 def _content(path: Path) -> str:
-    """Returns a hash of a file or of a folder of files as they are now; nothing where there is none any more."""
+    """A hash of a file or of a folder of files as they are now; nothing where there is none any
+    more.
+    """
     if path.is_file():
         return file_digest(path)
-    return digest([file_digest(file) for file in sorted(path.rglob("*")) if file.is_file()]) if path.is_dir() else ""
+    return (
+        digest([file_digest(file) for file in sorted(path.rglob("*")) if file.is_file()])
+        if path.is_dir()
+        else ""
+    )
 
 
 @dataclass(frozen=True)
@@ -90,21 +122,32 @@ class Pair:
 
 
 def pairs_of(runs: Sequence[FinishedRun]) -> list[Pair]:
-    """Returns the leading run beside each of the others, best first; nothing where they cannot be ranked or dev is all there is."""
+    """The leading run beside each of the others, best first; nothing where they cannot be ranked or
+    dev is all there is.
+    """
     ordered = _ranked(runs)
     if _obstacles(runs) or not ordered or not _on_test(ordered[0]):
         return []
     pairs = []
     for other in ordered[1:]:
         try:
-            pairs.append(Pair(other, difference_of(ordered[0].folder, other.folder, (ordered[0].scores, other.scores))))
+            pairs.append(
+                Pair(
+                    other,
+                    difference_of(
+                        ordered[0].folder, other.folder, (ordered[0].scores, other.scores)
+                    ),
+                )
+            )
         except RunError as error:
             pairs.append(Pair(other, None, str(error)))
     return pairs
 
 
 def differences(runs: Sequence[FinishedRun]) -> list[str]:
-    """Returns what keeps the scores of the runs from being compared, in sentences; nothing where they can be."""
+    """What keeps the scores of the runs from being compared, in sentences; nothing where they can
+    be.
+    """
     return [*([_not_ranked(runs)] if _obstacles(runs) else []), *_doubts(runs)]
 
 
@@ -126,51 +169,98 @@ def _obstacles(runs: Sequence[FinishedRun]) -> list[str]:
     elif len(set(sizes.values())) > 1:
         found.append(f"their {splits[runs[0].name]} sets differ in size: " + _listed(sizes))
     elif len({run.test_digest for run in runs if _on_test(run) and run.test_digest}) > 1:
-        found.append("their test sets are different files: " + _listed({run.name: run.test for run in runs}))
+        found.append(
+            "their test sets are different files: " + _listed({run.name: run.test for run in runs})
+        )
     return found
 
 
 def _doubts(runs: Sequence[FinishedRun]) -> list[str]:
-    """Returns what to keep in mind where runs are ranked all the same."""
+    """What to keep in mind where runs are ranked all the same."""
     found = []
     without = [run.name for run in runs if not _on_test(run)]
     if without:
-        found.append(f"No test set was scored in {', '.join(without)}: what is compared there is dev, which chose the model.")
+        found.append(
+            f"No test set was scored in {', '.join(without)}: "
+            f"what is compared there is dev, which chose the model."
+        )
     unread = [run.name for run in runs if _on_test(run) and not run.test_digest]
     if unread:
-        found.append(f"Whether the test sets are the same could not be checked: the file of {', '.join(unread)} is not there any more.")
+        found.append(
+            f"Whether the test sets are the same could not be "
+            f"checked: the file of {', '.join(unread)} is not there any more."
+        )
     return found
 
 
 def recipe_differences(runs: Sequence[FinishedRun]) -> list[tuple[str, list[str]]]:
-    """Returns the keys of the recipes that are not the same in all runs, with their values."""
+    """The keys of the recipes that are not the same in all runs, with their values."""
     keys = list(dict.fromkeys(key for run in runs for key in run.recipe))
     values = [(key, [run.recipe.get(key, UNSET) for run in runs]) for key in keys]
     return [(key, found) for key, found in values if len(set(found)) > 1]
 
 
 def render_comparison(runs: Sequence[FinishedRun], pairs: Sequence[Pair] = ()) -> str:
-    """Returns the whole page; `pairs` are those of `pairs_of`."""
+    """The whole page; `pairs` are those of `pairs_of`."""
     title = "tasklm: " + " · ".join(run.name for run in runs)
     same = f"All runs are scored by {metric_name(runs[0].scores.metric)} on the same test set."
     said = _doubts(runs)
-    verdicts = items(joined([el("b", run.name), ": ", clipped(run.scores.verdict or "not scored yet.", 2000)]) for run in runs)
-    notice = el("div", items(said), class_="card warning") if said else Html("") if _obstacles(runs) else soft(same)
-    heading = el("header", el("h1", clipped(title, 200)), el("p", leader(runs, pairs), class_="verdict"), notice, verdicts)
+    verdicts = items(
+        joined([el("b", run.name), ": ", clipped(run.scores.verdict or "not scored yet.", 2000)])
+        for run in runs
+    )
+    notice = (
+        el("div", items(said), class_="card warning")
+        if said
+        else Html("")
+        if _obstacles(runs)
+        else soft(same)
+    )
+    heading = el(
+        "header",
+        el("h1", clipped(title, 200)),
+        el("p", leader(runs, pairs), class_="verdict"),
+        notice,
+        verdicts,
+    )
     sections = [
-        ("scores", "Scores", joined([_drawn(runs), _pair_table(runs, pairs), _side_by_side(runs), el("h3", "All rows"), _all_rows(runs)])),
+        (
+            "scores",
+            "Scores",
+            joined(
+                [
+                    _drawn(runs),
+                    _pair_table(runs, pairs),
+                    _side_by_side(runs),
+                    el("h3", "All rows"),
+                    _all_rows(runs),
+                ]
+            ),
+        ),
         ("learning", "Learning curves", _curves(runs)),
-        ("cost", "Cost", cost_bars([(run.name, run.scores.ours.flops_6nd) for run in runs if _costs(run) and run.scores.ours])),
+        (
+            "cost",
+            "Cost",
+            cost_bars(
+                [
+                    (run.name, run.scores.ours.flops_6nd)
+                    for run in runs
+                    if _costs(run) and run.scores.ours
+                ]
+            ),
+        ),
         ("recipes", "What the recipes do differently", _recipes(runs)),
     ]
     return document(title, heading, sections)
 
 
 def terminal_table(runs: Sequence[FinishedRun]) -> Table:
-    """Returns a row for each run: its own model beside the best other row, for the terminal."""
+    """A row for each run: its own model beside the best other row, for the terminal."""
     metrics = {metric_name(run.scores.metric) for run in runs}
     name = metrics.pop() if len(metrics) == 1 else ""
-    shown = Table(title=f"{name or 'score'} × 100", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    shown = Table(
+        title=f"{name or 'score'} × 100", box=SIMPLE_HEAD, pad_edge=False, show_edge=False
+    )
     shown.title_style, shown.title_justify = "bold", "left"
     shown.add_column("run", overflow="fold")
     for column in ("dev", "test"):
@@ -178,7 +268,11 @@ def terminal_table(runs: Sequence[FinishedRun]) -> Table:
     shown.add_column("best other row", overflow="fold")
     for run in runs:
         row, best = run.scores.ours, "–"
-        other = max((one for one in run.scores.rows if one.kind in ("baseline", "ablation")), key=_score, default=None)
+        other = max(
+            (one for one in run.scores.rows if one.kind in ("baseline", "ablation")),
+            key=_score,
+            default=None,
+        )
         if row is not None and other is not None:
             best = f"{100 * _score(other):.1f} {other.name}"
         title = run.name if name else f"{run.name}, {metric_name(run.scores.metric)}"
@@ -188,12 +282,12 @@ def terminal_table(runs: Sequence[FinishedRun]) -> Table:
 
 
 def _ranked(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
-    """Returns the runs that have scores, best first."""
+    """The runs that have scores, best first."""
     return sorted((run for run in runs if _scored(run)), key=lambda run: -_score_of(run))
 
 
 def leader(runs: Sequence[FinishedRun], pairs: Sequence[Pair] = ()) -> str:
-    """Returns which run is ahead, and whether by more than chance, as far as that is known."""
+    """Which run is ahead, and whether by more than chance, as far as that is known."""
     ordered = _ranked(runs)
     if not ordered:
         return "None of the runs has been scored yet."
@@ -204,12 +298,14 @@ def leader(runs: Sequence[FinishedRun], pairs: Sequence[Pair] = ()) -> str:
     texts = [_score_text(run) for run in ordered]
     if len(ordered) > 1 and f"{100 * _score_of(best):.1f}" == f"{100 * _score_of(ordered[1]):.1f}":
         return f"{best.name} and {ordered[1].name} tie: {texts[0]} {where}."
-    rest = "".join(f"; {run.name}: {text}" for run, text in zip(ordered[1:], texts[1:], strict=True))
+    rest = "".join(
+        f"; {run.name}: {text}" for run, text in zip(ordered[1:], texts[1:], strict=True)
+    )
     return f"{best.name} is ahead: {texts[0]} {where}{rest}.{_lead(best, pairs)}"
 
 
 def _lead(best: FinishedRun, pairs: Sequence[Pair]) -> str:
-    """Returns how sure the lead over the second is, in a sentence."""
+    """How sure the lead over the second is, in a sentence."""
     if not pairs:
         return ""
     second = pairs[0]
@@ -222,15 +318,21 @@ def _lead(best: FinishedRun, pairs: Sequence[Pair]) -> str:
 
 
 def _pair_table(runs: Sequence[FinishedRun], pairs: Sequence[Pair]) -> Html:
-    """Returns a table of the leading run less each of the others."""
+    """A table of the leading run less each of the others."""
     known = [(pair.other.name, pair.difference) for pair in pairs if pair.difference is not None]
     if not known:
         return Html("")
     best = _ranked(runs)[0]
     rows = [[name, difference_text(one), one.p_text(), one.resampled] for name, one in known]
-    drawn = table([f"{best.name} less", "difference", "p", "resampled"], rows, left=1, label="Differences on the same test examples")
+    drawn = table(
+        [f"{best.name} less", "difference", "p", "resampled"],
+        rows,
+        left=1,
+        label="Differences on the same test examples",
+    )
     about = (
-        f"Paired over test examples, [{best.scores.confidence:.0%} interval]; the seeds of either run are drawn apart from the other's. "
+        f"Paired over test examples, [{best.scores.confidence:.0%} "
+        f"interval]; the seeds of either run are drawn apart from the other's. "
         "p ≤ is the least that so many resamples can show."
     )
     return joined([drawn, soft(about)])
@@ -242,12 +344,16 @@ def _drawn(runs: Sequence[FinishedRun]) -> Html:
         row = run.scores.ours
         spread = None if row is None else row.test or row.dev
         if spread is not None:
-            rows.append((run.name, spread.mean, spread.low, spread.high, spread.values, spread_text(spread)))
+            rows.append(
+                (run.name, spread.mean, spread.low, spread.high, spread.values, spread_text(spread))
+            )
     return ranges(rows)
 
 
 def _side_by_side(runs: Sequence[FinishedRun]) -> Html:
-    """Returns a table with a row for each model and a column for each run; the models of the runs themselves stand in one row."""
+    """A table with a row for each model and a column for each run; the models of the runs
+    themselves stand in one row.
+    """
     found: dict[str, dict[str, Row]] = defaultdict(dict)
     for run in runs:
         for row in run.scores.rows:
@@ -256,9 +362,17 @@ def _side_by_side(runs: Sequence[FinishedRun]) -> Html:
     rows, keys = [], []
     for name in order:
         cells = [found[name].get(run.name) for run in runs]
-        rows.append([name, *("–" if row is None else spread_text(row.test or row.dev) for row in cells)])
+        rows.append(
+            [name, *("–" if row is None else spread_text(row.test or row.dev) for row in cells)]
+        )
         keys.append([name, *("" if row is None else _score(row) for row in cells)])
-    made = table(["model", *(run.name for run in runs)], rows, strong=[0] if MODEL in found else [], keys=keys, label="Scores side by side")
+    made = table(
+        ["model", *(run.name for run in runs)],
+        rows,
+        strong=[0] if MODEL in found else [],
+        keys=keys,
+        label="Scores side by side",
+    )
     about = (
         "Score × 100 on test, or on dev where no test set was scored; mean ± sd over seeds, "
         "[interval: test examples resampled, and seeds where there are several]."
@@ -273,16 +387,40 @@ def _all_rows(runs: Sequence[FinishedRun]) -> Html:
     for run in runs:
         for row in run.scores.rows:
             strong += [len(rows)] if row.kind == "ours" else []
-            costs = (flops_text(row.flops_exact), time_text(row.seconds), f"{row.parameters:,}" if row.parameters else "–")
-            rows.append([run.name, row.name, KINDS[row.kind], spread_text(row.dev), spread_text(row.test), *costs])
+            costs = (
+                flops_text(row.flops_exact),
+                time_text(row.seconds),
+                f"{row.parameters:,}" if row.parameters else "–",
+            )
+            rows.append(
+                [
+                    run.name,
+                    row.name,
+                    KINDS[row.kind],
+                    spread_text(row.dev),
+                    spread_text(row.test),
+                    *costs,
+                ]
+            )
             dev, test = ("" if spread is None else spread.mean for spread in (row.dev, row.test))
-            keys.append([run.name, row.name, KINDS[row.kind], dev, test, row.flops_exact, row.seconds, row.parameters])
+            keys.append(
+                [
+                    run.name,
+                    row.name,
+                    KINDS[row.kind],
+                    dev,
+                    test,
+                    row.flops_exact,
+                    row.seconds,
+                    row.parameters,
+                ]
+            )
     header = ["run", "model", "what", "dev", "test", "FLOPs", "time", "parameters"]
     return table(header, rows, left=3, strong=strong, keys=keys, label="All rows of all runs")
 
 
 def _curves(runs: Sequence[FinishedRun]) -> Html:
-    """Returns a chart for each curve of each stage with a line for each run, the mean of its seeds."""
+    """A chart for each curve of each stage with a line for each run, the mean of its seeds."""
     charts: dict[tuple[str, str], dict[str, dict[float, list[float]]]] = {}
     for run in runs:
         for record in run.curves:
@@ -291,13 +429,24 @@ def _curves(runs: Sequence[FinishedRun]) -> Html:
                     lines = charts.setdefault((record["stage"], name), {})
                     lines.setdefault(run.name, {}).setdefault(record["step"], []).append(value)
     drawn = []
-    for (stage, name), lines in sorted(charts.items(), key=lambda entry: (entry[0][0], not entry[0][1].startswith("loss"), entry[0][1])):
+    for (stage, name), lines in sorted(
+        charts.items(),
+        key=lambda entry: (entry[0][0], not entry[0][1].startswith("loss"), entry[0][1]),
+    ):
         series: dict[str, list[Point]] = {
-            run: [(step, sum(values) / len(values)) for step, values in steps.items()] for run, steps in lines.items()
+            run: [(step, sum(values) / len(values)) for step, values in steps.items()]
+            for run, steps in lines.items()
         }
         drawn.append(line_chart(f"{stage}: {name}", series))
     return (
-        joined([el("div", *drawn, class_="charts"), soft("Stage 2: means over the seeds that have come to a step.")]) if drawn else Html("")
+        joined(
+            [
+                el("div", *drawn, class_="charts"),
+                soft("Stage 2: means over the seeds that have come to a step."),
+            ]
+        )
+        if drawn
+        else Html("")
     )
 
 
@@ -306,7 +455,12 @@ def _recipes(runs: Sequence[FinishedRun]) -> Html:
     if not found:
         return el("p", "Nothing: the recipes are the same.")
     rows = [[key, *(clipped(value, 300) for value in values)] for key, values in found]
-    return table(["key", *(run.name for run in runs)], rows, left=1 + len(runs), label="Differences of the recipes")
+    return table(
+        ["key", *(run.name for run in runs)],
+        rows,
+        left=1 + len(runs),
+        label="Differences of the recipes",
+    )
 
 
 def _scored(run: FinishedRun) -> bool:
@@ -336,7 +490,12 @@ def _score(row: Row) -> float:
 
 
 def _shown(value: Any) -> str:
-    return ", ".join(without_login(str(one)) for one in (value if isinstance(value, list) else [value])) or "none"
+    return (
+        ", ".join(
+            without_login(str(one)) for one in (value if isinstance(value, list) else [value])
+        )
+        or "none"
+    )
 
 
 def _listed(values: dict[str, str]) -> str:

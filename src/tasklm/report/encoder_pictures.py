@@ -1,4 +1,6 @@
-"""The parts of the report about the inside of the model: its class vectors and its attention heads."""
+"""The parts of the report about the inside of the model: its class vectors
+and its attention heads.
+"""
 
 from __future__ import annotations
 
@@ -14,30 +16,52 @@ HINT_LENGTH = 80
 
 
 def class_vectors(found: Mapping[str, Any] | None, seed: str = "") -> Html:
-    """Returns the t-SNE of the class vectors in its stages, coloured by label, or nothing; `seed` says whose stage 2 it is."""
+    """The t-SNE of the class vectors in its stages, coloured by label, or nothing; `seed` says
+    whose stage 2 it is.
+    """
     if not found or not found["stages"] or not len(found["number"]):
         return Html("")
-    labels, number = [str(label) for label in found["labels"]], [int(one) for one in found["number"]]
+    labels = [str(label) for label in found["labels"]]
+    number = [int(one) for one in found["number"]]
     counted = Counter(number)
-    coloured = [label for label, _ in sorted(counted.items(), key=lambda entry: (-entry[1], entry[0]))]
+    coloured = [
+        label for label, _ in sorted(counted.items(), key=lambda entry: (-entry[1], entry[0]))
+    ]
     if len(coloured) > SERIES:
         coloured = coloured[: SERIES - 1]
-    groups: list[Group] = [(at, [point for point, own in enumerate(number) if own == label]) for at, label in enumerate(coloured)]
+    groups: list[Group] = [
+        (at, [point for point, own in enumerate(number) if own == label])
+        for at, label in enumerate(coloured)
+    ]
     entries = [(clipped(labels[label], 60), f"{counted[label]:,}") for label in coloured]
     grey = []
     if rest := [point for point, own in enumerate(number) if own not in coloured]:
         grey = [len(groups)]
         groups.append((None, rest))
         entries.append((f"{len(counted) - len(coloured)} other labels", f"{len(rest):,}"))
-    texts = [f"{clipped(labels[at], 40)}: {_start(text)}" for at, text in zip(number, found["texts"], strict=True)]
-    panels = [scatter(str(stage["name"]), stage["points"], groups, texts) for stage in found["stages"]]
+    texts = [
+        f"{clipped(labels[at], 40)}: {_start(text)}"
+        for at, text in zip(number, found["texts"], strict=True)
+    ]
+    panels = [
+        scatter(str(stage["name"]), stage["points"], groups, texts) for stage in found["stages"]
+    ]
     whose = f" Stage 2 is that of {seed}." if seed else ""
-    about = f"Each point is a text of dev, placed by t-SNE: near points have similar vectors, distances between groups mean little.{whose}"
-    return joined([el("p", about), el("div", legend(entries, grey), el("div", *panels, class_="charts"), class_="linked")])
+    about = (
+        f"Each point is a text of dev, placed by t-SNE: "
+        f"near points have similar vectors, distances between groups mean little.{whose}"
+    )
+    return joined(
+        [
+            el("p", about),
+            el("div", legend(entries, grey), el("div", *panels, class_="charts"), class_="linked"),
+        ]
+    )
 
 
 def attention(found: Mapping[str, Any] | None, seed: str = "") -> Html:
-    """Returns the grid of attention heads with those that look at neighbours or at separators marked, or nothing.
+    """The grid of attention heads with those that look at neighbours or at separators marked, or
+    nothing.
 
     `seed` says whose model it is.
     """
@@ -45,7 +69,8 @@ def attention(found: Mapping[str, Any] | None, seed: str = "") -> Html:
         return Html("")
     heads = sorted(found["heads"], key=lambda head: (head["layer"], head["head"]))
     hints = [
-        f"layer {head['layer']}, head {head['head']}: {head['kind']}; {head['positional']:.0%} on a neighbour, "
+        f"layer {head['layer']}, head {head['head']}: "
+        f"{head['kind']}; {head['positional']:.0%} on a neighbour, "
         f"{head['vertical']:.0%} on a special token or full stop"
         for head in heads
     ]
@@ -63,24 +88,47 @@ def attention(found: Mapping[str, Any] | None, seed: str = "") -> Html:
             el("span", class_="frame both"),
             " are both. The definitions are those of figure 3 of TLM (arXiv 2111.04130), "
             "whose models have more positional and fewer vertical heads than BERT. ",
-            f"Counted in {found['texts']:,} row{'s' if found['texts'] != 1 else ''} of dev{f', in the model of {seed}' if seed else ''}.",
+            (
+                f"Counted in {found['texts']:,} "
+                f"row{'s' if found['texts'] != 1 else ''} of "
+                f"dev{f', in the model of {seed}' if seed else ''}."
+            ),
         ]
     )
     pictured = soft(
-        "The tokens of the pictures, in their order: ", joined((el("bdi", clipped(token, 40)) for token in found["shown"]), " ")
+        "The tokens of the pictures, in their order: ",
+        joined((el("bdi", clipped(token, 40)) for token in found["shown"]), " "),
     )
-    title = "Layers downwards, heads across; each square shows how tokens (downwards) look at tokens (across)"
+    title = (
+        "Layers downwards, heads across; "
+        "each square shows how tokens (downwards) look at tokens (across)"
+    )
     grid = head_grid(title, heads, found["tokens"], hints)
-    rows = [[head["layer"], head["head"], head["kind"], f"{head['positional']:.1%}", f"{head['vertical']:.1%}"] for head in heads]
-    keys = [[head["layer"], head["head"], head["kind"], head["positional"], head["vertical"]] for head in heads]
+    rows = [
+        [
+            head["layer"],
+            head["head"],
+            head["kind"],
+            f"{head['positional']:.1%}",
+            f"{head['vertical']:.1%}",
+        ]
+        for head in heads
+    ]
+    keys = [
+        [head["layer"], head["head"], head["kind"], head["positional"], head["vertical"]]
+        for head in heads
+    ]
     header = ["layer", "head", "kind", "on a neighbour", "on a special token or full stop"]
     listed = joined(
-        [table(header, rows, left=3, keys=keys, label="Attention heads"), soft("Shares of tokens whose largest weight lies there.")]
+        [
+            table(header, rows, left=3, keys=keys, label="Attention heads"),
+            soft("Shares of tokens whose largest weight lies there."),
+        ]
     )
     return joined([el("p", about), grid, pictured, folded("All heads in numbers", listed)])
 
 
 def _start(text: Any) -> str:
-    """Returns the beginning of a text, for a hint."""
+    """The beginning of a text, for a hint."""
     whole = " ".join(str(text)[: 4 * HINT_LENGTH].split())
     return whole if len(whole) <= HINT_LENGTH else whole[:HINT_LENGTH].rstrip() + " …"

@@ -1,7 +1,8 @@
-"""From a drawing as matplotlib writes it to a piece of a page: colours of the page, no ids, a hint on every mark.
+"""From a drawing as matplotlib writes it to a piece of a page: colours of the page, no ids, a hint
+on every mark.
 
-Nothing in the result refers to anything by id, so that any number of drawings can stand in one page: markers become circles, and clipping,
-which no drawing here needs, is left out.
+Nothing in the result refers to anything by id, so that any number of drawings can stand in one
+page: markers become circles, and clipping, which no drawing here needs, is left out.
 """
 
 from __future__ import annotations
@@ -21,22 +22,33 @@ _FONT = ("font-size", "font-family")  # the page's style says these
 
 
 def colour(name: str) -> str:
-    """Returns the colour to draw with that becomes the page's colour of this name, light or dark."""
+    """The colour to draw with that becomes the page's colour of this name, light or dark."""
     return f"#fe01{_NAMES.index(name):02x}"
 
 
-def inline(drawing: str, title: str, hints: Mapping[str, Sequence[str]], classes: Mapping[str, str]) -> Html:
-    """Returns a drawing as an element of a page.
+def inline(
+    drawing: str, title: str, hints: Mapping[str, Sequence[str]], classes: Mapping[str, str]
+) -> Html:
+    """A drawing as an element of a page.
 
-    `hints` gives the marks of a group (of matplotlib's gid) what is shown on hover, in their order; `classes` gives groups a class.
+    `hints` gives the marks of a group (of matplotlib's gid) what is shown on hover, in their order;
+    `classes` gives groups a class.
     """
     root = ElementTree.fromstring(drawing)
-    radii = {path.get("id", ""): _radius(path.get("d", "")) for path in root.iterfind(f".//{_SVG}defs/{_SVG}path")}
+    radii = {
+        path.get("id", ""): _radius(path.get("d", ""))
+        for path in root.iterfind(f".//{_SVG}defs/{_SVG}path")
+    }
     content = [_made(child, radii, hints, classes) for child in root]
     return el("svg", *content, viewBox=root.get("viewBox"), role="img", aria_label=title)
 
 
-def _made(node: ElementTree.Element, radii: Mapping[str, float], hints: Mapping[str, Sequence[str]], classes: Mapping[str, str]) -> Html:
+def _made(
+    node: ElementTree.Element,
+    radii: Mapping[str, float],
+    hints: Mapping[str, Sequence[str]],
+    classes: Mapping[str, str],
+) -> Html:
     tag, name = node.tag.removeprefix(_SVG), node.get("id", "")
     if tag in ("metadata", "defs"):
         return Html("")
@@ -47,8 +59,17 @@ def _made(node: ElementTree.Element, radii: Mapping[str, float], hints: Mapping[
     return _mark(node, radii, None, _style(node))
 
 
-def _group(node: ElementTree.Element, radii: Mapping[str, float], hints: Sequence[str] | None, class_: str | None) -> Html:
-    marks = [mark for mark in node.iter() if mark.tag in (f"{_SVG}use", f"{_SVG}path") and "id" not in mark.attrib]
+def _group(
+    node: ElementTree.Element,
+    radii: Mapping[str, float],
+    hints: Sequence[str] | None,
+    class_: str | None,
+) -> Html:
+    marks = [
+        mark
+        for mark in node.iter()
+        if mark.tag in (f"{_SVG}use", f"{_SVG}path") and "id" not in mark.attrib
+    ]
     if hints is not None and len(hints) != len(marks):
         raise ValueError(f"{len(hints)} hints for {len(marks)} marks of {node.get('id')}")
     shown = hints if hints is not None else [None] * len(marks)
@@ -56,20 +77,37 @@ def _group(node: ElementTree.Element, radii: Mapping[str, float], hints: Sequenc
     return el("g", *made, class_=class_, style=_style(marks[0]) if marks else None)
 
 
-def _mark(node: ElementTree.Element, radii: Mapping[str, float], hint: str | None, style: str | None) -> Html:
-    """Returns one mark; a group gives its marks their style, so that it is written once."""
+def _mark(
+    node: ElementTree.Element, radii: Mapping[str, float], hint: str | None, style: str | None
+) -> Html:
+    """One mark; a group gives its marks their style, so that it is written once."""
     tag = node.tag.removeprefix(_SVG)
     content = [el("title", hint)] if hint is not None else []
     if tag == "use":
-        at = {"cx": _short(node.get("x", "")), "cy": _short(node.get("y", "")), "r": f"{radii[node.get(_LINK, '')[1:]]:g}"}
+        at = {
+            "cx": _short(node.get("x", "")),
+            "cy": _short(node.get("y", "")),
+            "r": f"{radii[node.get(_LINK, '')[1:]]:g}",
+        }
         return el("circle", *content, **at, style=style)
     if tag == "text":
         turned = node.get("transform", "")
         turn = None if re.match(r"rotate\(-?0[ ,]", turned) else _short(turned) or None
-        return el("text", node.text or "", x=_short(node.get("x", "")), y=_short(node.get("y", "")), transform=turn, style=style)
+        return el(
+            "text",
+            node.text or "",
+            x=_short(node.get("x", "")),
+            y=_short(node.get("y", "")),
+            transform=turn,
+            style=style,
+        )
     if tag == "image":
         source = re.sub(r"\s+", "", node.get(_LINK, ""))
-        size = {"width": node.get("width"), "height": node.get("height"), "transform": node.get("transform")}
+        size = {
+            "width": node.get("width"),
+            "height": node.get("height"),
+            "transform": node.get("transform"),
+        }
         return el("image", href=source, class_="pixels", **size)
     if tag != "path":
         raise ValueError(f"a drawing holds <{tag}>, which a page does not know")
@@ -79,7 +117,10 @@ def _mark(node: ElementTree.Element, radii: Mapping[str, float], hint: str | Non
 def _style(node: ElementTree.Element) -> str | None:
     rules = [rule.strip() for rule in node.get("style", "").split(";") if rule.strip()]
     kept = [rule for rule in rules if rule.split(":")[0] not in _FONT]
-    return _SENTINEL.sub(lambda found: f"var(--{_NAMES[int(found.group(1), 16)]})", "; ".join(kept)) or None
+    return (
+        _SENTINEL.sub(lambda found: f"var(--{_NAMES[int(found.group(1), 16)]})", "; ".join(kept))
+        or None
+    )
 
 
 def _short(numbers: str) -> str:
@@ -87,7 +128,7 @@ def _short(numbers: str) -> str:
 
 
 def _radius(path: str) -> float:
-    """Returns the radius of a round marker, whose path begins at its top or bottom."""
+    """The radius of a round marker, whose path begins at its top or bottom."""
     found = re.match(r"M\s+-?0\s+(-?[\d.]+)", path)
     if found is None:
         raise ValueError(f"a marker is not round: {path[:40]}")

@@ -28,27 +28,29 @@ MOST_TEXT = 200_000  # no real recipe is longer; the file must open anywhere
 class ReportParts:
     """What a report shows, as plain values.
 
-    findings: {"level": error | warning | note, "check", "message", "examples": [str]}, as the data audit returns them.
-    curves: {"step": number, name: number …}; an optional "stage" makes separate charts, an optional "seed" separate lines.
-    split, seed: the examples that confusion, class_scores and mistakes are of, and the one seed that these and all pictures of the
-    model are of, in words.
-    confusion: (labels, matrix), gold in the rows; class_scores: (label, its scores), where there is no matrix too.
-    calibration: {"split": test | dev, "temperature", "before", "after"}, the last two with "ece", "nll" and "bins": [{"confidence",
-    "accuracy", "count"}].
-    mistakes: {"text", "gold", "predicted", "probability" or None}, most confident first where that is known, and, where known, "pushed":
-    [{"label", "text", "score", "shared": [word], "where"}], the training examples that pushed most for the wrong label.
-    selected: {"id", "text", "source", "score", "rank" (1 is the best), "asked_by": [str]} and, where known, "matched": [word].
-    words: (word, log-odds, occurrences) of the selection against passages drawn at random from the corpus; words_random: the same
-    against the random selection of the ablation, where there is one.
-    label_words: {"label", "words": [{"word", "pmi", "selected", "corpus", "examples"}]}; the middle two per million words.
-    class_vectors: {"labels": [str], "number": [label's number per point], "texts": [str], "stages": [{"name", "points": [[x, y]]}]}.
-    attention: {"tokens": side of the pictures, "shown": [token], "texts": rows of dev, "positional", "vertical", "total": numbers of
-    heads, "heads": [{"layer", "head", "kind": positional | vertical | both | other, "positional": share, "vertical": share, "picture":
-    [[weight]]}]}.
-    contamination: {"text", …}: passages dropped because they hold dev or test text, with whatever says where.
-    start: what people call the checkpoint that the training went on from, if from one.
-    recipe_toml: the recipe with all that was decided filled in; made_with: versions and device.
-    reading: what was noticed while reading the data, such as rows left out; notes: what was decided before training.
+    findings: {"level": error | warning | note, "check", "message", "examples": [str]}, as the data
+    audit returns them. curves: {"step": number, name: number …}; an optional "stage" makes separate
+    charts, an optional "seed" separate lines. split, seed: the examples that confusion,
+    class_scores and mistakes are of, and the one seed that these and all pictures of the model are
+    of, in words. confusion: (labels, matrix), gold in the rows; class_scores: (label, its scores),
+    where there is no matrix too. calibration: {"split": test | dev, "temperature", "before",
+    "after"}, the last two with "ece", "nll" and "bins": [{"confidence", "accuracy", "count"}].
+    mistakes: {"text", "gold", "predicted", "probability" or None}, most confident first where that
+    is known, and, where known, "pushed": [{"label", "text", "score", "shared": [word], "where"}],
+    the training examples that pushed most for the wrong label. selected: {"id", "text", "source",
+    "score", "rank" (1 is the best), "asked_by": [str]} and, where known, "matched": [word]. words:
+    (word, log-odds, occurrences) of the selection against passages drawn at random from the corpus;
+    words_random: the same against the random selection of the ablation, where there is one.
+    label_words: {"label", "words": [{"word", "pmi", "selected", "corpus", "examples"}]}; the middle
+    two per million words. class_vectors: {"labels": [str], "number": [label's number per point],
+    "texts": [str], "stages": [{"name", "points": [[x, y]]}]}. attention: {"tokens": side of the
+    pictures, "shown": [token], "texts": rows of dev, "positional", "vertical", "total": numbers of
+    heads, "heads": [{"layer", "head", "kind": positional | vertical | both | other, "positional":
+    share, "vertical": share, "picture": [[weight]]}]}. contamination: {"text", …}: passages dropped
+    because they hold dev or test text, with whatever says where. start: what people call the
+    checkpoint that the training went on from, if from one. recipe_toml: the recipe with all that
+    was decided filled in; made_with: versions and device. reading: what was noticed while reading
+    the data, such as rows left out; notes: what was decided before training.
     """
 
     title: str = "tasklm report"
@@ -85,16 +87,28 @@ def write_report(path: Path, parts: ReportParts) -> None:
 
 
 def render(parts: ReportParts) -> str:
-    """Returns the whole page."""
+    """The whole page."""
     wrong = [str(mistake.get("gold", "")) for mistake in parts.mistakes]
     of = f"On {parts.split}, by the model of {parts.seed}." if parts.split else ""
     sections = [
         ("scores", "Scores", score_table(parts.scores)),
         ("learning", "Learning curves", learning_curves(parts.curves)),
         ("classes", "Classes", classes(parts.confusion, wrong, parts.class_scores, of)),
-        ("calibration", "How far to trust its confidence", calibration(parts.calibration, parts.seed)),
-        ("mistakes", "Most confident mistakes" if sure_of(parts.mistakes) else "Mistakes", mistakes(parts.mistakes, of)),
-        ("data", "The data", data(parts.scores, parts.findings, parts.contamination, parts.reading)),
+        (
+            "calibration",
+            "How far to trust its confidence",
+            calibration(parts.calibration, parts.seed),
+        ),
+        (
+            "mistakes",
+            "Most confident mistakes" if sure_of(parts.mistakes) else "Mistakes",
+            mistakes(parts.mistakes, of),
+        ),
+        (
+            "data",
+            "The data",
+            data(parts.scores, parts.findings, parts.contamination, parts.reading),
+        ),
         ("selected", "What was selected", _selection(parts)),
         ("vectors", "Class vectors", class_vectors(parts.class_vectors, parts.seed)),
         ("attention", "Attention heads", attention(parts.attention, parts.seed)),
@@ -107,7 +121,9 @@ def render(parts: ReportParts) -> str:
 def _selection(parts: ReportParts) -> Html:
     return joined(
         [
-            selected(parts.selected, parts.selected_sources, parts.selected_ranks, parts.selected_scores),
+            selected(
+                parts.selected, parts.selected_sources, parts.selected_ranks, parts.selected_scores
+            ),
             typical_words(parts.words, parts.words_random),
             label_words(parts.label_words),
         ]
@@ -119,7 +135,10 @@ def _reproduce(parts: ReportParts) -> Html:
     if parts.notes:
         made += [el("h3", "What was decided"), items(clipped(note, 1000) for note in parts.notes)]
     if parts.command:
-        about = "The recipe below, saved as recipe.toml, trains such a model again: the same files, sizes, batches and steps."
+        about = (
+            "The recipe below, saved as recipe.toml, "
+            "trains such a model again: the same files, sizes, batches and steps."
+        )
         made += [el("p", about), el("pre", clipped(parts.command, MOST_TEXT), tabindex="0")]
     if parts.made_with:
         made.append(soft(f"This run: {clipped(parts.made_with, 300)}."))

@@ -1,4 +1,7 @@
-"""The parts of the report about the whole run: verdict, scores, curves, data and cost. An absent part is empty."""
+"""The parts of the report about the whole run: verdict, scores, curves, data and cost.
+
+An absent part is empty.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,24 @@ from tasklm.evaluate.scores import (
     time_text,
 )
 from tasklm.report.charts import Point, bars, line_chart, number_text, ranges
-from tasklm.report.page import Html, clipped, el, escaped, folded, items, joined, passage, soft, table
+from tasklm.report.page import (
+    Html,
+    clipped,
+    el,
+    escaped,
+    folded,
+    items,
+    joined,
+    passage,
+    soft,
+    table,
+)
 
 TLM, ISS = "TLM, table 2", "ISS, table 3"
 SOURCES = (
     "TLM: NLP From Scratch Without Large-Scale Pretraining, arXiv 2111.04130. "
-    "ISS: Farewell to Aimless Large-scale Pretraining: Influential Subset Selection for Language Model, arXiv 2305.12816."
+    "ISS: Farewell to Aimless Large-scale Pretraining: "
+    "Influential Subset Selection for Language Model, arXiv 2305.12816."
 )
 PUBLISHED = [  # training FLOPs as 6 × parameters × tokens, and the table that reports them
     ("RoBERTa-large", 4.36e21, TLM),
@@ -43,15 +58,25 @@ PUBLISHED = [  # training FLOPs as 6 × parameters × tokens, and the table that
 BERT_BASE = 2.79e19
 MOST_METRICS = 3  # beside the first
 MOST_EXAMPLES, MOST_CONTAMINATED = 5, 10
-KINDS = {"ours": "this model", "ensemble": "this model, all seeds", "ablation": "ablation", "baseline": "baseline"}
+KINDS = {
+    "ours": "this model",
+    "ensemble": "this model, all seeds",
+    "ablation": "ablation",
+    "baseline": "baseline",
+}
 
 
 def heading(title: str, scores: Scores | None, start: str = "") -> Html:
-    """Returns the top of the report: the verdict in one sentence, what the cheap baselines say, and the numbers to remember.
+    """The top of the report: the verdict in one sentence, what the cheap baselines say, and the
+    numbers to remember.
 
     `start` is the checkpoint that the training went on from, if from one.
     """
-    sentence = scores.verdict if scores is not None and scores.verdict else "The model has not been scored yet."
+    sentence = (
+        scores.verdict
+        if scores is not None and scores.verdict
+        else "The model has not been scored yet."
+    )
     made = [el("h1", clipped(title, 200)), el("p", clipped(sentence, 2000), class_="verdict")]
     if scores is not None:
         made += [_cheapest(scores), _tiles(scores, start)]
@@ -59,19 +84,35 @@ def heading(title: str, scores: Scores | None, start: str = "") -> Html:
 
 
 def _cheapest(scores: Scores) -> Html:
-    """Returns what the best baseline scores, where the verdict is about an ablation, which is better still."""
+    """What the best baseline scores, where the verdict is about an ablation,
+    which is better still.
+    """
     ours, on_test = scores.ours, scores.ours is not None and scores.ours.test is not None
-    others = [row for row in scores.rows if row.kind in ("baseline", "ablation") and _of(row, on_test) is not None]
+    others = [
+        row
+        for row in scores.rows
+        if row.kind in ("baseline", "ablation") and _of(row, on_test) is not None
+    ]
     best = max(others, key=lambda row: _mean(row, on_test), default=None)
-    cheap = max((row for row in others if row.kind == "baseline"), key=lambda row: _mean(row, on_test), default=None)
+    cheap = max(
+        (row for row in others if row.kind == "baseline"),
+        key=lambda row: _mean(row, on_test),
+        default=None,
+    )
     if ours is None or best is None or cheap is None or best is cheap or _of(ours, on_test) is None:
         return Html("")
     spread = _of(cheap, on_test)
     assert spread is not None
     side = "behind" if _mean(cheap, on_test) < _mean(ours, on_test) else "ahead"
-    p = f", {cheap.against.sureness()}, resampled: {cheap.against.resampled}" if on_test and cheap.against is not None else ""
+    p = (
+        f", {cheap.against.sureness()}, resampled: {cheap.against.resampled}"
+        if on_test and cheap.against is not None
+        else ""
+    )
     size = f"{100 * abs(_mean(cheap, on_test) - _mean(ours, on_test)):.1f}"
-    return soft(f"The best cheap baseline, {cheap.name}, scores {score_text(spread)}: {size} {side}{p}.")
+    return soft(
+        f"The best cheap baseline, {cheap.name}, scores {score_text(spread)}: {size} {side}{p}."
+    )
 
 
 def _tiles(scores: Scores, start: str) -> Html:
@@ -82,44 +123,87 @@ def _tiles(scores: Scores, start: str) -> Html:
     where = "test" if ours.test is not None else "dev"
     shown = []
     if score is not None:
-        interval = "" if score.low is None or score.high is None else f"{scores.confidence:.0%} interval {_range(score)}"
+        interval = (
+            ""
+            if score.low is None or score.high is None
+            else f"{scores.confidence:.0%} interval {_range(score)}"
+        )
         shown.append(
-            (f"{where} {metric_name(scores.metric)}", f"{100 * score.mean:.1f}", " · ".join(filter(None, [interval, _spreads(score)])))
+            (
+                f"{where} {metric_name(scores.metric)}",
+                f"{100 * score.mean:.1f}",
+                " · ".join(filter(None, [interval, _spreads(score)])),
+            )
         )
     if ours.parameters:
         shown.append(("parameters", _big(ours.parameters), f"{ours.parameters:,}"))
     if ours.flops_6nd > 0:
-        about = f"beside those of {clipped(start, 60)}" if start else f"BERT-base took {_times(BERT_BASE / ours.flops_6nd)}"
+        about = (
+            f"beside those of {clipped(start, 60)}"
+            if start
+            else f"BERT-base took {_times(BERT_BASE / ours.flops_6nd)}"
+        )
         shown.append(("training FLOPs", flops_text(ours.flops_6nd), about))
     if ours.seconds > 0:
-        shown.append(("time", time_text(ours.seconds), "selection and training" if ours.selected_passages else "training"))
+        shown.append(
+            (
+                "time",
+                time_text(ours.seconds),
+                "selection and training" if ours.selected_passages else "training",
+            )
+        )
     if ours.selected_passages:
         tokens = f"{ours.selected_tokens:,} tokens" if ours.selected_tokens else ""
         shown.append(("passages selected", f"{ours.selected_passages:,}", tokens))
-    made = [el("div", el("dt", name), el("dd", el("b", value), el("span", about)), class_="tile") for name, value, about in shown]
+    made = [
+        el("div", el("dt", name), el("dd", el("b", value), el("span", about)), class_="tile")
+        for name, value, about in shown
+    ]
     return el("dl", *made, class_="tiles") if made else Html("")
 
 
 def _spreads(score: Spread) -> str:
-    """Returns the spread of a score over all seeds, and over the trainings of stage 1 where there are several."""
+    """The spread of a score over all seeds, and over the trainings of stage 1 where there are
+    several.
+    """
     if len(score.values) == 1:
         return "1 seed"
-    stage1 = "" if score.stage1_sd is None else f", ± {100 * score.stage1_sd:.1f} over {len(score.stage1)} trainings of stage 1"
+    stage1 = (
+        ""
+        if score.stage1_sd is None
+        else f", ± {100 * score.stage1_sd:.1f} over {len(score.stage1)} trainings of stage 1"
+    )
     return f"± {100 * score.sd:.1f} over {len(score.values)} seeds{stage1}"
 
 
 def score_table(scores: Scores | None) -> Html:
-    """Returns all rows drawn on one scale, and tables of their scores, of other metrics and of costs.
+    """All rows drawn on one scale, and tables of their scores, of other metrics and of costs.
 
     One table of all would be wider than a page.
     """
     if scores is None or not scores.rows:
         return Html("")
-    others = [name for name in dict.fromkeys(name for row in scores.rows for name in row.metrics) if name != scores.metric][:MOST_METRICS]
+    others = [
+        name
+        for name in dict.fromkeys(name for row in scores.rows for name in row.metrics)
+        if name != scores.metric
+    ][:MOST_METRICS]
     costs = ["FLOPs", "6·N·tokens", "time", "parameters", "passages"]
     stage1 = ["stage 1"] if scores.trainings > 1 else []
-    header = ["model", "what", "dev", "test", *stage1, "each seed", *map(metric_name, others), "ours − this", "p", *costs]
-    cells, keys = [_cells(row, others, bool(stage1)) for row in scores.rows], [_keys(row, others, bool(stage1)) for row in scores.rows]
+    header = [
+        "model",
+        "what",
+        "dev",
+        "test",
+        *stage1,
+        "each seed",
+        *map(metric_name, others),
+        "ours − this",
+        "p",
+        *costs,
+    ]
+    cells = [_cells(row, others, bool(stage1)) for row in scores.rows]
+    keys = [_keys(row, others, bool(stage1)) for row in scores.rows]
     ours = [number for number, row in enumerate(scores.rows) if row.kind == "ours"]
 
     def part(first: int, last: int, label: str, left: int = 1, also: Sequence[int] = ()) -> Html:
@@ -130,18 +214,24 @@ def score_table(scores: Scores | None) -> Html:
 
     each = 4 + len(stage1)  # the column of each seed
     after = each + 1 + len(others)  # the column of the difference
-    seeded = any(len(spread.values) > 1 for row in scores.rows if (spread := row.test or row.dev) is not None)
+    seeded = any(
+        len(spread.values) > 1 for row in scores.rows if (spread := row.test or row.dev) is not None
+    )
     tables = [part(1, each, "Scores", left=2, also=(after, after + 1))]
     if others or seeded:
         tables.append(part(each if seeded else each + 1, after, "Other metrics"))
     tables.append(part(after + 2, len(header), "Costs"))
     means = "; in the column stage 1, over the means of its trainings" if stage1 else ""
     about = (
-        f"{metric_name(scores.metric)} × 100; {over_seeds(scores)}{means} (sample standard deviations). "
+        f"{metric_name(scores.metric)} × 100; "
+        f"{over_seeds(scores)}{means} (sample standard deviations). "
         f"In brackets {scores.confidence:.0%} bootstrap intervals; {interval_text(scores)}. "
-        "Differences are paired over test examples, the seeds of either side drawn apart from the other's; "
-        "p ≤ is the least that so many resamples can show. FLOPs are counted exactly, forward and backward; "
-        "6·N·tokens is the estimate that papers report. These and time are of selection, and of one seed "
+        "Differences are paired over test examples, "
+        "the seeds of either side drawn apart from the other's; "
+        "p ≤ is the least that so many resamples can show. "
+        "FLOPs are counted exactly, forward and backward; "
+        "6·N·tokens is the estimate that papers report. "
+        "These and time are of selection, and of one seed "
         "of stages 1 and 2, on average (an ensemble: all seeds)."
     )
     return joined([_ranges(scores), *tables, soft(about)])
@@ -150,7 +240,10 @@ def score_table(scores: Scores | None) -> Html:
 def _ranges(scores: Scores) -> Html:
     on_test = any(row.test is not None for row in scores.rows)
     drawn = [(row, spread) for row in scores.rows if (spread := _of(row, on_test)) is not None]
-    rows = [(row.name, spread.mean, spread.low, spread.high, spread.values, spread_text(spread)) for row, spread in drawn]
+    rows = [
+        (row.name, spread.mean, spread.low, spread.high, spread.values, spread_text(spread))
+        for row, spread in drawn
+    ]
     strong = [number for number, (row, _) in enumerate(drawn) if row.kind == "ours"]
     name = el("h3", f"{'test' if on_test else 'dev'} {metric_name(scores.metric)} × 100")
     return joined([name, ranges(rows, strong)]) if len(rows) > 1 else Html("")
@@ -182,17 +275,19 @@ def _stage1_sd(row: Row) -> float | None:
 
 
 def _each_seed(row: Row) -> str:
-    """Returns the scores of single seeds; those of one training of stage 1 stand together."""
+    """The scores of single seeds; those of one training of stage 1 stand together."""
     score = row.test or row.dev
     if score is None or len(score.values) == 1:
         return "–"
     tunings = len(score.values) // max(1, len(score.stage1))
     values = [f"{100 * value:.1f}" for value in score.values]
-    return " | ".join(" ".join(values[start : start + tunings]) for start in range(0, len(values), tunings))
+    return " | ".join(
+        " ".join(values[start : start + tunings]) for start in range(0, len(values), tunings)
+    )
 
 
 def _keys(row: Row, others: Sequence[str], several: bool) -> list[Any]:
-    """Returns what the cells of a row are sorted by."""
+    """What the cells of a row are sorted by."""
     dev, test = (spread.mean if spread is not None else "" for spread in (row.dev, row.test))
     difference, p = (row.against.difference, row.against.p) if row.against is not None else ("", "")
     stage1 = [_stage1_sd(row) or ""] if several else []
@@ -212,7 +307,7 @@ def _keys(row: Row, others: Sequence[str], several: bool) -> list[Any]:
 
 
 def learning_curves(curves: Sequence[Mapping[str, Any]]) -> Html:
-    """Returns the charts of each stage: losses together, dev scores together, anything else alone.
+    """The charts of each stage: losses together, dev scores together, anything else alone.
 
     What has a value at one step only, such as the dev score of a single epoch, is no curve: it is
     put into words.
@@ -228,10 +323,14 @@ def learning_curves(curves: Sequence[Mapping[str, Any]]) -> Html:
             name = clipped(name, 60)
             group = "loss" if "loss" in name else "dev score" if name.startswith("dev") else name
             series = charts.setdefault((clipped(record.get("stage", ""), 60), group), {})
-            series.setdefault(f"{name}{seed}".removeprefix("loss: "), []).append((record["step"], value))
+            series.setdefault(f"{name}{seed}".removeprefix("loss: "), []).append(
+                (record["step"], value)
+            )
     order = {"loss": 0, "dev score": 1}
     stages = list(dict.fromkeys(stage for stage, _ in charts))
-    ordered = sorted(charts.items(), key=lambda entry: (stages.index(entry[0][0]), order.get(entry[0][1], 2)))
+    ordered = sorted(
+        charts.items(), key=lambda entry: (stages.index(entry[0][0]), order.get(entry[0][1], 2))
+    )
     made = []
     for stage in stages:
         drawn, sentences = [], []
@@ -241,8 +340,12 @@ def learning_curves(curves: Sequence[Mapping[str, Any]]) -> Html:
             if len(steps) > 1:
                 drawn.append(line_chart(title, series))
             else:
-                values = ", ".join(f"{name} {number_text(points[-1][1])}" for name, points in series.items())
-                sentences.append(soft(f"{title}, after step {number_text(steps.pop())} alone: {values}."))
+                values = ", ".join(
+                    f"{name} {number_text(points[-1][1])}" for name, points in series.items()
+                )
+                sentences.append(
+                    soft(f"{title}, after step {number_text(steps.pop())} alone: {values}.")
+                )
         made += [el("div", *drawn, class_="charts")] if any(drawn) else []
         made += sentences
     return joined(made)
@@ -254,13 +357,18 @@ def data(
     contamination: Sequence[Mapping[str, Any]],
     reading: Sequence[str] = (),
 ) -> Html:
-    """Returns what was noticed while reading, the counts, what the audit found, and what was dropped because it holds dev or test text."""
+    """What was noticed while reading, the counts, what the audit found, and what was dropped
+    because it holds dev or test text.
+    """
     made: list[Html] = [items(clipped(note, 1000) for note in reading)] if reading else []
     if scores is not None and scores.data:
         counts: list[list[Any]] = []
         for name, value in scores.data.items():
             inner = value.items() if isinstance(value, Mapping) else [("", value)]
-            counts += [[clipped(f"{name} {part}".replace("_", " ").strip(), 100), _value(count)] for part, count in inner]
+            counts += [
+                [clipped(f"{name} {part}".replace("_", " ").strip(), 100), _value(count)]
+                for part, count in inner
+            ]
         made.append(table(["", "count"], counts, label="Counts"))
     loud = [one for level in ("error", "warning") for one in findings if one.get("level") == level]
     quiet = [one for one in findings if one.get("level") not in ("error", "warning")]
@@ -270,18 +378,35 @@ def data(
     if contamination:
         made.append(el("h3", "Corpus passages dropped because they hold text of dev or test"))
         for entry in contamination[:MOST_CONTAMINATED]:
-            known = [(name, value) for name, value in entry.items() if name != "text" and value not in (None, "")]
+            known = [
+                (name, value)
+                for name, value in entry.items()
+                if name != "text" and value not in (None, "")
+            ]
             facts = " · ".join(f"{name} {clipped(value, 300)}" for name, value in known)
-            made.append(el("div", el("div", facts, class_="soft"), passage(str(entry.get("text", "")), 600), class_="card"))
+            made.append(
+                el(
+                    "div",
+                    el("div", facts, class_="soft"),
+                    passage(str(entry.get("text", "")), 600),
+                    class_="card",
+                )
+            )
     return joined(made)
 
 
 def cost(scores: Scores | None, start: str = "") -> Html:
-    """Returns what the model cost to train beside published models, counted alike; `start` is the checkpoint that it went on from."""
+    """What the model cost to train beside published models, counted alike; `start` is the
+    checkpoint that it went on from.
+    """
     ours = None if scores is None else scores.ours
     if ours is None or ours.flops_6nd <= 0:
         return Html("")
-    exact = f" Counted exactly, this run took {flops_text(ours.flops_exact)}." if ours.flops_exact > 0 else ""
+    exact = (
+        f" Counted exactly, this run took {flops_text(ours.flops_exact)}."
+        if ours.flops_exact > 0
+        else ""
+    )
     compared = (
         f"This run went on from {clipped(start, 60)}, whose own training is not counted."
         if start
@@ -291,21 +416,28 @@ def cost(scores: Scores | None, start: str = "") -> Html:
 
 
 def cost_bars(own: Sequence[tuple[str, float]]) -> Html:
-    """Returns training FLOPs of some models beside the published ones, largest first, on a logarithmic scale."""
-    entries: list[tuple[str, float, str]] = [*PUBLISHED, *((name, flops, "") for name, flops in own)]
+    """Returns training FLOPs of some models beside the published ones, largest first, on a
+    logarithmic scale.
+    """
+    entries: list[tuple[str, float, str]] = [
+        *PUBLISHED,
+        *((name, flops, "") for name, flops in own),
+    ]
     entries.sort(key=lambda entry: -entry[1])
     rows = [(name, flops, flops_text(flops)) for name, flops, _ in entries]
     here = [number for number, (_, _, source) in enumerate(entries) if not source]
     notes = [source or "this page" for _, _, source in entries]
     about = (
-        "Training FLOPs as 6 × parameters × tokens, on a logarithmic scale: pretraining for BERT and RoBERTa, all of the training "
-        f"for the others (TLM's are means over eight tasks). The last column says which table reports the number. {SOURCES}"
+        "Training FLOPs as 6 × parameters × tokens, "
+        "on a logarithmic scale: pretraining for BERT and RoBERTa, all of the training "
+        f"for the others (TLM's are means over eight tasks). "
+        f"The last column says which table reports the number. {SOURCES}"
     )
     return joined([bars(rows, log=True, strong=here, notes=notes), soft(about)])
 
 
 def is_number(value: Any) -> bool:
-    """Returns whether a value is a finite number, numpy's too; True and False are none."""
+    """Whether a value is a finite number, numpy's too; True and False are none."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -328,7 +460,13 @@ def _times(ratio: float) -> str:
 
 
 def _big(number: int) -> str:
-    return f"{number / 1e6:.1f}M" if number >= 1_000_000 else f"{number / 1e3:.0f}K" if number >= 1000 else str(number)
+    return (
+        f"{number / 1e6:.1f}M"
+        if number >= 1_000_000
+        else f"{number / 1e3:.0f}K"
+        if number >= 1000
+        else str(number)
+    )
 
 
 def _against(row: Row) -> list[str]:
@@ -345,10 +483,16 @@ def difference_text(against: Difference) -> str:
 def _finding(finding: Mapping[str, Any]) -> Html:
     level = clipped(finding.get("level") or "note", 20)
     style = level if level in ("error", "warning") else "note"
-    examples = [clipped(example, 300) for example in (finding.get("examples") or ())[:MOST_EXAMPLES]]
+    examples = [
+        clipped(example, 300) for example in (finding.get("examples") or ())[:MOST_EXAMPLES]
+    ]
     check = f" · {clipped(finding['check'], 100)}" if finding.get("check") else ""
     named = el("div", el("span", level, class_=f"level {style}"), escaped(check))
-    shown = folded(f"{len(examples)} example{'s' if len(examples) > 1 else ''}", items(examples)) if examples else escaped("")
+    shown = (
+        folded(f"{len(examples)} example{'s' if len(examples) > 1 else ''}", items(examples))
+        if examples
+        else escaped("")
+    )
     return joined([named, el("p", clipped(finding.get("message", ""), 1000)), shown])
 
 

@@ -1,7 +1,7 @@
 """BM25 selection in which every class of the task gets its share of the passages.
 
-The union of all queries goes to the classes with many examples: a class with few of them asks few questions. Here each
-class has a list of its own, and the classes take turns.
+The union of all queries goes to the classes with many examples: a class with few of them asks few
+questions. Here each class has a list of its own, and the classes take turns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _NEVER = np.iinfo(np.int32).max
 
 @SELECTORS.register("balanced")
 class BalancedSelector(Bm25Selector):
-    """Scores as BM25 does; the classes then choose in turn, each its best passage that is not taken yet."""
+    """Scores as BM25 does; the classes then choose in turn, each its best passage that is not taken
+    yet.
+    """
 
     def __init__(self, settings: Select) -> None:
         super().__init__(settings)
@@ -36,21 +38,26 @@ class BalancedSelector(Bm25Selector):
         self.labels = list(labels)
 
     def choose(self, ranking: Ranking, passages: int | None) -> Chosen:
-        """Returns what the classes take in turn, in sorted order of their labels, until `passages` are taken or none is left.
+        """What the classes take in turn, in sorted order of their labels, until `passages` are
+        taken or none is left.
 
-        A class goes through what its own queries found, best first as in `union`; score, rank and askers of a passage are
-        over all queries. Memory: about 20 bytes per passage of the corpus, and 8 per class and wanted passage.
+        A class goes through what its own queries found, best first as in `union`; score, rank and
+        askers of a passage are over all queries. Memory: about 20 bytes per passage of the corpus,
+        and 8 per class and wanted passage.
         """
         queries = len(ranking.offsets) - 1
         if queries != len(self.labels):
             raise RunError(
-                f"the stored ranking is of {queries:,} task examples, but the task has {len(self.labels):,}. "
+                f"the stored ranking is of {queries:,} task "
+                f"examples, but the task has {len(self.labels):,}. "
                 "Delete the folder of the selection and run the same command again."
             )
         by_class: dict[str, list[int]] = {label: [] for label in sorted(set(self.labels))}
         for query, label in enumerate(self.labels):
             by_class[label].append(query)
-        lists = [_best_first(ranking, members)[:passages] for members in by_class.values()]  # no class can look further
+        lists = [
+            _best_first(ranking, members)[:passages] for members in by_class.values()
+        ]  # no class can look further
         bounds = np.cumsum([0] + [len(one) for one in lists])
         flat = np.concatenate([np.empty(0, np.int64), *lists])
         size = int(flat.max()) + 1 if len(flat) else 0
@@ -59,8 +66,19 @@ class BalancedSelector(Bm25Selector):
 
 
 def _best_first(ranking: Ranking, queries: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Returns what these queries found, each passage once: by best rank, then higher score, then lower number."""
-    size = max((int(ranking.passages[slice(*ranking.offsets[query : query + 2])].max(initial=-1)) for query in queries), default=-1) + 1
+    """What these queries found, each passage once: by best rank, then higher score, then lower
+    number.
+    """
+    size = (
+        max(
+            (
+                int(ranking.passages[slice(*ranking.offsets[query : query + 2])].max(initial=-1))
+                for query in queries
+            ),
+            default=-1,
+        )
+        + 1
+    )
     ranks = np.full(size, _NEVER, np.int32)
     scores = np.full(size, -np.inf, np.float32)
     for query in queries:
@@ -73,8 +91,15 @@ def _best_first(ranking: Ranking, queries: Sequence[int]) -> npt.NDArray[np.int6
 
 
 @compiled
-def take_turns(flat: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64], taken: npt.NDArray[np.bool_], out: npt.NDArray[np.int64]) -> int:
-    """Fills `out` from the lists flat[bounds[c] : bounds[c + 1]] in turn, each passage once; returns how many were filled."""
+def take_turns(
+    flat: npt.NDArray[np.int64],
+    bounds: npt.NDArray[np.int64],
+    taken: npt.NDArray[np.bool_],
+    out: npt.NDArray[np.int64],
+) -> int:
+    """Fills `out` from the lists flat[bounds[c] : bounds[c + 1]] in turn, each passage once;
+    returns how many were filled.
+    """
     places = bounds[:-1].copy()
     count = 0
     moved = True

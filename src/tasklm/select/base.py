@@ -1,7 +1,8 @@
-"""What every selector shares: fit(task) → score(passages) → choose(size), and the form of what they find.
+"""What every selector shares: fit(task) → score(passages) → choose(size), and the form of what they
+find.
 
-Scoring is the dear part and its result, a `Ranking`, is stored; choosing another number of passages from a stored
-ranking costs next to nothing.
+Scoring is the dear part and its result, a `Ranking`, is stored; choosing another number of passages
+from a stored ranking costs next to nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,14 @@ from tasklm.errors import RecipeError
 from tasklm.recipe.schema import Select
 from tasklm.registry import Registry
 from tasklm.storage.checksums import damage_is_clear, load_array, require_offsets
-from tasklm.storage.files import damaged, full_disk_is_clear, make_parents, publish, sync, temporary_name
+from tasklm.storage.files import (
+    damaged,
+    full_disk_is_clear,
+    make_parents,
+    publish,
+    sync,
+    temporary_name,
+)
 from tasklm.tracking import Tracker
 
 LEAST_MEMORY = 256 << 20  # bytes with which scoring can work
@@ -38,7 +46,9 @@ _NEVER = np.iinfo(np.int32).max
 
 @dataclass
 class Ranking:
-    """What scoring found, per query best first and ties by lower passage number, as compressed rows."""
+    """What scoring found, per query best first and ties by lower passage number, as compressed
+    rows.
+    """
 
     offsets: npt.NDArray[np.int64]  # [queries + 1]
     passages: npt.NDArray[np.int64]  # [found]
@@ -53,36 +63,62 @@ class Ranking:
 
     @staticmethod
     def load(folder: Path, passages: int) -> Ranking:
-        """Returns the ranking that `save` wrote of a corpus with so many passages, memory-mapped; a
+        """The ranking that `save` wrote of a corpus with so many passages, memory-mapped; a
         damaged one is refused."""
-        arrays = {name: load_array(folder / f"{name}.npy", kind, mapped=True) for name, kind in _RANKING_TYPES.items()}
+        arrays = {
+            name: load_array(folder / f"{name}.npy", kind, mapped=True)
+            for name, kind in _RANKING_TYPES.items()
+        }
         require_offsets(folder / "offsets.npy", arrays["offsets"], len(arrays["passages"]))
         numbers = arrays["passages"]
-        if len(arrays["scores"]) != len(numbers) or (len(numbers) and not 0 <= numbers.min() <= numbers.max() < passages):
+        if len(arrays["scores"]) != len(numbers) or (
+            len(numbers) and not 0 <= numbers.min() <= numbers.max() < passages
+        ):
             raise damaged(folder / "passages.npy", "it does not fit the corpus and the scores")
         return Ranking(**arrays)
 
 
-_RANKING_TYPES = {"offsets": np.dtype(np.int64), "passages": np.dtype(np.int64), "scores": np.dtype(np.float32)}
+_RANKING_TYPES = {
+    "offsets": np.dtype(np.int64),
+    "passages": np.dtype(np.int64),
+    "scores": np.dtype(np.float32),
+}
 
 
 @dataclass
 class Chosen:
-    """The selected passages, each once, best first: by best rank, then higher score, then lower number."""
+    """The selected passages, each once, best first: by best rank, then higher score, then lower
+    number.
+    """
 
     passages: npt.NDArray[np.int64]  # [n]
     scores: npt.NDArray[np.float32]  # [n] the best score any query gave
     ranks: npt.NDArray[np.int32]  # [n] the best rank in any query, 0 = first
     asked_offsets: npt.NDArray[np.int64]  # [n + 1]
-    asked_by: npt.NDArray[np.int32]  # task examples that asked for it, best rank first, at most ASKED_KEPT each
+    asked_by: npt.NDArray[
+        np.int32
+    ]  # task examples that asked for it, best rank first, at most ASKED_KEPT each
 
 
 def bytes_of(size: str) -> int:
-    """Returns the number of bytes that a size such as 2GB, 500 MB or 1.5GiB means."""
+    """The number of bytes that a size such as 2GB, 500 MB or 1.5GiB means."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?\s*", size, re.IGNORECASE)
-    found = int(float(match[1]) * (1024 if match[3] else 1000) ** " KMGT".index(match[2].upper() or " ")) if match else 0
+    found = (
+        int(
+            float(match[1]) * (1024 if match[3] else 1000) ** " KMGT".index(match[2].upper() or " ")
+        )
+        if match
+        else 0
+    )
     if found < LEAST_MEMORY:
-        raise RecipeError([f"select.memory: {size!r} is not a size of at least {LEAST_MEMORY >> 20} MiB, such as 2GB or 500MB"])
+        raise RecipeError(
+            [
+                (
+                    f"select.memory: {size!r} is not a size of at "
+                    f"least {LEAST_MEMORY >> 20} MiB, such as 2GB or 500MB"
+                )
+            ]
+        )
     return found
 
 
@@ -105,25 +141,39 @@ class Selector(Protocol):
     def __init__(self, settings: Select) -> None: ...
 
     def fit(self, texts: Sequence[str], labels: Sequence[str]) -> None:
-        """Learns what the task looks like from its training texts and, where the method asks for them, their labels."""
+        """Learns what the task looks like from its training texts and, where the method asks for
+        them, their labels.
+        """
 
-    def score(self, store: PassageStore | SparkStore, banned: npt.NDArray[np.bool_], k: int, place: Workplace) -> Ranking:
-        """Returns the k best passages per query; a banned passage is never ranked."""
+    def score(
+        self,
+        store: PassageStore | SparkStore,
+        banned: npt.NDArray[np.bool_],
+        k: int,
+        place: Workplace,
+    ) -> Ranking:
+        """The k best passages per query; a banned passage is never ranked."""
 
     def choose(self, ranking: Ranking, passages: int | None) -> Chosen:
-        """Returns the best `passages` of the ranking, or all of it."""
+        """The best `passages` of the ranking, or all of it."""
 
 
 def union(ranking: Ranking, passages: int | None) -> Chosen:
-    """Returns every ranked passage once, best first, cut to `passages`; memory grows with the corpus, not with the ranking."""
+    """Every ranked passage once, best first, cut to `passages`; memory grows with the corpus, not
+    with the ranking.
+    """
     best = _Best(ranking)
     found = np.flatnonzero(best.ranks != _NEVER)
-    order = np.lexsort((-best.scores[found], best.ranks[found]))  # stable: ties stay by lower number
+    order = np.lexsort(
+        (-best.scores[found], best.ranks[found])
+    )  # stable: ties stay by lower number
     return best.described(found[order][:passages])
 
 
 def described(ranking: Ranking, passages: npt.NDArray[np.int64]) -> Chosen:
-    """Returns the given passages of the ranking, each once, in the given order, with what the ranking says of them."""
+    """The given passages of the ranking, each once, in the given order, with what the ranking says
+    of them.
+    """
     return _Best(ranking).described(passages)
 
 
@@ -160,7 +210,7 @@ def _largest(passages: npt.NDArray[np.int64]) -> int:
 
 
 def _ranks_of(offsets: npt.NDArray[np.int64], first: int, count: int) -> npt.NDArray[np.int32]:
-    """Returns the rank inside its query of each of `count` entries from entry `first` on."""
+    """The rank inside its query of each of `count` entries from entry `first` on."""
     entries = np.arange(first, first + count)
     return (entries - offsets[np.searchsorted(offsets, entries, side="right") - 1]).astype(np.int32)
 
@@ -171,10 +221,11 @@ def _asked_by(
     asked_offsets: npt.NDArray[np.int64],
     size: int,
 ) -> npt.NDArray[np.int32]:
-    """Returns the askers of each chosen passage, best rank first, then lower query number.
+    """The askers of each chosen passage, best rank first, then lower query number.
 
-    All queries' first passages are handed out, then all second ones, and so on: askers arrive in the order wanted, so
-    nothing needs to be sorted as a whole, and the work stops when every passage has what it can keep.
+    All queries' first passages are handed out, then all second ones, and so on: askers arrive in
+    the order wanted, so nothing needs to be sorted as a whole, and the work stops when every
+    passage has what it can keep.
     """
     asked_by = np.empty(asked_offsets[-1], np.int32)
     place = np.full(size, -1, np.int64)
@@ -191,7 +242,9 @@ def _asked_by(
         at, askers = at[wanted], queries[wanted]
         order = np.argsort(at, kind="stable")
         at, askers = at[order], askers[order]
-        starts = np.flatnonzero(np.r_[True, at[1:] != at[:-1]]) if len(at) else np.empty(0, np.int64)
+        starts = (
+            np.flatnonzero(np.r_[True, at[1:] != at[:-1]]) if len(at) else np.empty(0, np.int64)
+        )
         runs = np.diff(np.r_[starts, len(at)])
         slots = next_slot[at] + np.arange(len(at)) - np.repeat(starts, runs)
         fits = slots < ends[at]
@@ -211,7 +264,8 @@ class Passages(Protocol):
 
 
 def write_selection(path: Path, store: Passages, chosen: Chosen, asking: str = "train") -> None:
-    """Writes the chosen passages with their texts as Parquet, a row group at a time, so that texts never pile up.
+    """Writes the chosen passages with their texts as Parquet, a row group at a time, so that texts
+    never pile up.
 
     The schema says of which split the examples are that asked for them.
     """
@@ -222,7 +276,9 @@ def write_selection(path: Path, store: Passages, chosen: Chosen, asking: str = "
         try:
             with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
                 for start in range(0, len(chosen.passages), _ROWS_AT_ONCE):
-                    rows = _rows(store, chosen, start, min(start + _ROWS_AT_ONCE, len(chosen.passages)))
+                    rows = _rows(
+                        store, chosen, start, min(start + _ROWS_AT_ONCE, len(chosen.passages))
+                    )
                     writer.write_table(rows.cast(schema))
             sync(temporary)
             publish(temporary, path)
@@ -231,19 +287,19 @@ def write_selection(path: Path, store: Passages, chosen: Chosen, asking: str = "
 
 
 def asking_split(path: Path) -> str:
-    """Returns the split of the examples that asked for the passages of a stored selection."""
+    """The split of the examples that asked for the passages of a stored selection."""
     with selection_is_clear(path):
         return str((pq.read_schema(path).metadata or {}).get(ASKING.encode(), b"train").decode())
 
 
 def selection_size(path: Path) -> int:
-    """Returns how many passages a stored selection has."""
+    """How many passages a stored selection has."""
     with selection_is_clear(path):
         return int(pq.read_metadata(path).num_rows)
 
 
 def read_selection(path: Path, *columns: str) -> pa.Table:
-    """Returns some columns of a stored selection; its texts are read in batches, by
+    """Some columns of a stored selection; its texts are read in batches, by
     `read_selection_texts`."""
     with selection_is_clear(path):
         return pq.read_table(path, columns=list(columns))

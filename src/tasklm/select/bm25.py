@@ -1,8 +1,10 @@
-"""BM25 selection (TLM, arXiv 2111.04130): every task example's text is a query, the passages it finds are the subset.
+"""BM25 selection (TLM, arXiv 2111.04130): every task example's text is a query, the passages it
+finds are the subset.
 
-Score of a passage = Σ over the query's terms, repeated ones counted, of idf · tf / (tf + k1·(1 − b + b·dl/avgdl)) with
-idf = log(1 + (N − df + 0.5)/(df + 0.5)). This is Lucene's form: the classic numerator's constant factor (k1 + 1) is
-left out, which changes no ranking. N, df and avgdl are of the whole store; banned passages are left out of the ranking.
+Score of a passage = Σ over the query's terms, repeated ones counted, of idf · tf / (tf + k1·(1 − b
++ b·dl/avgdl)) with idf = log(1 + (N − df + 0.5)/(df + 0.5)). This is Lucene's form: the classic
+numerator's constant factor (k1 + 1) is left out, which changes no ranking. N, df and avgdl are of
+the whole store; banned passages are left out of the ranking.
 """
 
 from __future__ import annotations
@@ -23,7 +25,14 @@ from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, Workplace, 
 from tasklm.select.checks import require_passages
 from tasklm.select.content import content_key
 from tasklm.select.elastic.selector import elastic_ranking
-from tasklm.select.lexical.index import FORMAT, FreshIndex, Index, StoredIndex, build_index, damaged_index
+from tasklm.select.lexical.index import (
+    FORMAT,
+    FreshIndex,
+    Index,
+    StoredIndex,
+    build_index,
+    damaged_index,
+)
 from tasklm.select.lexical.queries import make_queries
 from tasklm.select.lexical.search import Scoring, search
 from tasklm.select.lexical.terms import stemmer
@@ -46,20 +55,39 @@ class Bm25Selector(Selector):
         """Turns the task's texts into queries."""
         self.queries = make_queries(texts, self.settings)
 
-    def score(self, store: PassageStore | SparkStore, banned: npt.NDArray[np.bool_], k: int, place: Workplace) -> Ranking:
-        """Returns the k best passages of each query; the index is built once per corpus and shared by all tasks."""
+    def score(
+        self,
+        store: PassageStore | SparkStore,
+        banned: npt.NDArray[np.bool_],
+        k: int,
+        place: Workplace,
+    ) -> Ranking:
+        """The k best passages of each query; the index is built once per corpus and shared by all
+        tasks.
+        """
         require_passages(len(store), banned)
         if isinstance(store, SparkStore):
-            return spark_search(store, self.queries, banned, Scoring(self.settings.k1, self.settings.b, k), self.settings.stemming, place)
+            return spark_search(
+                store,
+                self.queries,
+                banned,
+                Scoring(self.settings.k1, self.settings.b, k),
+                self.settings.stemming,
+                place,
+            )
         if self.settings.engine == "elastic":
             return elastic_ranking(self.queries, store, banned, self.settings, k, place)
         index: Index
         if _pays_to_keep(store, self.settings, place.indexes):
-            index = open_index(store, place.indexes, self.settings.stemming, place.threads, place.tracker)
+            index = open_index(
+                store, place.indexes, self.settings.stemming, place.threads, place.tracker
+            )
         else:
             index = FreshIndex(store, stemmer(self.settings.stemming), place.threads)
         started = time.monotonic()
-        ranking = search(index, self.queries, banned, Scoring(self.settings.k1, self.settings.b, k), place)
+        ranking = search(
+            index, self.queries, banned, Scoring(self.settings.k1, self.settings.b, k), place
+        )
         place.tracker.event(
             "searched",
             queries=len(self.queries),
@@ -70,12 +98,14 @@ class Bm25Selector(Selector):
         return ranking
 
     def choose(self, ranking: Ranking, passages: int | None) -> Chosen:
-        """Returns the union of what the queries found, best ranks first."""
+        """The union of what the queries found, best ranks first."""
         return union(ranking, passages)
 
 
-def open_index(store: PassageStore, indexes: Artefacts, stemming: str, threads: int, tracker: Tracker) -> StoredIndex:
-    """Returns the store's index, built under `indexes` unless it is there."""
+def open_index(
+    store: PassageStore, indexes: Artefacts, stemming: str, threads: int, tracker: Tracker
+) -> StoredIndex:
+    """The store's index, built under `indexes` unless it is there."""
     key = digest(["bm25", FORMAT, content_key(store), stemming])
     kind = "bm25" if stemming == "none" else f"bm25{stemming}"
 
@@ -89,7 +119,9 @@ def open_index(store: PassageStore, indexes: Artefacts, stemming: str, threads: 
 
 
 def _pays_to_keep(store: PassageStore, settings: Select, indexes: Artefacts) -> bool:
-    """Returns whether the index is to be written: where the recipe leaves it open, if the disk has room for it twice."""
+    """Whether the index is to be written: where the recipe leaves it open, if the disk has room for
+    it twice.
+    """
     if settings.index != "auto":
         return settings.index == "keep"
     needed = _INDEX_SHARE * store.bytes_up_to(len(store))

@@ -8,5 +8,9 @@ from tasklm.corpus.store import PassageStore
 
 
 def content_key(store: PassageStore, start: int = 0, stop: int | None = None) -> str:
-    """Returns a hash of the ids of passages, in order; an id is a hash of the passage's folded text, so equal means equal words."""
-    return hashlib.blake2b(store.ids(start, len(store) if stop is None else stop).tobytes(), digest_size=12).hexdigest()
+    """A hash of the ids of passages, in order; an id is a hash of the passage's folded text, so
+    equal means equal words.
+    """
+    return hashlib.blake2b(
+        store.ids(start, len(store) if stop is None else stop).tobytes(), digest_size=12
+    ).hexdigest()

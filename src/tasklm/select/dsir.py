@@ -1,14 +1,18 @@
-"""Importance resampling by hashed n-grams (DSIR, arXiv 2302.03169): a sample of the corpus that is distributed like the task.
+"""Importance resampling by hashed n-grams (DSIR, arXiv 2302.03169): a sample of the corpus that is
+distributed like the task.
 
-The words and pairs of neighbouring words of a text are hashed into 10,000 buckets. A text is drawn from p_task with each
-n-gram independent of the others; the corpus has p_raw likewise. The log importance weight of a passage is then
-Σ over its n-grams of log p_task − log p_raw, as in the paper: a sum, not a mean, so it is not normalised by length, and since
-most n-grams of most passages are rarer in the task than in the corpus, short passages have an advantage. Passages are drawn
-without replacement in proportion to their weights by the Gumbel top-k trick: log weight + Gumbel noise, highest first.
+The words and pairs of neighbouring words of a text are hashed into 10,000 buckets. A text is drawn
+from p_task with each n-gram independent of the others; the corpus has p_raw likewise. The log
+importance weight of a passage is then Σ over its n-grams of log p_task − log p_raw, as in the
+paper: a sum, not a mean, so it is not normalised by length, and since most n-grams of most passages
+are rarer in the task than in the corpus, short passages have an advantage. Passages are drawn
+without replacement in proportion to their weights by the Gumbel top-k trick: log weight + Gumbel
+noise, highest first.
 
-Where it differs from the authors' code: words are those of `tasklm.corpus.words` (theirs keep punctuation marks), one is
-added to every bucket of both distributions (theirs adds 1e-8 to the shares, which lets single unseen n-grams decide),
-p_raw is counted over the whole corpus and not over a part of it, and short passages are not left out.
+Where it differs from the authors' code: words are those of `tasklm.corpus.words` (theirs keep
+punctuation marks), one is added to every bucket of both distributions (theirs adds 1e-8 to the
+shares, which lets single unseen n-grams decide), p_raw is counted over the whole corpus and not
+over a part of it, and short passages are not left out.
 """
 
 from __future__ import annotations
@@ -42,7 +46,8 @@ _HALF = np.uint64(32)
 class DsirSelector(Selector):
     """Draws passages so that their n-grams are distributed like those of the task.
 
-    The noise of a passage depends on the seed and its number alone, so a smaller sample is the beginning of a larger one.
+    The noise of a passage depends on the seed and its number alone, so a smaller sample is the
+    beginning of a larger one.
     """
 
     per_example: ClassVar[bool] = False
@@ -58,12 +63,30 @@ class DsirSelector(Selector):
             part = texts[start : start + _READ_AT_ONCE]
             count_ngrams(*word_hashes(part), np.zeros(len(part), np.bool_), self.target)
         if not self.target.any():
-            raise DataError("the training texts have no words", remedy="Name the column with the text: data.text_column.")
+            raise DataError(
+                "the training texts have no words",
+                remedy="Name the column with the text: data.text_column.",
+            )
 
-    def score(self, store: PassageStore | SparkStore, banned: npt.NDArray[np.bool_], k: int, place: Workplace) -> Ranking:
-        """Returns a ranking with one query: `k` passages, drawn by importance, in the order in which they are drawn."""
+    def score(
+        self,
+        store: PassageStore | SparkStore,
+        banned: npt.NDArray[np.bool_],
+        k: int,
+        place: Workplace,
+    ) -> Ranking:
+        """A ranking with one query: `k` passages, drawn by importance, in the order in which they
+        are drawn.
+        """
         if isinstance(store, SparkStore):
-            raise RecipeError(["select.method = dsir works with select.engine = local only; on Spark use bm25, balanced or random"])
+            raise RecipeError(
+                [
+                    (
+                        "select.method = dsir works with select.engine = "
+                        "local only; on Spark use bm25, balanced or random"
+                    )
+                ]
+            )
         require_passages(len(store), banned)
         started = time.monotonic()
         generator = np.random.Generator(np.random.PCG64(self.seed))
@@ -75,18 +98,27 @@ class DsirSelector(Selector):
                 allowed = np.flatnonzero(~banned[part.start : part.start + len(drawn)])
                 best.add(allowed + part.start, drawn[allowed])
         passages, scores = best.sorted()
-        place.tracker.event("weighed", passages=len(store), kept=len(passages), seconds=round(time.monotonic() - started, 3))
+        place.tracker.event(
+            "weighed",
+            passages=len(store),
+            kept=len(passages),
+            seconds=round(time.monotonic() - started, 3),
+        )
         return Ranking(np.array([0, len(passages)], np.int64), passages, scores.astype(np.float32))
 
-    def log_ratios(self, store: PassageStore, banned: npt.NDArray[np.bool_], bar: Bar) -> npt.NDArray[np.float64]:
+    def log_ratios(
+        self, store: PassageStore, banned: npt.NDArray[np.bool_], bar: Bar
+    ) -> npt.NDArray[np.float64]:
         """Returns log p_task − log p_raw of every bucket; banned passages are no part of p_raw."""
         raw = np.zeros(BUCKETS, np.int64)
         for part in _parts(store, bar):
-            count_ngrams(part.words, part.ends, banned[part.start : part.start + len(part.ends)], raw)
+            count_ngrams(
+                part.words, part.ends, banned[part.start : part.start + len(part.ends)], raw
+            )
         return np.asarray(_log_shares(self.target) - _log_shares(raw), np.float64)
 
     def choose(self, ranking: Ranking, passages: int | None) -> Chosen:
-        """Returns the first `passages` of the draw; no single task example asked for them."""
+        """The first `passages` of the draw; no single task example asked for them."""
         chosen = union(ranking, passages)
         chosen.asked_offsets = np.zeros_like(chosen.asked_offsets)
         chosen.asked_by = np.empty(0, np.int32)
@@ -98,7 +130,9 @@ def _log_shares(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
 
 
 class Best:
-    """The k highest scores so far, ties by lower number; holds k entries and what came in since the last cut."""
+    """The k highest scores so far, ties by lower number; holds k entries and what came in since the
+    last cut.
+    """
 
     def __init__(self, k: int) -> None:
         self.k, self.floor = k, -np.inf
@@ -108,7 +142,9 @@ class Best:
 
     def add(self, numbers: npt.NDArray[np.int64], scores: npt.NDArray[np.float64]) -> None:
         """Takes in passages with higher numbers than all before."""
-        above = scores > self.floor  # one that only equals the lowest kept score has lost to a lower number
+        above = (
+            scores > self.floor
+        )  # one that only equals the lowest kept score has lost to a lower number
         self.numbers.append(numbers[above])
         self.scores.append(scores[above])
         self.held += int(above.sum())
@@ -116,7 +152,7 @@ class Best:
             self.sorted()
 
     def sorted(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Returns the numbers and scores of the k best, best first."""
+        """The numbers and scores of the k best, best first."""
         numbers = np.concatenate([np.empty(0, np.int64), *self.numbers])
         scores = np.concatenate([np.empty(0, np.float64), *self.scores])
         order = np.lexsort((numbers, -scores))[: self.k]
@@ -162,7 +198,7 @@ def count_ngrams(words: Keys, ends: Ints, left_out: npt.NDArray[np.bool_], count
 
 @compiled
 def weigh(words: Keys, ends: Ints, ratios: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Returns the sum of the ratios of each text's n-grams."""
+    """The sum of the ratios of each text's n-grams."""
     sums = np.zeros(ends.size, np.float64)
     start = 0
     for text in range(ends.size):

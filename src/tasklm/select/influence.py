@@ -1,8 +1,10 @@
-"""Influence selection (ISS, arXiv 2305.12816): the passages that most help the task, chosen from the scores of candidates.
+"""Influence selection (ISS, arXiv 2305.12816): the passages that most help the task, chosen from
+the scores of candidates.
 
-What a score is, is the business of the function that gives it (`influence/scores.py`: products of gradients). Here they are stored, block
-by block, so that a killed run goes on and another share costs nothing, and the passages are chosen: for every task batch its k best
-candidates, with the k whose union has the wanted size.
+What a score is, is the business of the function that gives it (`influence/scores.py`: products of
+gradients). Here they are stored, block by block, so that a killed run goes on and another share
+costs nothing, and the passages are chosen: for every task batch its k best candidates, with the k
+whose union has the wanted size.
 """
 
 from __future__ import annotations
@@ -33,12 +35,20 @@ Floats = npt.NDArray[np.float32]
 
 
 def score_blocks(
-    folder: Path, order: Ints, sizes: Ints, scores_of: Callable[[int, int], Floats], part: tuple[int, int], bar: Bar, block: int = BLOCK
+    folder: Path,
+    order: Ints,
+    sizes: Ints,
+    scores_of: Callable[[int, int], Floats],
+    part: tuple[int, int],
+    bar: Bar,
+    block: int = BLOCK,
 ) -> None:
-    """Computes and writes the blocks that are not there yet; of several processes (`part`: number, count) each takes its own.
+    """Computes and writes the blocks that are not there yet; of several processes (`part`: number,
+    count) each takes its own.
 
-    `order` says which unit stands at a place, `sizes` how much work it is, and `scores_of(start, stop)` gives the scores (units, task
-    batches) of some places. A block is written as a whole under its name, so that it is done exactly when its file is there.
+    `order` says which unit stands at a place, `sizes` how much work it is, and `scores_of(start,
+    stop)` gives the scores (units, task batches) of some places. A block is written as a whole
+    under its name, so that it is done exactly when its file is there.
     """
     number, processes = part
     for start in range(number * block, len(order), processes * block):
@@ -46,10 +56,17 @@ def score_blocks(
         if not _is_whole(path, stop - start):
             found = np.asarray(scores_of(start, stop), np.float32)
             if not np.isfinite(found).all():
-                remedy = "Lower --train.learning_rate or --select.influence_steps, or use --hardware.precision fp32."
-                raise TrainingError(f"the scoring model gives gradients that are not finite numbers. {remedy}")
+                remedy = (
+                    "Lower --train.learning_rate or "
+                    "--select.influence_steps, or use --hardware.precision fp32."
+                )
+                raise TrainingError(
+                    f"the scoring model gives gradients that are not finite numbers. {remedy}"
+                )
             content = io.BytesIO()
-            np.save(content, np.ascontiguousarray(found.T), allow_pickle=False)  # a task batch's scores lie together
+            np.save(
+                content, np.ascontiguousarray(found.T), allow_pickle=False
+            )  # a task batch's scores lie together
             write_bytes(path, content.getvalue())
         bar.advance(int(sizes[start:stop].sum()))
 
@@ -57,7 +74,10 @@ def score_blocks(
 def finish_scores(folder: Path, order: Ints, tasks: int, block: int = BLOCK) -> None:
     """Writes what the blocks belong to, when all are there."""
     np.save(folder / "order.npy", order.astype(np.int64), allow_pickle=False)
-    write_json(folder / "scores.json", {"format": FORMAT, "units": len(order), "task_batches": tasks, "block": block})
+    write_json(
+        folder / "scores.json",
+        {"format": FORMAT, "units": len(order), "task_batches": tasks, "block": block},
+    )
 
 
 def _block(folder: Path, start: int) -> Path:
@@ -79,17 +99,26 @@ class InfluenceScores:
     def __init__(self, folder: Path) -> None:
         with damage_is_clear(folder / "scores.json"):
             about = read_json(folder / "scores.json")
-            self.units, self.tasks, block = int(about["units"]), int(about["task_batches"]), int(about["block"])
+            self.units = int(about["units"])
+            self.tasks = int(about["task_batches"])
+            block = int(about["block"])
         self._order = load_array(folder / "order.npy", np.int64)
         starts = range(0, self.units, block)
-        self._blocks = [load_array(_block(folder, start), np.float32, mapped=True, dimensions=2) for start in starts]
-        whole = about["format"] == FORMAT and len(self._order) == self.units == sum(block.shape[1] for block in self._blocks)
+        self._blocks = [
+            load_array(_block(folder, start), np.float32, mapped=True, dimensions=2)
+            for start in starts
+        ]
+        whole = about["format"] == FORMAT and len(self._order) == self.units == sum(
+            block.shape[1] for block in self._blocks
+        )
         whole = whole and bool((np.sort(self._order) == np.arange(self.units)).all())
         if not whole or any(len(block) != self.tasks for block in self._blocks):
             raise damaged(folder / "scores.json", "the files of the scores do not fit together")
 
     def of_tasks(self, start: int, stop: int) -> Floats:
-        """Returns the scores of some task batches on all units, in the units' own order: (task batches, units)."""
+        """The scores of some task batches on all units, in the units' own order: (task batches,
+        units).
+        """
         found = np.empty((min(stop, self.tasks) - start, self.units), np.float32)
         place = 0
         for block in self._blocks:
@@ -100,7 +129,9 @@ class InfluenceScores:
 
 @dataclass
 class _Best:
-    """Of each unit: its best rank and score on any task batch, and the task batches on which it ranks best."""
+    """Of each unit: its best rank and score on any task batch, and the task batches on which it
+    ranks best.
+    """
 
     ranks: npt.NDArray[np.int32]
     scores: Floats
@@ -117,26 +148,42 @@ def _best_of(scores: InfluenceScores, columns: int) -> _Best:
         found = scores.of_tasks(start, start + columns)
         ranks = np.empty((len(found), units), np.int32)
         for row, own in zip(ranks, found, strict=True):
-            row[np.argsort(-own, kind="stable")] = np.arange(units, dtype=np.int32)  # ties: the better candidate first
+            row[np.argsort(-own, kind="stable")] = np.arange(
+                units, dtype=np.int32
+            )  # ties: the better candidate first
         np.maximum(best, found.max(0), out=best)
-        numbers = np.broadcast_to(np.arange(start, start + len(found), dtype=np.int32), (units, len(found)))
+        numbers = np.broadcast_to(
+            np.arange(start, start + len(found), dtype=np.int32), (units, len(found))
+        )
         all_ranks, all_numbers = np.hstack([asker_ranks, ranks.T]), np.hstack([askers, numbers])
         kept = np.argsort(all_ranks, axis=1, kind="stable")[:, :ASKED_KEPT]
-        asker_ranks, askers = np.take_along_axis(all_ranks, kept, 1), np.take_along_axis(all_numbers, kept, 1)
+        asker_ranks = np.take_along_axis(all_ranks, kept, 1)
+        askers = np.take_along_axis(all_numbers, kept, 1)
     return _Best(asker_ranks[:, 0].copy(), best, asker_ranks, askers)
 
 
 def choose(
-    scores: InfluenceScores, candidates: int, share: float, together: int, task_together: int, examples: int, columns: int = COLUMNS
+    scores: InfluenceScores,
+    candidates: int,
+    share: float,
+    together: int,
+    task_together: int,
+    examples: int,
+    columns: int = COLUMNS,
 ) -> tuple[Chosen, int]:
-    """Returns the chosen candidates, best first, and k: the union of the k best of every task batch has the wanted size.
+    """The chosen candidates, best first, and k: the union of the k best of every task batch has the
+    wanted size.
 
-    Of those that only the k-th places ask for, the ones with the highest scores are taken, so that it is exact: share · candidates,
-    rounded. `together` candidates are one unit, `task_together` examples one task batch. Memory: about 1.5 KB per unit.
+    Of those that only the k-th places ask for, the ones with the highest scores are taken, so that
+    it is exact: share · candidates, rounded. `together` candidates are one unit, `task_together`
+    examples one task batch. Memory: about 1.5 KB per unit.
     """
     if scores.units != -(-candidates // together) or scores.tasks != -(-examples // task_together):
         found = f"{scores.units} units and {scores.tasks} task batches"
-        raise ValueError(f"the scores are of {found}, which {candidates} candidates and {examples} examples do not make")
+        raise ValueError(
+            f"the scores are of {found}, which {candidates} "
+            f"candidates and {examples} examples do not make"
+        )
     best = _best_of(scores, columns)
     wanted = max(1, round(share * candidates))
     order = np.lexsort((-best.scores, best.ranks))  # stable: ties stay by better candidate
@@ -145,43 +192,61 @@ def choose(
     of_unit = np.repeat(units, together)[members < candidates][:wanted]
     passages = members[members < candidates][:wanted]
     k = int(best.ranks[of_unit].max()) + 1
-    asked = [_examples(best.askers[unit][best.asker_ranks[unit] < k], task_together, examples) for unit in of_unit]
+    asked = [
+        _examples(best.askers[unit][best.asker_ranks[unit] < k], task_together, examples)
+        for unit in of_unit
+    ]
     offsets = np.cumsum([0, *map(len, asked)]).astype(np.int64)
     flat = np.concatenate([np.empty(0, np.int32), *asked]).astype(np.int32)
-    return Chosen(passages.astype(np.int64), best.scores[of_unit], best.ranks[of_unit], offsets, flat), k
+    return Chosen(
+        passages.astype(np.int64), best.scores[of_unit], best.ranks[of_unit], offsets, flat
+    ), k
 
 
-def _examples(batches: npt.NDArray[np.int32], together: int, examples: int) -> npt.NDArray[np.int32]:
-    """Returns the task examples of some task batches, at most as many as are kept."""
+def _examples(
+    batches: npt.NDArray[np.int32], together: int, examples: int
+) -> npt.NDArray[np.int32]:
+    """The task examples of some task batches, at most as many as are kept."""
     found = (batches[:, None] * together + np.arange(together)).ravel()[: 2 * ASKED_KEPT]
     return found[found < examples][:ASKED_KEPT].astype(np.int32)
 
 
 class Candidates:
-    """Some passages of a stored selection, found by their numbers in the corpus; their texts are held in memory."""
+    """Some passages of a stored selection, found by their numbers in the corpus; their texts are
+    held in memory.
+    """
 
     def __init__(self, path: Path, rows: Ints) -> None:
         wanted = np.sort(rows)
         parts, place = [], 0
         with selection_is_clear(path), pq.ParquetFile(path) as file:
             for batch in file.iter_batches(columns=["id", "text", "source", "number"]):
-                inside = wanted[np.searchsorted(wanted, place) : np.searchsorted(wanted, place + len(batch))] - place
+                inside = (
+                    wanted[
+                        np.searchsorted(wanted, place) : np.searchsorted(wanted, place + len(batch))
+                    ]
+                    - place
+                )
                 parts.append(batch.take(pa.array(inside)))
                 place += len(batch)
         table = pa.Table.from_batches(parts)
-        self._ids, self._texts, self._sources = (table[name].to_pylist() for name in ("id", "text", "source"))
+        self._ids, self._texts, self._sources = (
+            table[name].to_pylist() for name in ("id", "text", "source")
+        )
         numbers = table["number"].to_numpy()
         self._place = {int(number): place for place, number in enumerate(numbers)}
-        self.numbers: Ints = numbers[np.searchsorted(wanted, rows)]  # in the corpus, in the order of `rows`
+        self.numbers: Ints = numbers[
+            np.searchsorted(wanted, rows)
+        ]  # in the corpus, in the order of `rows`
 
     def id(self, i: int, /) -> str:
-        """Returns the id of the passage with this number."""
+        """The id of the passage with this number."""
         return str(self._ids[self._place[i]])
 
     def text(self, i: int, /) -> str:
-        """Returns its text."""
+        """Its text."""
         return str(self._texts[self._place[i]])
 
     def source(self, i: int, /) -> str:
-        """Returns where it comes from."""
+        """Where it comes from."""
         return str(self._sources[self._place[i]])

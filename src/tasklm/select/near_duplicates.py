@@ -1,10 +1,11 @@
 """Near copies left out of a selection, so that it is not ten versions of one page.
 
-Two passages are compared by the Jaccard similarity of their sets of runs of three words (a shorter passage is one run).
-Copies are looked for among the passages kept so far by MinHash and banded hash tables; what is found is compared by the
-whole sets, so nothing is left out by mistake. A pair at exactly the threshold shares no band at most once in 1000 times (at
-0.8, with 25 bands of 5 hashes: once in 20,000), or is passed over, once in 10,000 times, because its signatures agree too
-rarely; a more similar pair is missed less often.
+Two passages are compared by the Jaccard similarity of their sets of runs of three words (a shorter
+passage is one run). Copies are looked for among the passages kept so far by MinHash and banded hash
+tables; what is found is compared by the whole sets, so nothing is left out by mistake. A pair at
+exactly the threshold shares no band at most once in 1000 times (at 0.8, with 25 bands of 5 hashes:
+once in 20,000), or is passed over, once in 10,000 times, because its signatures agree too rarely; a
+more similar pair is missed less often.
 """
 
 from __future__ import annotations
@@ -29,15 +30,21 @@ RUN_WORDS = 3
 _HASHES = 128
 _READ_AT_ONCE = 1024
 _REMEMBERED = 4096  # sets of runs of kept passages, for those with many copies
-_COMPARED = 64  # suspects compared as whole sets, those that agree most first; more of them only where pages have a common form
+# suspects compared as whole sets, those that agree most first; more of them only where pages have a
+# common form
+_COMPARED = 64
 _HALF = np.uint64(32)
 _ALL_ONES = np.uint32(0xFFFFFFFF)
 
 
-def without_near_duplicates(chosen: Chosen, store: Passages, threshold: float, passages: int | None, tracker: Tracker) -> Chosen:
-    """Returns the chosen passages, best first, less those whose similarity to a better kept one is `threshold` or more.
+def without_near_duplicates(
+    chosen: Chosen, store: Passages, threshold: float, passages: int | None, tracker: Tracker
+) -> Chosen:
+    """The chosen passages, best first, less those whose similarity to a better kept one is
+    `threshold` or more.
 
-    Stops when `passages` are kept; threshold 0 leaves nothing out. Memory: about 500 bytes per passage to keep (at 0.8).
+    Stops when `passages` are kept; threshold 0 leaves nothing out. Memory: about 500 bytes per
+    passage to keep (at 0.8).
     """
     if not 0 <= threshold <= 1:
         raise ValueError(f"a similarity lies between 0 and 1, not at {threshold}")
@@ -50,27 +57,49 @@ def without_near_duplicates(chosen: Chosen, store: Passages, threshold: float, p
         for start in range(0, len(chosen.passages), _READ_AT_ONCE)
     )
     threads = usable_cores()
-    with tracker.progress("near duplicates", total=most) as bar, ThreadPoolExecutor(threads) as pool:
+    with (
+        tracker.progress("near duplicates", total=most) as bar,
+        ThreadPoolExecutor(threads) as pool,
+    ):
         for batch in results_in_order(pool, kept.signed, texts, threads) if most else ():
             before = kept.count
             looked_at += kept.take(store, chosen.passages, batch, looked_at)
-            bar.advance(kept.count - before, f"{looked_at / max(time.monotonic() - started, 1e-9):,.0f} passages/s")
+            bar.advance(
+                kept.count - before,
+                f"{looked_at / max(time.monotonic() - started, 1e-9):,.0f} passages/s",
+            )
             if kept.count == most:
                 break
-    tracker.event("near duplicates", threshold=threshold, passages=looked_at, kept=kept.count, left_out=looked_at - kept.count)
+    tracker.event(
+        "near duplicates",
+        threshold=threshold,
+        passages=looked_at,
+        kept=kept.count,
+        left_out=looked_at - kept.count,
+    )
     return _rows(chosen, kept.table.positions[: kept.count])
 
 
 def _rows(chosen: Chosen, positions: Ints) -> Chosen:
-    """Returns some of the chosen passages."""
+    """Some of the chosen passages."""
     lengths = np.diff(chosen.asked_offsets)[positions]
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    askers = np.repeat(chosen.asked_offsets[positions] - offsets[:-1], lengths) + np.arange(offsets[-1])
-    return Chosen(chosen.passages[positions], chosen.scores[positions], chosen.ranks[positions], offsets, chosen.asked_by[askers])
+    askers = np.repeat(chosen.asked_offsets[positions] - offsets[:-1], lengths) + np.arange(
+        offsets[-1]
+    )
+    return Chosen(
+        chosen.passages[positions],
+        chosen.scores[positions],
+        chosen.ranks[positions],
+        offsets,
+        chosen.asked_by[askers],
+    )
 
 
 def runs_of_words(texts: Sequence[str]) -> tuple[Keys, Ints]:
-    """Returns the sorted distinct hashes of each text's runs of three words, end to end, and where each text ends."""
+    """The sorted distinct hashes of each text's runs of three words, end to end, and where each
+    text ends.
+    """
     words, word_ends = word_hashes(texts)
     runs, ends = np.empty(words.size, np.uint64), np.empty(len(texts), np.int64)
     filled = shingle_hashes(words, word_ends, RUN_WORDS, runs, ends)
@@ -79,7 +108,7 @@ def runs_of_words(texts: Sequence[str]) -> tuple[Keys, Ints]:
 
 @compiled
 def jaccard(left: Keys, right: Keys) -> float:
-    """Returns the similarity of two sorted sets: what they share of what they hold together."""
+    """The similarity of two sorted sets: what they share of what they hold together."""
     i = j = shared = 0
     while i < left.size and j < right.size:
         shared += left[i] == right[j]
@@ -90,7 +119,9 @@ def jaccard(left: Keys, right: Keys) -> float:
 
 
 def bands_for(threshold: float) -> tuple[int, int]:
-    """Returns (bands, rows per band): the widest bands that miss a pair at the threshold at most once in 1000 times."""
+    """Returns (bands, rows per band): the widest bands that miss a pair at the threshold at most
+    once in 1000 times.
+    """
     rows = 1
     while rows < 8 and (1 - threshold ** (rows + 1)) ** (_HASHES // (rows + 1)) <= 0.001:
         rows += 1
@@ -98,27 +129,37 @@ def bands_for(threshold: float) -> tuple[int, int]:
 
 
 def agreement_for(threshold: float, hashes: int) -> int:
-    """Returns in how many hashes a pair at the threshold agrees, but for one time in 10,000 when it is fewer (binomial)."""
+    """In how many hashes a pair at the threshold agrees, but for one time in 10,000 when it is
+    fewer (binomial).
+    """
     below = 0.0
     for agreed in range(hashes + 1):
-        below += math.comb(hashes, agreed) * threshold**agreed * (1 - threshold) ** (hashes - agreed)
+        below += (
+            math.comb(hashes, agreed) * threshold**agreed * (1 - threshold) ** (hashes - agreed)
+        )
         if below > 0.0001:
             return agreed
     return hashes
 
 
 class _Table(NamedTuple):
-    """The kept passages by the keys of their bands: per band, chains through the passages of a slot; 0 ends a chain."""
+    """The kept passages by the keys of their bands: per band, chains through the passages of a
+    slot; 0 ends a chain.
+    """
 
     positions: Ints  # [most] where among the chosen passages
     signatures: NDArray[np.uint16]  # [most, hashes] the low bits of the MinHash values
     heads: NDArray[np.int32]  # [bands, slots] kept passage + 1
     chains: NDArray[np.int32]  # [most, bands] kept passage + 1
-    stamps: NDArray[np.int32]  # [most] position + 1 of the last passage that was compared with this one
+    stamps: NDArray[
+        np.int32
+    ]  # [most] position + 1 of the last passage that was compared with this one
 
 
 class _Batch(NamedTuple):
-    """Texts that may be kept: their runs of words end to end, where each text's end, their MinHash values and the keys of their bands."""
+    """Texts that may be kept: their runs of words end to end, where each text's end, their MinHash
+    values and the keys of their bands.
+    """
 
     runs: Keys
     ends: Ints
@@ -146,10 +187,12 @@ class _Kept:
             np.zeros(most, np.int32),
         )
         self.found = np.empty((most, 2), np.int32)  # kept passage, hashes that agree
-        self.runs_of_kept = functools.lru_cache(maxsize=_REMEMBERED)(lambda store, number: runs_of_words([store.text(number)])[0])
+        self.runs_of_kept = functools.lru_cache(maxsize=_REMEMBERED)(
+            lambda store, number: runs_of_words([store.text(number)])[0]
+        )
 
     def signed(self, texts: Sequence[str]) -> _Batch:
-        """Returns the texts made ready for comparison; changes nothing, so that threads can do it ahead."""
+        """The texts made ready for comparison; changes nothing, so that threads can do it ahead."""
         runs, ends = runs_of_words(texts)
         values = np.empty((len(texts), len(self.multipliers)), np.uint32)
         keys = np.empty((len(texts), self.bands), np.uint64)
@@ -157,11 +200,15 @@ class _Kept:
         return _Batch(runs, ends, values, keys)
 
     def take(self, store: Passages, chosen: Ints, batch: _Batch, position: int) -> int:
-        """Keeps those of the batch that are no copies; returns how many it looked at before there were enough."""
+        """Keeps those of the batch that are no copies; returns how many it looked at before there
+        were enough.
+        """
         runs, ends, values, keys = batch
         at = 0
         while at < len(ends) and self.count < self.most:
-            at, self.count, suspects = walk(self.table, self.count, at, position, ends, values, keys, self.needed, self.found)
+            at, self.count, suspects = walk(
+                self.table, self.count, at, position, ends, values, keys, self.needed, self.found
+            )
             if suspects:
                 own = runs[ends[at - 1] if at else 0 : ends[at]]
                 if not self._is_copy(own, self.found[:suspects], store, chosen):
@@ -173,12 +220,20 @@ class _Kept:
     def _is_copy(self, own: Keys, found: NDArray[np.int32], store: Passages, chosen: Ints) -> bool:
         likely_first = found[np.lexsort((found[:, 0], -found[:, 1])), 0][:_COMPARED]
         numbers = chosen[self.table.positions[likely_first]]
-        return any(jaccard(own, self.runs_of_kept(store, number)) >= self.threshold for number in numbers.tolist())  # type: ignore[arg-type]
+        return any(
+            jaccard(own, self.runs_of_kept(store, number)) >= self.threshold  # type: ignore[arg-type]
+            for number in numbers.tolist()
+        )
 
 
 @compiled
 def sign(
-    runs: Keys, ends: Ints, multipliers: NDArray[np.uint32], shifts: NDArray[np.uint32], values: NDArray[np.uint32], keys: Keys
+    runs: Keys,
+    ends: Ints,
+    multipliers: NDArray[np.uint32],
+    shifts: NDArray[np.uint32],
+    values: NDArray[np.uint32],
+    keys: Keys,
 ) -> None:
     """Fills the MinHash values of each text and the keys of its bands."""
     rows = multipliers.size // keys.shape[1]
@@ -212,8 +267,17 @@ def keep(table: _Table, count: int, position: int, values: NDArray[np.uint32], k
 
 
 @compiled
-def find_alike(table: _Table, stamp: int, values: NDArray[np.uint32], keys: Keys, needed: int, found: NDArray[np.int32]) -> int:
-    """Fills the kept passages that share a slot with this one and agree in `needed` hashes; returns how many."""
+def find_alike(
+    table: _Table,
+    stamp: int,
+    values: NDArray[np.uint32],
+    keys: Keys,
+    needed: int,
+    found: NDArray[np.int32],
+) -> int:
+    """Fills the kept passages that share a slot with this one and agree in `needed` hashes; returns
+    how many.
+    """
     mask = np.uint64(table.heads.shape[1] - 1)
     suspects = 0
     for band in range(keys.size):
@@ -223,7 +287,9 @@ def find_alike(table: _Table, stamp: int, values: NDArray[np.uint32], keys: Keys
                 table.stamps[other] = stamp
                 agreed = 0
                 for one in range(values.size):
-                    agreed += table.signatures[other, one] == np.uint16(values[one] & np.uint32(0xFFFF))
+                    agreed += table.signatures[other, one] == np.uint16(
+                        values[one] & np.uint32(0xFFFF)
+                    )
                 if agreed >= needed:
                     found[suspects, 0], found[suspects, 1] = other, agreed
                     suspects += 1
@@ -243,9 +309,13 @@ def walk(
     needed: int,
     found: NDArray[np.int32],
 ) -> tuple[int, int, int]:
-    """Keeps passages of a batch from `at` on until one may be a copy; returns (where it stopped, kept, suspects found)."""
+    """Keeps passages of a batch from `at` on until one may be a copy; returns (where it stopped,
+    kept, suspects found).
+    """
     while at < ends.size and count < table.positions.size:
-        if ends[at] > (ends[at - 1] if at > 0 else 0):  # a passage without words is a copy of nothing
+        if ends[at] > (
+            ends[at - 1] if at > 0 else 0
+        ):  # a passage without words is a copy of nothing
             suspects = find_alike(table, position + at + 1, values[at], keys[at], needed, found)
             if suspects > 0:
                 return at, count, suspects

@@ -1,4 +1,6 @@
-"""Random selection, the control: a uniform sample without replacement from the passages that may be used."""
+"""Random selection, the control: a uniform sample without replacement from the passages that may be
+used.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ _DRAWN_AT_ONCE = 1 << 20
 class RandomSelector(Selector):
     """Gives every passage a seeded random score and takes the highest.
 
-    The score of a passage depends on the seed and its number alone, so a smaller sample is the beginning of a larger
-    one, and banning a passage changes nothing for the others.
+    The score of a passage depends on the seed and its number alone, so a smaller sample is the
+    beginning of a larger one, and banning a passage changes nothing for the others.
     """
 
     per_example: ClassVar[bool] = False
@@ -33,8 +35,14 @@ class RandomSelector(Selector):
     def fit(self, texts: Sequence[str], labels: Sequence[str]) -> None:
         """Does nothing: the sample does not depend on the task."""
 
-    def score(self, store: PassageStore | SparkStore, banned: npt.NDArray[np.bool_], k: int, place: Workplace) -> Ranking:
-        """Returns a ranking with one query: `k` passages in random order."""
+    def score(
+        self,
+        store: PassageStore | SparkStore,
+        banned: npt.NDArray[np.bool_],
+        k: int,
+        place: Workplace,
+    ) -> Ranking:
+        """A ranking with one query: `k` passages in random order."""
         require_passages(len(store), banned)
         generator = np.random.Generator(np.random.PCG64(self.seed))
         passages, scores = np.empty(0, np.int64), np.empty(0, np.float32)
@@ -49,7 +57,7 @@ class RandomSelector(Selector):
         return Ranking(np.array([0, len(passages)], np.int64), passages, scores)
 
     def choose(self, ranking: Ranking, passages: int | None) -> Chosen:
-        """Returns the first `passages` of the random order; no task example asked for them."""
+        """The first `passages` of the random order; no task example asked for them."""
         chosen = union(ranking, passages)
         chosen.asked_offsets = np.zeros_like(chosen.asked_offsets)
         chosen.asked_by = np.empty(0, np.int32)

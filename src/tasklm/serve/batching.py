@@ -1,6 +1,7 @@
 """Requests of many connections in one model batch.
 
-All state belongs to the event loop's thread; only `answer` runs in worker threads, one batch in each at a time.
+All state belongs to the event loop's thread; only `answer` runs in worker threads, one batch in
+each at a time.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ class _Job(Generic[Given, Found]):
 
 
 class Batcher(Generic[Given, Found]):
-    """Collects inputs for at most `window` seconds, or until there are `most`, and answers them together.
+    """Collects inputs for at most `window` seconds, or until there are `most`, and answers them
+    together.
 
-    `answer` gives one answer per input; `workers` threads call it. `waiting`: inputs that may wait in all. `counted` is told the
-    size of every batch that was answered, `started` runs first in each thread.
+    `answer` gives one answer per input; `workers` threads call it. `waiting`: inputs that may wait
+    in all. `counted` is told the size of every batch that was answered, `started` runs first in
+    each thread.
     """
 
     def __init__(
@@ -47,7 +50,11 @@ class Batcher(Generic[Given, Found]):
         counted: Callable[[int], None] = lambda size: None,
         started: Callable[[], None] = lambda: None,
     ) -> None:
-        self._answer, self._most, self._window, self._limit, self._counted = answer, most, window, waiting, counted
+        self._answer = answer
+        self._most = most
+        self._window = window
+        self._limit = waiting
+        self._counted = counted
         self._pool = ThreadPoolExecutor(workers, "model", initializer=started)
         self._workers = self._free = workers
         self._jobs: deque[_Job[Given, Found]] = deque()
@@ -56,13 +63,17 @@ class Batcher(Generic[Given, Found]):
         self.waiting = 0  # inputs
 
     async def answers(self, inputs: Sequence[Given]) -> list[Found]:
-        """Returns the answers of a request's inputs, in order; raises QueueFull where too many wait, and what `answer` raises."""
+        """The answers of a request's inputs, in order; raises QueueFull where too many wait, and
+        what `answer` raises.
+        """
         if self.waiting and self.waiting + len(inputs) > self._limit:
             raise QueueFull
         loop = asyncio.get_running_loop()
         parts: list[asyncio.Future[list[Found]]] = []
         now = loop.time()
-        size = max(1, min(self._most, -(-len(inputs) // self._workers)))  # so that a request by itself keeps all workers busy
+        size = max(
+            1, min(self._most, -(-len(inputs) // self._workers))
+        )  # so that a request by itself keeps all workers busy
         for start in range(0, len(inputs), size):
             job = _Job[Given, Found](inputs[start : start + size], loop.create_future(), now)
             self._jobs.append(job)
@@ -80,10 +91,13 @@ class Batcher(Generic[Given, Found]):
         return [one for part in found if not isinstance(part, BaseException) for one in part]
 
     async def close(self) -> None:
-        """Returns when all that was taken is answered and the threads have ended."""
+        """When all that was taken is answered and the threads have ended."""
         self._forget_given_up()
         while self._jobs or self._running:
-            pending: list[asyncio.Future[Any]] = [*self._running, *(job.answers for job in self._jobs)]
+            pending: list[asyncio.Future[Any]] = [
+                *self._running,
+                *(job.answers for job in self._jobs),
+            ]
             await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
         self._pool.shutdown()
 
@@ -93,9 +107,13 @@ class Batcher(Generic[Given, Found]):
         self.waiting = sum(len(job.inputs) for job in self._jobs)
 
     def _hand_over(self) -> None:
-        """Gives the free workers their batches, as soon as these are full or have waited long enough."""
+        """Gives the free workers their batches, as soon as these are full or have waited long
+        enough.
+        """
         loop = asyncio.get_running_loop()
-        handed = -1.0  # when the last that was handed over had arrived: the parts of a request go together
+        handed = (
+            -1.0
+        )  # when the last that was handed over had arrived: the parts of a request go together
         while self._free and self._jobs:
             arrived = self._jobs[0].arrived
             left = arrived + self._window - loop.time()
@@ -115,27 +133,37 @@ class Batcher(Generic[Given, Found]):
         self._hand_over()
 
     def _batch(self, size: int) -> list[_Job[Given, Found]]:
-        """Returns the first jobs, with about `size` inputs and never more than `most`."""
+        """The first jobs, with about `size` inputs and never more than `most`."""
         jobs: list[_Job[Given, Found]] = []
         count = 0
-        while self._jobs and (not jobs or (count < size and count + len(self._jobs[0].inputs) <= self._most)):
+        while self._jobs and (
+            not jobs or (count < size and count + len(self._jobs[0].inputs) <= self._most)
+        ):
             jobs.append(self._jobs.popleft())
             count += len(jobs[-1].inputs)
         self.waiting -= count
         return jobs
 
     def _answered(self, jobs: Sequence[_Job[Given, Found]]) -> list[list[Found] | Exception]:
-        """Returns the answers of each job, or what went wrong with it; what is wrong with one must not fail the others."""
+        """The answers of each job, or what went wrong with it; what is wrong with one must not fail
+        the others.
+        """
         given = [one for job in jobs for one in job.inputs]
         try:
             found = iter([answer for _, answer in zip(given, self._answer(given), strict=True)])
-        except BaseException as error:  # panics of libraries in Rust are no Exception; whatever comes, requests must not wait for ever
+        # panics of libraries in Rust are no Exception; whatever comes, requests must not wait for
+        # ever
+        except BaseException as error:
             if len(jobs) > 1:
                 return [one for job in jobs for one in self._answered([job])]
             return [error if isinstance(error, Exception) else RuntimeError(repr(error))]
         return [list(islice(found, len(job.inputs))) for job in jobs]
 
-    def _deliver(self, jobs: Sequence[_Job[Given, Found]], done: asyncio.Future[list[list[Found] | Exception]]) -> None:
+    def _deliver(
+        self,
+        jobs: Sequence[_Job[Given, Found]],
+        done: asyncio.Future[list[list[Found] | Exception]],
+    ) -> None:
         self._free += 1
         self._running.discard(done)
         answered = 0

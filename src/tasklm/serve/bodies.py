@@ -13,7 +13,15 @@ from tasklm.serve.inputs import Input
 from tasklm.serve.limits import MOST_TOP, Limits, Refused
 from tasklm.tasks.base import Task
 
-NAMES = {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object", type(None): "null"}
+NAMES = {
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    str: "a text",
+    list: "a list",
+    dict: "an object",
+    type(None): "null",
+}
 USUAL_TOP = 5
 
 
@@ -48,39 +56,63 @@ def forms_of(task: Task) -> Forms:
 
 
 def predict_schema(limits: Limits, forms: Forms) -> dict[str, Any]:
-    """Returns the schema of what is to be predicted."""
+    """The schema of what is to be predicted."""
     one = _input_schema(limits, forms)
-    inputs = {"type": "array", "maxItems": limits.inputs, "items": one, "description": "What to predict."}
+    inputs = {
+        "type": "array",
+        "maxItems": limits.inputs,
+        "items": one,
+        "description": "What to predict.",
+    }
     return {**_object({"inputs": inputs}, ["inputs"]), "example": {"inputs": forms.examples}}
 
 
 def explain_schema(limits: Limits, forms: Forms) -> dict[str, Any]:
-    """Returns the schema of what is to be explained."""
+    """The schema of what is to be explained."""
     told = "Training examples, and passages, to show on each side at most."
-    top = {"type": "integer", "minimum": 1, "maximum": MOST_TOP, "default": USUAL_TOP, "description": told}
+    top = {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": MOST_TOP,
+        "default": USUAL_TOP,
+        "description": told,
+    }
     schema = _object({"input": _input_schema(limits, forms), "top": top}, ["input"])
-    return {**schema, "example": {"input": forms.examples[0], "top": 3}} if forms.examples else schema
+    return (
+        {**schema, "example": {"input": forms.examples[0], "top": 3}} if forms.examples else schema
+    )
 
 
 def problems_of_inputs(limits: Limits, forms: Forms) -> str:
     """What the checks of inputs refuse, in words."""
-    wrong = f"an input that is not {forms.words}, that has more than {limits.characters:,} characters in all"
+    wrong = (
+        f"an input that is not {forms.words}, "
+        f"that has more than {limits.characters:,} characters in all"
+    )
     return f"{wrong}, or whose columns are not those of the task"
 
 
 def predict_inputs(body: bytes, limits: Limits, forms: Forms) -> list[Input]:
-    """Returns the inputs of a request; raises Refused where the body is not what `predict_schema` says."""
+    """The inputs of a request; raises Refused where the body is not what `predict_schema` says."""
     values = _json_object(body, {"inputs"}, "inputs")
     inputs = values["inputs"]
     if not isinstance(inputs, list):
         raise Refused(422, f"inputs is {_name(inputs)}, not a list.")
     if len(inputs) > limits.inputs:
-        raise Refused(422, f"There are {len(inputs):,} inputs; a request may have {limits.inputs:,}. Send several requests.")
+        raise Refused(
+            422,
+            (
+                f"There are {len(inputs):,} inputs; "
+                f"a request may have {limits.inputs:,}. Send several requests."
+            ),
+        )
     return [_input(one, f"inputs[{place}]", limits, forms) for place, one in enumerate(inputs)]
 
 
 def explain_input(body: bytes, limits: Limits, forms: Forms) -> tuple[Input, int]:
-    """Returns what is to be explained and by how many texts; raises Refused where the body is not what `explain_schema` says."""
+    """What is to be explained and by how many texts; raises Refused where the body is not what
+    `explain_schema` says.
+    """
     values = _json_object(body, {"input", "top"}, "input")
     top = values.get("top", USUAL_TOP)
     if type(top) is not int or not 1 <= top <= MOST_TOP:
@@ -89,15 +121,30 @@ def explain_input(body: bytes, limits: Limits, forms: Forms) -> tuple[Input, int
 
 
 def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
 
 
 def _input_schema(limits: Limits, forms: Forms) -> dict[str, Any]:
     text = {"type": "string", "maxLength": limits.characters}
     in_all = f"with at most {limits.characters:,} characters in all"
-    pair = {"type": "array", "items": text, "minItems": 2, "maxItems": 2, "description": f"Two texts, {in_all}."}
+    pair = {
+        "type": "array",
+        "items": text,
+        "minItems": 2,
+        "maxItems": 2,
+        "description": f"Two texts, {in_all}.",
+    }
     needs = f" ({forms.needs})" if forms.needs else ""
-    row = {"type": "object", "minProperties": 1, "description": f"A row: the columns of the training data{needs}, {in_all}."}
+    row = {
+        "type": "object",
+        "minProperties": 1,
+        "description": f"A row: the columns of the training data{needs}, {in_all}.",
+    }
     return {"anyOf": [text] * forms.text + [pair] * forms.pair + [row]}
 
 
@@ -109,17 +156,29 @@ def _json_object(body: bytes, known: set[str], required: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise Refused(422, f"The body is {_name(values)}, not an object.")
     if strange := sorted(values.keys() - known):
-        raise Refused(422, f"{strange[0][:40]!r} is not known here; there is {' and '.join(sorted(known))}.")
+        raise Refused(
+            422, f"{strange[0][:40]!r} is not known here; there is {' and '.join(sorted(known))}."
+        )
     if required not in values:
         raise Refused(422, f"{required} is missing.")
     return values
 
 
 def _input(given: Any, where: str, limits: Limits, forms: Forms) -> Input:
-    """Returns an input that has the form of one; whether its columns are those of the task the model's reader says."""
-    if forms.pair and isinstance(given, list) and (len(given) != 2 or not all(isinstance(text, str) for text in given)):
+    """An input that has the form of one; whether its columns are those of the task the model's
+    reader says.
+    """
+    if (
+        forms.pair
+        and isinstance(given, list)
+        and (len(given) != 2 or not all(isinstance(text, str) for text in given))
+    ):
         raise Refused(422, f"{where} is a list, but not of two texts. Give {forms.words}.")
-    taken = isinstance(given, dict) or (forms.text and isinstance(given, str)) or (forms.pair and isinstance(given, list))
+    taken = (
+        isinstance(given, dict)
+        or (forms.text and isinstance(given, str))
+        or (forms.pair and isinstance(given, list))
+    )
     if not taken:
         needs = f": {forms.needs}" if forms.needs else ""
         raise Refused(422, f"{where} is {_name(given)}{needs}. Give {forms.words}.")
@@ -131,7 +190,9 @@ def _input(given: Any, where: str, limits: Limits, forms: Forms) -> Input:
 
 
 def characters(value: Any) -> int:
-    """Returns the characters of all texts in a value, names of columns included; other values count as one."""
+    """The characters of all texts in a value, names of columns included;
+    other values count as one.
+    """
     if isinstance(value, str):
         return len(value)
     if isinstance(value, Mapping):

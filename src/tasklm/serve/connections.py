@@ -1,4 +1,6 @@
-"""How many connections there may be, of one address and in all, and which of them makes room for another."""
+"""How many connections there may be, of one address and in all, and which of them makes room for
+another.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,9 @@ class Connections:
         return sorted(self._usual.values(), key=len, reverse=True)
 
     def _make_room(self, groups: Iterable[Group]) -> bool:
-        """Cuts off the connection that has waited longest, of the first group that has one; False where there is none."""
+        """Cuts off the connection that has waited longest, of the first group that has one; False
+        where there is none.
+        """
         for group in groups:
             waiting = next((connection for connection in group if connection.waits), None)
             if waiting is not None:
@@ -109,7 +113,9 @@ class Connections:
 
 
 def group_of(address: str) -> str:
-    """What counts as one address: of IPv6 the first half, since one machine has the whole second half."""
+    """What counts as one address: of IPv6 the first half, since one machine has the whole second
+    half.
+    """
     try:
         number = ipaddress.ip_address(address)
     except ValueError:
@@ -120,7 +126,9 @@ def group_of(address: str) -> str:
 
 
 def room_for(of_one: int) -> Room:
-    """The room that this process has, once it may open as many files as it needs, or as it is allowed to."""
+    """The room that this process has, once it may open as many files as it needs, or as it is
+    allowed to.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = MOST + RESERVE + OTHER_FILES
     if hard != resource.RLIM_INFINITY:

@@ -1,4 +1,6 @@
-"""What the service says about itself: its OpenAPI document, and what the task takes, for the page."""
+"""What the service says about itself: its OpenAPI document, and what the task
+takes, for the page.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,26 @@ from tasklm.tasks.base import Task
 PROBLEMS = {
     400: "The body is not valid JSON.",
     401: "The token is missing or wrong.",
-    404: "There is nothing to explain with: the service has not what the model was trained on, or its kind cannot be explained.",
+    404: (
+        "There is nothing to explain with: the service has not what "
+        "the model was trained on, or its kind cannot be explained."
+    ),
     408: "The body did not come in time.",
     413: "The body is too large.",
     415: "The body is not sent as application/json.",
     421: "The service is asked for by a name that is not allowed.",
-    503: "Too many inputs wait, or connections are open, or the explanation took too long; try again after the seconds in Retry-After.",
+    503: (
+        "Too many inputs wait, or connections are open, "
+        "or the explanation took too long; try again after the seconds in Retry-After."
+    ),
 }
 OF_BODIES = (400, 401, 408, 413, 415, 421, 503)
 Schema = dict[str, Any]
-DETAIL: Schema = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
+DETAIL: Schema = {
+    "type": "object",
+    "properties": {"detail": {"type": "string"}},
+    "required": ["detail"],
+}
 
 
 class DescribedApp(FastAPI):
@@ -33,10 +45,12 @@ class DescribedApp(FastAPI):
     asks_for_token = False
 
     def openapi(self) -> Schema:
-        """Returns the OpenAPI document."""
+        """The OpenAPI document."""
         document: Schema = super().openapi()
         if self.asks_for_token:
-            document.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            document.setdefault("components", {})["securitySchemes"] = {
+                "token": {"type": "http", "scheme": "bearer"}
+            }
             for path, operations in document["paths"].items():
                 for operation in operations.values():
                     operation["security"] = [] if path == "/health" else [{"token": []}]
@@ -44,53 +58,85 @@ class DescribedApp(FastAPI):
 
 
 def predict_operation(limits: Limits, forms: Forms) -> Schema:
-    """Returns the arguments of FastAPI's route for predictions."""
-    answers = {"type": "array", "items": {"type": "object"}, "description": "One answer per input, in order."}
+    """The arguments of FastAPI's route for predictions."""
+    answers = {
+        "type": "array",
+        "items": {"type": "object"},
+        "description": "One answer per input, in order.",
+    }
     found = {"type": "object", "properties": {"answers": answers}, "required": ["answers"]}
     wrong = f"more than {limits.inputs:,} inputs, {problems_of_inputs(limits, forms)}"
     return {
         "summary": "Predict",
         "description": "The answer of the model for each text, pair of texts or row.",
         "openapi_extra": _body(predict_schema(limits, forms)),
-        "responses": {200: _json("The answers.", found), **_problems(*OF_BODIES), 422: _not_what_is_asked_for(wrong)},
+        "responses": {
+            200: _json("The answers.", found),
+            **_problems(*OF_BODIES),
+            422: _not_what_is_asked_for(wrong),
+        },
     }
 
 
 def explain_operation(limits: Limits, forms: Forms) -> Schema:
-    """Returns the arguments of FastAPI's route for explanations."""
+    """The arguments of FastAPI's route for explanations."""
     inputs = problems_of_inputs(limits, forms)
-    wrong = f"`top` that is no whole number from 1 to {MOST_TOP}, {inputs}, or a text that is longer than a row of the model"
+    wrong = (
+        f"`top` that is no whole number from 1 to {MOST_TOP}, "
+        f"{inputs}, or a text that is longer than a row of the model"
+    )
     explained = {"model": Explanation, "description": "The prediction and its reasons."}
     return {
         "summary": "Explain",
-        "description": "A prediction, with the training examples and passages that pushed for and against it.",
+        "description": (
+            "A prediction, with the training examples and passages that pushed for and against it."
+        ),
         "openapi_extra": _body(explain_schema(limits, forms)),
-        "responses": {200: explained, **_problems(*OF_BODIES, 404), 422: _not_what_is_asked_for(wrong)},
+        "responses": {
+            200: explained,
+            **_problems(*OF_BODIES, 404),
+            422: _not_what_is_asked_for(wrong),
+        },
     }
 
 
 def task_operation() -> Schema:
-    """Returns the arguments of FastAPI's route for what the task takes."""
-    told = "The kind of task, its labels, whether a text or a pair of texts is enough to ask, and the limits of a request."
-    return {"summary": "What the task takes", "responses": {200: _json(told, {"type": "object"}), **_problems(401, 421)}}
+    """The arguments of FastAPI's route for what the task takes."""
+    told = (
+        "The kind of task, its labels, whether a text or a pair "
+        "of texts is enough to ask, and the limits of a request."
+    )
+    return {
+        "summary": "What the task takes",
+        "responses": {200: _json(told, {"type": "object"}), **_problems(401, 421)},
+    }
 
 
 def health_operation() -> Schema:
-    """Returns the arguments of FastAPI's route for the state of the service."""
-    state = {"type": "object", "properties": {"status": {"enum": ["ok", "stopping"]}}, "required": ["status"]}
+    """The arguments of FastAPI's route for the state of the service."""
+    state = {
+        "type": "object",
+        "properties": {"status": {"enum": ["ok", "stopping"]}},
+        "required": ["status"],
+    }
     stopping = "The service finishes what it has taken and ends."
     found = {200: _json("It does.", state), 503: _json(stopping, state), **_problems(421)}
     return {"summary": "Whether the service takes requests", "responses": found}
 
 
 def metrics_operation() -> Schema:
-    """Returns the arguments of FastAPI's route for the counts."""
-    text = {"description": "Counts in Prometheus' text format.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    """The arguments of FastAPI's route for the counts."""
+    text = {
+        "description": "Counts in Prometheus' text format.",
+        "content": {"text/plain": {"schema": {"type": "string"}}},
+    }
     return {"summary": "Counts for Prometheus", "responses": {200: text, **_problems(401, 421)}}
 
 
 def what_it_takes(task: Task, texts: int | None, explains: bool, limits: Limits) -> Schema:
-    """Returns what a page must know to ask; `texts` is how many the training examples have, where that is known."""
+    """What a page must know to ask; `texts` is how many the training examples have, where that is
+    known.
+    """
     about = {"kind": task.kind, "labels": task.labels, **asdict(forms_of(task)), "texts": texts}
     return {**about, "explains": explains, "limits": asdict(limits)}
 
@@ -102,7 +148,13 @@ def _problems(*statuses: int) -> dict[int | str, Schema]:
 def _not_what_is_asked_for(wrong: str) -> Schema:
     """What 422 says: the checks of `bodies`, and those of the task's reader."""
     said = "`detail` says which input is wrong, and why"
-    return _json(f"JSON, but not what is asked for: no object, a name that is not known or missing, {wrong}; {said}.", DETAIL)
+    return _json(
+        (
+            f"JSON, but not what is asked for: no object, "
+            f"a name that is not known or missing, {wrong}; {said}."
+        ),
+        DETAIL,
+    )
 
 
 def _json(description: str, schema: Schema) -> Schema:

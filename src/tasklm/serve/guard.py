@@ -1,4 +1,6 @@
-"""What stands before every endpoint: names and token, headers that browsers obey, and the count of requests."""
+"""What stands before every endpoint: names and token, headers that browsers obey, and the count of
+requests.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ RETRY_SECONDS = 1
 HEADERS = (
     (
         b"content-security-policy",
-        b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
+        b"default-src 'none'; script-src 'self'; "
+        b"style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
         b"form-action 'none'; frame-ancestors 'none'",
     ),
     (b"x-content-type-options", b"nosniff"),
@@ -45,10 +48,12 @@ class Lifecycle:
 
 
 class Guard:
-    """An application around another: asks for the token on all but the `open_paths`, and counts requests to the `known` ones.
+    """An application around another: asks for the token on all but the `open_paths`, and counts
+    requests to the `known` ones.
 
-    `hosts`: names under which the service may be asked; none: under all. Without this check a page from elsewhere whose name is made to
-    point to this machine (DNS rebinding) could ask a service that has no token.
+    `hosts`: names under which the service may be asked; none: under all. Without this check a page
+    from elsewhere whose name is made to point to this machine (DNS rebinding) could ask a service
+    that has no token.
     """
 
     def __init__(
@@ -64,7 +69,9 @@ class Guard:
     ) -> None:
         self._app, self._metrics, self._lifecycle = app, metrics, lifecycle
         self._token = None if token is None else token.encode()
-        self._hosts, self._known, self._open = frozenset(map(_name, hosts)), frozenset(known), frozenset(open_paths)
+        self._hosts = frozenset(map(_name, hosts))
+        self._known = frozenset(known)
+        self._open = frozenset(open_paths)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answers a request."""
@@ -78,8 +85,11 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                # a client that is told so does not send another request on a connection that is about to be closed
-                closing = [(b"connection", b"close")] if self._lifecycle.stopping or one_too_many else []
+                # a client that is told so does not send another request on a connection that is
+                # about to be closed
+                closing = (
+                    [(b"connection", b"close")] if self._lifecycle.stopping or one_too_many else []
+                )
                 message = {**message, "headers": [*message.get("headers", ()), *HEADERS, *closing]}
             await send(message)
 
@@ -87,15 +97,29 @@ class Guard:
         try:
             if one_too_many and scope["path"] != HEALTH:
                 problem = {"detail": "There are too many connections. Try again soon."}
-                await JSONResponse(problem, 503, {"Retry-After": str(RETRY_SECONDS)})(scope, receive, guarded)
-            elif self._hosts and _name(headers.get(b"host", b"").decode("latin-1")) not in self._hosts:
-                problem = {"detail": "The service is not asked for by this name; tasklm serve --allow-host NAME allows it."}
+                await JSONResponse(problem, 503, {"Retry-After": str(RETRY_SECONDS)})(
+                    scope, receive, guarded
+                )
+            elif (
+                self._hosts
+                and _name(headers.get(b"host", b"").decode("latin-1")) not in self._hosts
+            ):
+                problem = {
+                    "detail": (
+                        "The service is not asked for by this "
+                        "name; tasklm serve --allow-host NAME allows it."
+                    )
+                }
                 await JSONResponse(problem, 421)(scope, receive, guarded)
             elif scope["path"] in self._open or self._may(headers.get(b"authorization", b"")):
                 await self._app(scope, receive, guarded)
             else:
-                problem = {"detail": "A token is needed: send the header Authorization: Bearer TOKEN."}
-                await JSONResponse(problem, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, guarded)
+                problem = {
+                    "detail": "A token is needed: send the header Authorization: Bearer TOKEN."
+                }
+                await JSONResponse(problem, 401, {"WWW-Authenticate": "Bearer"})(
+                    scope, receive, guarded
+                )
         except asyncio.CancelledError:
             self._lifecycle.gave_up = True
             raise
@@ -111,7 +135,9 @@ class Guard:
 
 
 def _name(host: str) -> str:
-    """Returns the name in a Host header, in small letters and without the port; addresses of IPv6 in brackets."""
+    """The name in a Host header, in small letters and without the port; addresses of IPv6 in
+    brackets.
+    """
     text = host.lower()
     if text.startswith("["):
         return text.partition("]")[0] + "]"

@@ -1,4 +1,6 @@
-"""What to predict, from wherever it comes: the command line, a file, standard input, or a program."""
+"""What to predict, from wherever it comes: the command line, a file, standard
+input, or a program.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from tasklm.tasks.examples import Example
 from tasklm.tasks.readers.conll import COLUMN_FILES, CONLLU_FILES
 
 MOST_NAMES = 10_000  # of files beside a path, among which a mistyped one is looked for
-Input = str | Sequence[str] | Mapping[str, Any] | Example  # a text, a pair of texts, a row, or an example
+Input = (
+    str | Sequence[str] | Mapping[str, Any] | Example
+)  # a text, a pair of texts, a row, or an example
 
 
 def examples_of(what: str, task: Task, data: Data, stdin: BinaryIO) -> Iterator[Example]:
@@ -41,20 +45,26 @@ def examples_of(what: str, task: Task, data: Data, stdin: BinaryIO) -> Iterator[
             refuse_path(what)
         yield example_of(what, task, data)
     elif kind_of(Path(what)) in PLAIN:
-        yield from (task.asked(line.rstrip("\r\n")) for line in read_lines(Path(what)) if line.strip())
+        yield from (
+            task.asked(line.rstrip("\r\n")) for line in read_lines(Path(what)) if line.strip()
+        )
     else:
         yield from TASKS.get(task.kind).read(Path(what), data, labelled=False)[0]
 
 
 def example_of(text: str, task: Task, data: Data) -> Example:
-    """Returns the example that a text asks about; one that is a JSON object is a row with the columns of the training data."""
+    """The example that a text asks about; one that is a JSON object is a row with the columns of
+    the training data.
+    """
     text = whole_text(text)
     row = _json_object(text)
     return task.asked(text) if row is None else _of_row(row, task, data)
 
 
 def example_from(given: Input, task: Task, data: Data) -> Example:
-    """Returns the example that a program asks about: as a text (which is never read as JSON), a pair, a row or an example."""
+    """The example that a program asks about: as a text (which is never read as JSON), a pair, a row
+    or an example.
+    """
     if isinstance(given, Example):
         return given
     if isinstance(given, Mapping):
@@ -62,19 +72,31 @@ def example_from(given: Input, task: Task, data: Data) -> Example:
     if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
         return task.asked(whole_text(str(given)))
     if not task.pairs:
-        raise DataError(f"a pair of texts asks nothing of kind {task.kind}", remedy="Give a text, or a row with the columns of train.")
+        raise DataError(
+            f"a pair of texts asks nothing of kind {task.kind}",
+            remedy="Give a text, or a row with the columns of train.",
+        )
     if len(given) != 2:
-        raise DataError(f"a pair has two texts, not {len(given)}", remedy="Give pairs such as (one, other), or single texts.")
+        raise DataError(
+            f"a pair has two texts, not {len(given)}",
+            remedy="Give pairs such as (one, other), or single texts.",
+        )
     return Example((whole_text(str(given[0])), whole_text(str(given[1]))), None)
 
 
 def _row_file(row: Mapping[str, Any]) -> MemoryFile:
-    """Returns a table of JSON lines that has one row: each kind knows how to read its rows from a
+    """A table of JSON lines that has one row: each kind knows how to read its rows from a
     table."""
     try:
         return MemoryFile.of("row.jsonl", json.dumps(dict(row), default=_plain).encode() + b"\n")
-    except (ValueError, TypeError, RecursionError) as error:  # a list that holds itself, a number of very many digits, odd keys
-        raise DataError(f"the row cannot be read ({error})", remedy="Give texts, numbers and lists of these.") from None
+    except (
+        ValueError,
+        TypeError,
+        RecursionError,
+    ) as error:  # a list that holds itself, a number of very many digits, odd keys
+        raise DataError(
+            f"the row cannot be read ({error})", remedy="Give texts, numbers and lists of these."
+        ) from None
 
 
 def _of_row(row: Mapping[str, Any], task: Task, data: Data) -> Example:
@@ -83,7 +105,9 @@ def _of_row(row: Mapping[str, Any], task: Task, data: Data) -> Example:
     except DataError as error:  # without the name and the line of a file that does not exist
         raise DataError(error.problem, remedy=error.remedy) from None
     if len(examples) != 1:
-        raise DataError(f"the row asks {len(examples)} questions", remedy="Give a row for each question.")
+        raise DataError(
+            f"the row asks {len(examples)} questions", remedy="Give a row for each question."
+        )
     return replace(examples[0], file="row")
 
 
@@ -91,7 +115,10 @@ def _plain(value: Any) -> Any:
     """Returns numpy's numbers and arrays as Python's."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
-    raise DataError(f"a row has a {type(value).__name__}, {value!r}", remedy="Give texts, numbers and lists of these.")
+    raise DataError(
+        f"a row has a {type(value).__name__}, {value!r}",
+        remedy="Give texts, numbers and lists of these.",
+    )
 
 
 def _json_object(text: str) -> Mapping[str, Any] | None:
@@ -116,18 +143,29 @@ def refuse_path(what: str) -> None:
     space."""
     path = Path(what)
     file_like = kind_of(path) in (*PLAIN, *TABLES, *COLUMN_FILES, *CONLLU_FILES)
-    if "\n" in what or not (file_like or ("/" in what and not any(sign.isspace() for sign in what))):
+    if "\n" in what or not (
+        file_like or ("/" in what and not any(sign.isspace() for sign in what))
+    ):
         return
-    remedy = "Correct the path; if it is a text, give it on standard input: echo TEXT | tasklm predict MODEL"
+    remedy = (
+        "Correct the path; if it is a text, "
+        "give it on standard input: echo TEXT | tasklm predict MODEL"
+    )
     if is_there(path):
         kind = "a folder" if path.is_dir() else "not a regular file"
         raise DataError(f"this is {kind}", file=what, remedy=f"Give a file. {remedy}")
-    raise DataError(f"there is no such file{nearest(path.name, _names_beside(path))}", file=what, remedy=remedy)
+    raise DataError(
+        f"there is no such file{nearest(path.name, _names_beside(path))}", file=what, remedy=remedy
+    )
 
 
 def _names_beside(path: Path) -> list[str]:
     try:
-        return [entry.name for entry in islice(path.parent.iterdir(), MOST_NAMES) if is_whole(entry.name)]
+        return [
+            entry.name
+            for entry in islice(path.parent.iterdir(), MOST_NAMES)
+            if is_whole(entry.name)
+        ]
     except (OSError, ValueError):
         return []
 
@@ -137,12 +175,20 @@ def _lines(stream: BinaryIO) -> Iterator[str]:
     number = 0
     while line := stream.readline(LONGEST_LINE + 1):
         number += 1
-        problem = f"the line has more than {LONGEST_LINE:,} bytes" if len(line) > LONGEST_LINE else ""
+        problem = (
+            f"the line has more than {LONGEST_LINE:,} bytes" if len(line) > LONGEST_LINE else ""
+        )
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            problem = problem or f"byte {line[error.start]:#04x} at position {error.start + 1} of the line is not UTF-8"
+            problem = problem or (
+                f"byte {line[error.start]:#04x} at position "
+                f"{error.start + 1} of the line is not UTF-8"
+            )
         if problem:
-            remedy = "Turn it into UTF-8 first: iconv -f WINDOWS-1252 -t UTF-8 FILE | tasklm predict MODEL"
+            remedy = (
+                "Turn it into UTF-8 first: "
+                "iconv -f WINDOWS-1252 -t UTF-8 FILE | tasklm predict MODEL"
+            )
             raise DataError(problem, file="standard input", line=number, remedy=remedy)
         yield text

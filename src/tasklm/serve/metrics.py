@@ -11,15 +11,31 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Metrics:
-    """Requests by path and status, their seconds, the sizes of model batches, texts answered and texts that wait."""
+    """Requests by path and status, their seconds, the sizes of model batches, texts answered and
+    texts that wait.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._requests = Counter("tasklm_requests", "Requests answered.", ["path", "status"], registry=self.registry)
-        self._seconds = Histogram("tasklm_request_seconds", "Time to the answer.", ["path"], buckets=SECONDS, registry=self.registry)
-        self._batches = Histogram("tasklm_batch_inputs", "Inputs of a model batch.", buckets=SIZES, registry=self.registry)
-        self._answered = Counter("tasklm_inputs_answered", "Inputs that the model answered.", registry=self.registry)
-        self._waiting = Gauge("tasklm_inputs_waiting", "Inputs that wait for the model.", registry=self.registry)
+        self._requests = Counter(
+            "tasklm_requests", "Requests answered.", ["path", "status"], registry=self.registry
+        )
+        self._seconds = Histogram(
+            "tasklm_request_seconds",
+            "Time to the answer.",
+            ["path"],
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self._batches = Histogram(
+            "tasklm_batch_inputs", "Inputs of a model batch.", buckets=SIZES, registry=self.registry
+        )
+        self._answered = Counter(
+            "tasklm_inputs_answered", "Inputs that the model answered.", registry=self.registry
+        )
+        self._waiting = Gauge(
+            "tasklm_inputs_waiting", "Inputs that wait for the model.", registry=self.registry
+        )
 
     def request(self, path: str, status: int, seconds: float) -> None:
         """Counts an answered request."""
@@ -36,5 +52,5 @@ class Metrics:
         self._waiting.set_function(waiting)
 
     def text(self) -> bytes:
-        """Returns all counts in Prometheus' text format."""
+        """All counts in Prometheus' text format."""
         return generate_latest(self.registry)

@@ -1,4 +1,6 @@
-"""A trained model, or several that answer together, ready to answer: texts in, labels and probabilities out."""
+"""A trained model, or several that answer together, ready to answer: texts in, labels and
+probabilities out.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,16 @@ AT_ONCE = 1024  # texts held in memory at a time
 
 
 class Predictor:
-    """Holds a loaded model folder, or one that `tasklm export` wrote as ONNX, which runs on the CPU by onnxruntime.
+    """Holds a loaded model folder, or one that `tasklm export` wrote as ONNX, which runs on the CPU
+    by onnxruntime.
 
-    `data` names the columns of rows, where they have not the usual names; an export knows those that its recipe set.
+    `data` names the columns of rows, where they have not the usual names; an export knows those
+    that its recipe set.
     """
 
-    def __init__(self, folder: Path, hardware: Hardware | None = None, data: Data | None = None) -> None:
+    def __init__(
+        self, folder: Path, hardware: Hardware | None = None, data: Data | None = None
+    ) -> None:
         # fp32: the answer for a text must not depend on how the machine multiplies
         hardware = hardware or Hardware(precision="fp32")
         self.folder, self.data = folder, data or Data()
@@ -35,7 +41,11 @@ class Predictor:
                 raise RunError(f"{problem}. Give the folder 'model' of the run.")
             self.machine = set_up(replace(hardware, device="cpu", precision="fp32", compile="off"))
             self.loaded = open_onnx(folder, self.machine.threads)
-            known = {name: value for name, value in self.loaded.config["columns"].items() if not getattr(self.data, name)}
+            known = {
+                name: value
+                for name, value in self.loaded.config["columns"].items()
+                if not getattr(self.data, name)
+            }
             self.data = replace(self.data, **known)
         else:
             self.machine = set_up(hardware)
@@ -44,21 +54,29 @@ class Predictor:
 
     @property
     def model(self) -> TaskModel:
-        """Returns the one model; raises RunError where several answer together, or it is an ONNX file."""
+        """The one model; raises RunError where several answer together, or it is an ONNX file."""
         if len(self.models) > 1:
-            problem = f"{self.folder} holds {len(self.models)} models that answer together; this takes one"
+            problem = (
+                f"{self.folder} holds {len(self.models)} "
+                f"models that answer together; this takes one"
+            )
             raise RunError(f"{problem}. Give the folder 'model' beside it.")
         if not isinstance(self.models[0], TaskModel):
-            raise RunError(f"{self.folder} holds an ONNX file; this takes the model that was trained. Give the folder 'model' of the run.")
+            raise RunError(
+                f"{self.folder} holds an ONNX file; "
+                f"this takes the model that was trained. Give the folder 'model' of the run."
+            )
         return self.models[0]
 
     @property
     def labels(self) -> list[str]:
-        """Returns the class names."""
+        """The class names."""
         return self.task.labels
 
     def answers(self, given: Sequence[Input]) -> list[Answer]:
-        """Returns an answer per text, pair of texts, row (a mapping with the columns of train) or example, in order."""
+        """An answer per text, pair of texts, row (a mapping with the columns of train) or example,
+        in order.
+        """
         if not given:
             return []
         examples = [example_from(one, self.task, self.data) for one in given]

@@ -1,4 +1,6 @@
-"""The process around the application: its socket, patience with slow clients, and an end that loses nothing."""
+"""The process around the application: its socket, patience with slow clients, and an end that loses
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from tasklm.errors import RunError
 from tasklm.serve.connections import Connections, Place, Room, group_of
 from tasklm.serve.guard import IN_RESERVE, Guard, Lifecycle
 
-HEADER_SECONDS = 10.0  # from a connection, or the first byte of a request, to the end of its headers
+HEADER_SECONDS = (
+    10.0  # from a connection, or the first byte of a request, to the end of its headers
+)
 MOST_HEADERS = 64 << 10  # bytes
 READ_SECONDS = 30.0  # for a client to read an answer, once it no longer takes it
 BACKLOG = 2048  # connections that wait to be taken
@@ -31,9 +35,14 @@ END_SECONDS = 60  # for the answers to what was taken; then the rest is given up
 
 
 class PatientProtocol(HttpToolsProtocol):
-    """HTTP on one connection; closes those whose headers do not come in time, or have no end, and those that read nothing."""
+    """HTTP on one connection; closes those whose headers do not come in time, or have no end, and
+    those that read nothing.
+    """
 
-    _timer: asyncio.TimerHandle | None = None  # runs while no request is taken and the time to the next is limited by us, not by uvicorn
+    _timer: asyncio.TimerHandle | None = (
+        # runs while no request is taken and the time to the next is limited by us, not by uvicorn
+        None
+    )
     _read_timer: asyncio.TimerHandle | None = None  # runs while an answer waits to be read
     _waits, _size = True, 0  # for the end of headers; bytes that have come meanwhile
     address = ""
@@ -111,8 +120,14 @@ class PatientProtocol(HttpToolsProtocol):
             self._size += len(data)
             if self._size > MOST_HEADERS and not self.transport.is_closing():
                 self.send_400_response("The headers are too long.")
-        elif self._timer is None and self.cycle is not None and self.cycle.response_complete and not self.transport.is_closing():
-            # the rest of a body that was refused, or empty lines: uvicorn has ended its wait for the next request, which has not begun
+        elif (
+            self._timer is None
+            and self.cycle is not None
+            and self.cycle.response_complete
+            and not self.transport.is_closing()
+        ):
+            # the rest of a body that was refused, or empty lines: uvicorn has ended its wait for
+            # the next request, which has not begun
             self._timer = self.loop.call_later(HEADER_SECONDS, self._give_up)
 
     def _wait(self) -> None:
@@ -149,7 +164,9 @@ class PatientProtocol(HttpToolsProtocol):
         return int.from_bytes(fcntl.ioctl(file, termios.FIONREAD, bytes(4)), sys.byteorder) > 0
 
     def _give_up(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:  # the request before is answered first
+        if (
+            self.cycle is not None and not self.cycle.response_complete
+        ):  # the request before is answered first
             self._timer = self.loop.call_later(HEADER_SECONDS, self._give_up)
         elif not self.transport.is_closing():
             self.transport.close()
@@ -163,7 +180,9 @@ class GracefulServer(uvicorn.Server):
         self.lifecycle = lifecycle
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Reads on for a moment, since what was sent may not have been read; takes no more; answers what was taken."""
+        """Reads on for a moment, since what was sent may not have been read; takes no more; answers
+        what was taken.
+        """
         self.lifecycle.stopping = True
         await asyncio.sleep(LAST_READ)
         connected = [connection for listener in sockets or [] for connection in _accepted(listener)]
@@ -175,16 +194,25 @@ class GracefulServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _protocol(self) -> asyncio.Protocol:
-        given = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
+        given = {
+            "config": self.config,
+            "server_state": self.server_state,
+            "app_state": self.lifespan.state,
+        }
         protocol: asyncio.Protocol = self.config.http_protocol_class(**given)
         return protocol
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Returns the socket on which the service will listen: until then connections are refused. Port 0 takes a free one."""
+    """The socket on which the service will listen: until then connections are refused.
+
+    Port 0 takes a free one.
+    """
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of a service that has ended are no obstacle
+        listener.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # connections of a service that has ended are no obstacle
         if listener.family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind((host, port))
@@ -212,18 +240,23 @@ def _listen(listener: socket.socket) -> None:
 
 
 def _taken(host: str, port: int, error: OSError) -> RunError:
-    remedy = "Give another port with --port, or --port 0 for a free one, and an address of this machine with --host."
-    return RunError(f"{host}, port {port}, cannot be listened on ({error.strerror or error}). {remedy}")
+    remedy = (
+        "Give another port with --port, "
+        "or --port 0 for a free one, and an address of this machine with --host."
+    )
+    return RunError(
+        f"{host}, port {port}, cannot be listened on ({error.strerror or error}). {remedy}"
+    )
 
 
 def address_of(listener: socket.socket) -> str:
-    """Returns the address of a bound socket, as a browser takes it."""
+    """The address of a bound socket, as a browser takes it."""
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def is_local(host: str) -> bool:
-    """Returns whether only programs of this machine reach an address."""
+    """Whether only programs of this machine reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -254,7 +287,8 @@ def run(
     room: Room | None = None,
     end_seconds: float = END_SECONDS,
 ) -> bool:
-    """Listens, calls `ready`, and serves until SIGTERM or SIGINT and until all that was taken is answered.
+    """Listens, calls `ready`, and serves until SIGTERM or SIGINT and until all that was taken is
+    answered.
 
     Returns False where not all was: a second SIGINT ended it before, or the time for it was over.
     """
@@ -263,7 +297,10 @@ def run(
     def end(number: int, frame: object) -> None:
         server.should_exit = True
 
-    for number in (signal.SIGTERM, signal.SIGINT):  # before uvicorn's handlers, and after: it raises the signal again at its end
+    for number in (
+        signal.SIGTERM,
+        signal.SIGINT,
+    ):  # before uvicorn's handlers, and after: it raises the signal again at its end
         signal.signal(number, end)
     _listen(listener)
     ready()

@@ -39,7 +39,11 @@ from tasklm.tasks.base import Answer
 from tasklm.tasks.examples import Example
 
 MOST_TOGETHER = 64  # inputs that a worker takes at a time
-PAGE = {"/": ("page.html", "text/html"), "/page.js": ("page.js", "text/javascript"), "/page.css": ("page.css", "text/css")}
+PAGE = {
+    "/": ("page.html", "text/html"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/page.css": ("page.css", "text/css"),
+}
 PATHS = ("/predict", "/explain", "/task", HEALTH, "/metrics", "/openapi.json")
 
 
@@ -47,8 +51,9 @@ PATHS = ("/predict", "/explain", "/task", HEALTH, "/metrics", "/openapi.json")
 class Settings:
     """How the service works.
 
-    `window`: seconds in which inputs are collected; `hosts`: names the service is asked by, none: any. `alike`: inputs of about one length
-    that are computed as one: rows are padded to the longest, and on a CPU the padding of more costs more than further calls.
+    `window`: seconds in which inputs are collected; `hosts`: names the service is asked by, none:
+    any. `alike`: inputs of about one length that are computed as one: rows are padded to the
+    longest, and on a CPU the padding of more costs more than further calls.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -61,7 +66,9 @@ class Settings:
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be explained, by how many texts on each side, and until when (of the monotonic clock)."""
+    """What is to be explained, by how many texts on each side, and until when (of the monotonic
+    clock).
+    """
 
     given: Input
     top: int
@@ -71,8 +78,17 @@ class Question:
 class Endpoints:
     """The model behind its queue, and the functions that answer requests."""
 
-    def __init__(self, predictor: Predictor, explainer: Explainer | None, settings: Settings, lifecycle: Lifecycle) -> None:
-        self.predictor, self.explainer, self.settings, self.lifecycle = predictor, explainer, settings, lifecycle
+    def __init__(
+        self,
+        predictor: Predictor,
+        explainer: Explainer | None,
+        settings: Settings,
+        lifecycle: Lifecycle,
+    ) -> None:
+        self.predictor = predictor
+        self.explainer = explainer
+        self.settings = settings
+        self.lifecycle = lifecycle
         self.limits, self.forms, self.metrics = settings.limits, forms_of(predictor.task), Metrics()
         self.metrics.watch(lambda: 0 if self._queue is None else self._queue.waiting)
         self._queue: Batcher[Example, Answer] | None = None
@@ -80,7 +96,9 @@ class Endpoints:
 
     @asynccontextmanager
     async def lifespan(self, app: Any) -> AsyncIterator[None]:
-        """Holds the worker threads while the application runs, and lets them finish what was taken."""
+        """Holds the worker threads while the application runs, and lets them
+        finish what was taken.
+        """
         self._queue = Batcher(
             self._answered,
             workers=self.settings.workers,
@@ -90,7 +108,14 @@ class Endpoints:
             counted=self.metrics.batch,
             started=_prepare_thread,
         )
-        self._reasons = Batcher(self._explained, workers=1, most=1, window=0, waiting=self.limits.explanations, started=_prepare_thread)
+        self._reasons = Batcher(
+            self._explained,
+            workers=1,
+            most=1,
+            window=0,
+            waiting=self.limits.explanations,
+            started=_prepare_thread,
+        )
         try:
             yield
         finally:
@@ -116,17 +141,24 @@ class Endpoints:
             async with asyncio.timeout(seconds):
                 (explanation,) = await self._reasons.answers([question])
         except (TimeoutError, TooSlow):
-            reason = f"The explanation was not ready within {seconds:g} seconds. Try again when the service is less busy."
+            reason = (
+                f"The explanation was not ready within {seconds:g} "
+                f"seconds. Try again when the service is less busy."
+            )
             raise Refused(503, reason, {"Retry-After": str(RETRY_SECONDS)}) from None
         return JSONResponse(explanation)
 
     async def task(self) -> Response:
         """Answers GET /task."""
         texts = None if self.explainer is None else len(self.explainer.examples.train[0].texts)
-        return JSONResponse(what_it_takes(self.predictor.task, texts, self.explainer is not None, self.limits))
+        return JSONResponse(
+            what_it_takes(self.predictor.task, texts, self.explainer is not None, self.limits)
+        )
 
     async def health(self) -> Response:
-        """Answers GET /health; while the service stops the status is 503, so that balancers send nothing more."""
+        """Answers GET /health; while the service stops the status is 503, so that balancers send
+        nothing more.
+        """
         stopping = self.lifecycle.stopping
         return JSONResponse({"status": "stopping" if stopping else "ok"}, 503 if stopping else 200)
 
@@ -135,29 +167,39 @@ class Endpoints:
         return Response(self.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     def _example(self, given: Input, where: str) -> Example:
-        """Returns what an input asks about; before it waits with those of others, so that what is wrong is told with its place."""
+        """What an input asks about; before it waits with those of others, so that what is wrong is
+        told with its place.
+        """
         try:
             return example_from(given, self.predictor.task, self.predictor.data)
         except DataError as error:
             raise Refused(422, f"{where}: {_told(error)}") from None
 
     def _answered(self, given: Sequence[Example]) -> list[Answer]:
-        """Returns the answers of a batch, computed in parts of about one length."""
+        """The answers of a batch, computed in parts of about one length."""
         order = sorted(range(len(given)), key=lambda number: sum(map(len, given[number].texts)))
         found: dict[int, Answer] = {}
         for start in range(0, len(order), self.settings.alike):
             numbers = order[start : start + self.settings.alike]
-            found.update(zip(numbers, self.predictor.answers([given[number] for number in numbers]), strict=True))
+            found.update(
+                zip(
+                    numbers,
+                    self.predictor.answers([given[number] for number in numbers]),
+                    strict=True,
+                )
+            )
         return [found[number] for number in range(len(given))]
 
     def _explained(self, questions: Sequence[Question]) -> list[dict[str, Any]]:
-        """Returns the explanations of some inputs; of training files only the names are told."""
+        """The explanations of some inputs; of training files only the names are told."""
         assert self.explainer is not None
         task, data, found = self.explainer.examples.task, self.explainer.data, []
         for question in questions:
             example = example_from(question.given, task, data)
             try:
-                one = asdict(self.explainer.explain_example(example, question.top, question.deadline))
+                one = asdict(
+                    self.explainer.explain_example(example, question.top, question.deadline)
+                )
             except RunError as error:  # of more than one row
                 raise Refused(422, str(error)) from None
             for push in [*one["examples"]["pushed_for"], *one["examples"]["pushed_against"]]:
@@ -167,9 +209,12 @@ class Endpoints:
 
 
 def create_app(
-    predictor: Predictor, explainer: Explainer | None = None, settings: Settings | None = None, lifecycle: Lifecycle | None = None
+    predictor: Predictor,
+    explainer: Explainer | None = None,
+    settings: Settings | None = None,
+    lifecycle: Lifecycle | None = None,
 ) -> Guard:
-    """Returns the application: the endpoints behind the guard."""
+    """The application: the endpoints behind the guard."""
     settings, lifecycle = settings or Settings(), lifecycle or Lifecycle()
     ends = Endpoints(predictor, explainer, settings, lifecycle)
     app = DescribedApp(
@@ -181,15 +226,28 @@ def create_app(
         redirect_slashes=False,
     )
     app.asks_for_token = settings.token is not None
-    predicts, explains = (operation(ends.limits, ends.forms) for operation in (predict_operation, explain_operation))
+    predicts, explains = (
+        operation(ends.limits, ends.forms) for operation in (predict_operation, explain_operation)
+    )
     app.add_api_route("/predict", ends.predict, methods=["POST"], response_model=None, **predicts)
     app.add_api_route("/explain", ends.explain, methods=["POST"], response_model=None, **explains)
     app.add_api_route("/task", ends.task, methods=["GET"], response_model=None, **task_operation())
-    app.add_api_route(HEALTH, ends.health, methods=["GET"], response_model=None, **health_operation())
-    app.add_api_route("/metrics", ends.counts, methods=["GET"], response_model=None, **metrics_operation())
+    app.add_api_route(
+        HEALTH, ends.health, methods=["GET"], response_model=None, **health_operation()
+    )
+    app.add_api_route(
+        "/metrics", ends.counts, methods=["GET"], response_model=None, **metrics_operation()
+    )
     for path, (name, kind) in PAGE.items():
-        app.add_api_route(path, _file(name, kind), methods=["GET"], response_model=None, include_in_schema=False)
-    for error, answer in ((Refused, _refused), (DataError, _not_data), (QueueFull, _queue_full), (Exception, _failed)):
+        app.add_api_route(
+            path, _file(name, kind), methods=["GET"], response_model=None, include_in_schema=False
+        )
+    for error, answer in (
+        (Refused, _refused),
+        (DataError, _not_data),
+        (QueueFull, _queue_full),
+        (Exception, _failed),
+    ):
         app.add_exception_handler(error, answer)
     paths = {"known": (*PATHS, *PAGE), "open_paths": (HEALTH, *PAGE)}
     return Guard(app, ends.metrics, lifecycle, token=settings.token, hosts=settings.hosts, **paths)
@@ -223,7 +281,11 @@ def _told(error: DataError) -> str:
 
 
 async def _queue_full(request: Request, error: Exception) -> Response:
-    return JSONResponse({"detail": "Too many inputs wait. Try again soon."}, 503, {"Retry-After": str(RETRY_SECONDS)})
+    return JSONResponse(
+        {"detail": "Too many inputs wait. Try again soon."},
+        503,
+        {"Retry-After": str(RETRY_SECONDS)},
+    )
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -1,9 +1,9 @@
 """Checksums of files: kept in a record beside them, and compared before they are believed.
 
-The checksum of a file is its CRC-32; of one longer than a piece, the CRC-32 of those of its pieces, which
-threads share. Of what Python brings, CRC-32 is the fastest (1.0 GB/s and core where SHA-1 does 0.4 and
-BLAKE2 0.2), and nobody has an interest in forging one: it is there for disks that forget and copies that
-were cut off.
+The checksum of a file is its CRC-32; of one longer than a piece, the CRC-32 of those of its pieces,
+which threads share. Of what Python brings, CRC-32 is the fastest (1.0 GB/s and core where SHA-1
+does 0.4 and BLAKE2 0.2), and nobody has an interest in forging one: it is there for disks that
+forget and copies that were cut off.
 """
 
 from __future__ import annotations
@@ -145,7 +145,9 @@ def content_of(folder: Path) -> str:
         files = sums_in(folder / ARTEFACT)
     except DamagedError:
         return ""
-    return digest({name: sums for name, sums in files.items() if name not in _ABOUT}) if files else ""
+    return (
+        digest({name: sums for name, sums in files.items() if name not in _ABOUT}) if files else ""
+    )
 
 
 @contextmanager
@@ -157,14 +159,26 @@ def damage_is_clear(file: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _READABLE:
             raise
-        raise damaged(file, "it is missing" if error.errno == errno.ENOENT else str(error.strerror or error)) from error
+        raise damaged(
+            file, "it is missing" if error.errno == errno.ENOENT else str(error.strerror or error)
+        ) from error
     except DataError as error:
         raise damaged(file, error.problem) from error
-    except (EOFError, ValueError, KeyError, TypeError, IndexError, AttributeError, SafetensorError) as error:
+    except (
+        EOFError,
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        AttributeError,
+        SafetensorError,
+    ) as error:
         raise damaged(file, str(error) or "it is empty") from error
 
 
-def load_array(path: Path, dtype: Any, *, mapped: bool = False, dimensions: int = 1) -> NDArray[Any]:
+def load_array(
+    path: Path, dtype: Any, *, mapped: bool = False, dimensions: int = 1
+) -> NDArray[Any]:
     """An .npy file of ours with numbers of this kind, or the error that names it."""
     with damage_is_clear(path):
         array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
@@ -176,7 +190,12 @@ def load_array(path: Path, dtype: Any, *, mapped: bool = False, dimensions: int 
 def require_offsets(path: Path, offsets: NDArray[Any], end: int) -> None:
     """Raises DamagedError unless offsets begin at 0, never fall and end at `end`: compiled loops
     read wherever they point."""
-    ordered = len(offsets) and offsets[0] == 0 and offsets[-1] == end and not (offsets[1:] < offsets[:-1]).any()
+    ordered = (
+        len(offsets)
+        and offsets[0] == 0
+        and offsets[-1] == end
+        and not (offsets[1:] < offsets[:-1]).any()
+    )
     if not ordered:
         raise damaged(path, "its offsets do not fit")
 
@@ -189,7 +208,9 @@ def _remembered_checksums(files: Sequence[tuple[Path, int]]) -> list[str | OSErr
     """The checksums of files; large ones are read once by a process."""
     marks = [_mark(path) if size >= _REMEMBERED else None for path, size in files]
     unread = [number for number, mark in enumerate(marks) if mark is None or mark not in _seen]
-    checksums: dict[int, str | OSError] = dict(zip(unread, _checksums([files[number] for number in unread], quiet=True), strict=True))
+    checksums: dict[int, str | OSError] = dict(
+        zip(unread, _checksums([files[number] for number in unread], quiet=True), strict=True)
+    )
     for number, mark in enumerate(marks):
         checksum = checksums.setdefault(number, _seen.get(mark, "") if mark else "")
         if mark is not None and isinstance(checksum, str):

@@ -1,8 +1,8 @@
 """The files of a run: written whole and put on the disk, read with a check, swept after a kill.
 
-A file is written under a temporary name, synced, renamed, and its folder synced: after a power cut it is
-the old one or the new one. A *record* is a JSON file that carries a checksum of its own values, so that a
-damaged one is never believed. The lock of a run folder is here too.
+A file is written under a temporary name, synced, renamed, and its folder synced: after a power cut
+it is the old one or the new one. A *record* is a JSON file that carries a checksum of its own
+values, so that a damaged one is never believed. The lock of a run folder is here too.
 """
 
 from __future__ import annotations
@@ -30,23 +30,34 @@ CHECKSUM = "crc32"  # the last key of a record
 ARTEFACT = "artefact.json"  # the record of a finished artefact
 PARTIAL = "partial.json"  # the record of one under way
 MADE_BY = {  # artefact of a run → the command that makes it again
-    **dict.fromkeys(("decontaminated", "plan", "ranking", "selected", "candidates", "candidate-tokens"), "select"),
-    **dict.fromkeys(("scoring-model", "influence"), "select"), "tokens": "tokenize", "stage1": "train",
-    "wide": "train", "stage2": "finetune",
-    **dict.fromkeys(("predictions", "baselines", "model", "ensemble", "ensemble-predictions", "compare"), "evaluate"),
-}  # fmt: skip
+    **dict.fromkeys(
+        ("decontaminated", "plan", "ranking", "selected", "candidates", "candidate-tokens"),
+        "select",
+    ),
+    **dict.fromkeys(("scoring-model", "influence"), "select"),
+    "tokens": "tokenize",
+    "stage1": "train",
+    "wide": "train",
+    "stage2": "finetune",
+    **dict.fromkeys(
+        ("predictions", "baselines", "model", "ensemble", "ensemble-predictions", "compare"),
+        "evaluate",
+    ),
+}
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # some network file systems cannot sync a folder
-_TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)\.(tmp|partial)|fetched\.(?P<other>\d+)\.tmp")
+_TEMPORARY = re.compile(
+    r"\.(?P<name>.+)\.(?P<process>\d+)\.(tmp|partial)|fetched\.(?P<other>\d+)\.tmp"
+)
 
 
 def digest(value: Any) -> str:
-    """Returns a short stable hash of plain values."""
+    """A short stable hash of plain values."""
     text = json.dumps([FORMAT, value], sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
 def file_digest(path: Path) -> str:
-    """Returns a hash of a whole file's content; for files of the size of a labelled set."""
+    """A hash of a whole file's content; for files of the size of a labelled set."""
     hasher = hashlib.blake2b(digest_size=12)
     with open_regular(path) as file:
         while block := file.read(1 << 20):
@@ -104,7 +115,11 @@ def write_text(path: Path, content: str) -> None:
 
 def write_json(path: Path, value: Any, *, synced: bool = True) -> None:
     """Writes plain values as indented JSON, atomically."""
-    write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8"), synced=synced)
+    write_bytes(
+        path,
+        (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8"),
+        synced=synced,
+    )
 
 
 def write_record(path: Path, values: Mapping[str, Any]) -> None:
@@ -115,7 +130,7 @@ def write_record(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path, most: int = MOST_OF_A_RUN) -> Any:
-    """Returns the values of a JSON file; a damaged one, or a record whose checksum does not fit, is
+    """The values of a JSON file; a damaged one, or a record whose checksum does not fit, is
     named with the way out."""
     try:
         values = read_json_file(path, most)
@@ -127,7 +142,9 @@ def read_json(path: Path, most: int = MOST_OF_A_RUN) -> Any:
         raise damaged(path, "it is missing") from None
     except OSError as error:
         raise damaged(path, str(error.strerror)) from None
-    if isinstance(values, dict) and (list(values)[-1:] == [CHECKSUM] or isinstance(values.get("files"), dict)):
+    if isinstance(values, dict) and (
+        list(values)[-1:] == [CHECKSUM] or isinstance(values.get("files"), dict)
+    ):
         checksum = values.pop(CHECKSUM, None)  # what lists files always has one
         if checksum != _checksum(values):
             raise damaged(path, "its checksum does not fit")
@@ -182,29 +199,42 @@ def full_disk_is_clear(path: Path) -> Iterator[None]:
     except Exception as error:
         if _is_full_disk(error):
             raise RunError(
-                f"the disk is full while writing {path}. Free some space and run the same command again: finished work is kept."
+                f"the disk is full while writing {path}. "
+                f"Free some space and run the same command again: finished work is kept."
             ) from error
         if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise RunError(f"{path} cannot be written ({error.strerror}). Choose another folder with --out.") from error
+            raise RunError(
+                f"{path} cannot be written ({error.strerror}). Choose another folder with --out."
+            ) from error
         raise
 
 
 def _is_full_disk(error: Exception) -> bool:
     """Whether an error of the system or of a library that writes says that there is no room left.
 
-    NumPy tells of a write that was cut short without the system's number, and safetensors has a class of its own.
+    NumPy tells of a write that was cut short without the system's number, and safetensors has a
+    class of its own.
     """
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     text = str(error)
-    cut_short = isinstance(error, OSError) and re.fullmatch(r"\d+ requested and \d+ written", text) is not None
-    return cut_short or (type(error).__name__ == "SafetensorError" and re.search(r"\(os error (28|122)\)", text) is not None)
+    cut_short = (
+        isinstance(error, OSError)
+        and re.fullmatch(r"\d+ requested and \d+ written", text) is not None
+    )
+    return cut_short or (
+        type(error).__name__ == "SafetensorError"
+        and re.search(r"\(os error (28|122)\)", text) is not None
+    )
 
 
 def make_folder(folder: Path) -> Path:
-    """Returns the folder, made if it is not there; says so when a file is in the way."""
+    """The folder, made if it is not there; says so when a file is in the way."""
     if not is_whole(str(folder)):
-        raise RunError(f"the name of the folder {str(folder)!a} is not UTF-8. Choose another folder with --out.")
+        raise RunError(
+            f"the name of the folder {str(folder)!a} is "
+            f"not UTF-8. Choose another folder with --out."
+        )
     with full_disk_is_clear(folder):
         try:
             make_parents(folder / "any")
@@ -260,10 +290,18 @@ def remove(path: Path) -> None:
 
 
 def require_own(folder: Path) -> None:
-    """Raises RunError where a folder holds files but no run: a run must not replace what is not its own."""
+    """Raises RunError where a folder holds files but no run: a run must not replace what is not its
+    own.
+    """
     begun = (folder / ".lock").exists() or (folder / "manifest.json").exists()
-    if not begun and folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir()):
-        raise RunError(f"{folder} holds files, but no run. Choose a new or an empty folder with --out.")
+    if (
+        not begun
+        and folder.is_dir()
+        and any(not entry.name.startswith(".") for entry in folder.iterdir())
+    ):
+        raise RunError(
+            f"{folder} holds files, but no run. Choose a new or an empty folder with --out."
+        )
 
 
 @contextmanager
@@ -278,7 +316,10 @@ def locked(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             owner = file.read().strip() or "another process"
-            raise RunError(f"{folder} is in use by {owner}. Wait for it to end, or choose another folder with --out.") from None
+            raise RunError(
+                f"{folder} is in use by {owner}. "
+                f"Wait for it to end, or choose another folder with --out."
+            ) from None
         file.seek(0)
         file.truncate()
         file.write(f"process {os.getpid()}")
@@ -287,7 +328,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def require_file(path: Path, remedy: str) -> Path:
-    """Returns the path if it exists; the error says what to do."""
+    """The path if it exists; the error says what to do."""
     if not path.exists():
         raise DataError("there is no such file or folder", file=path, remedy=remedy)
     return path

@@ -33,7 +33,7 @@ class MemoryFile(PosixPath):
 
     @classmethod
     def of(cls, name: str, content: bytes) -> MemoryFile:
-        """Returns a file of this name and content."""
+        """A file of this name and content."""
         file = cls(name)
         file.content = content
         return file
@@ -62,14 +62,14 @@ def open_regular(path: Path) -> io.RawIOBase | io.BytesIO:
 
 
 def require_regular(path: Path) -> Path:
-    """Returns the path of a regular file, for libraries that open it themselves; anything else
+    """The path of a regular file, for libraries that open it themselves; anything else
     raises OSError."""
     open_regular(path).close()
     return path
 
 
 def is_there(path: Path) -> bool:
-    """Returns whether a path leads to anything; a name that no file can have leads to nothing."""
+    """Whether a path leads to anything; a name that no file can have leads to nothing."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -77,7 +77,7 @@ def is_there(path: Path) -> bool:
 
 
 def home_path(text: str) -> Path:
-    """Returns the path that a text names, "~" being the home folder; that of a user who does not
+    """The path that a text names, "~" being the home folder; that of a user who does not
     exist stays as it is."""
     try:
         return Path(text).expanduser()
@@ -86,7 +86,7 @@ def home_path(text: str) -> Path:
 
 
 def is_link(path: Path) -> bool:
-    """Returns whether a path is that of a symbolic link."""
+    """Whether a path is that of a symbolic link."""
     try:
         return path.is_symlink()
     except (OSError, ValueError):
@@ -94,15 +94,19 @@ def is_link(path: Path) -> bool:
 
 
 def resolved_path(path: Path) -> Path:
-    """Returns an absolute path with its symbolic links followed, as far as they lead anywhere."""
+    """An absolute path with its symbolic links followed, as far as they lead anywhere."""
     try:
         return path.resolve()
-    except (OSError, RuntimeError, ValueError):  # links that lead in a circle; names that no file can have
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+    ):  # links that lead in a circle; names that no file can have
         return Path(os.path.abspath(path))  # noqa: PTH100  (Path.absolute leaves ".." in)
 
 
 def read_bytes(path: Path, most: int = MOST_JSON) -> bytes:
-    """Returns the content of a regular file; one of more than `most` bytes raises OSError."""
+    """The content of a regular file; one of more than `most` bytes raises OSError."""
     blocks, size = [], 0
     with open_regular(path) as file:
         while size <= most and (block := file.read(1 << 20)):
@@ -114,18 +118,18 @@ def read_bytes(path: Path, most: int = MOST_JSON) -> bytes:
 
 
 def read_text(path: Path, most: int = MOST_JSON) -> str:
-    """Returns the UTF-8 text of a regular file; what is not UTF-8 raises ValueError."""
+    """The UTF-8 text of a regular file; what is not UTF-8 raises ValueError."""
     return read_bytes(path, most).decode("utf-8")
 
 
 def read_json_file(path: Path, most: int = MOST_JSON) -> Any:
-    """Returns the values of a regular file of JSON; raises OSError or ValueError, whose texts are
+    """The values of a regular file of JSON; raises OSError or ValueError, whose texts are
     for people."""
     return parse_json(read_text(path, most))
 
 
 def parse_json(text: str) -> Any:
-    """Returns the values of a JSON text; raises ValueError, whose text is for people, for all that
+    """The values of a JSON text; raises ValueError, whose text is for people, for all that
     cannot be had.
 
     All texts in it can be written as UTF-8: halves of characters, which JSON escapes can spell, are
@@ -155,7 +159,7 @@ def whole_text(text: str) -> str:
 
 
 def is_whole(text: str) -> bool:
-    """Returns whether a text can be written as UTF-8."""
+    """Whether a text can be written as UTF-8."""
     return text.isascii() or _SURROGATE.search(text) is None
 
 

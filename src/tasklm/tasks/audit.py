@@ -1,4 +1,6 @@
-"""What is wrong with the data, before any training: `tasklm check` shows it, `fit` refuses or warns in the same words."""
+"""What is wrong with the data, before any training: `tasklm check` shows it, `fit` refuses or warns
+in the same words.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ ALIKE = 0.8  # near duplicates: Jaccard similarity of runs of words
 _MOST_COMPARED = 200_000  # examples compared for near duplicates
 _SHOWN = 3
 # UTF-8 that was read as Windows-1252: "é" has become "Ã©", "’" has become "â€™"
-_MOJIBAKE = re.compile(r"[ÃÂ][\u0080-\u00bf]|â€[\u0080-\u00bf™œ“”˜¦]|â\x80[\x80-\xbf]|Ð[\u0080-\u00bf]Ñ|ï»¿")
+_MOJIBAKE = re.compile(
+    r"[ÃÂ][\u0080-\u00bf]|â€[\u0080-\u00bf™œ“”˜¦]|â\x80[\x80-\xbf]|Ð[\u0080-\u00bf]Ñ|ï»¿"
+)
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")  # but tabs, line and page breaks
 
 
@@ -30,14 +34,21 @@ def refuse(findings: Sequence[Finding]) -> None:
     errors = [finding for finding in findings if finding.level == "error"]
     if errors:
         told = "\n".join(
-            f"  - {finding.check}: {finding.message}" + "".join(f"\n      {line}" for line in finding.examples) for finding in errors
+            f"  - {finding.check}: {finding.message}"
+            + "".join(f"\n      {line}" for line in finding.examples)
+            for finding in errors
         )
         count = "an error" if len(errors) == 1 else f"{len(errors)} errors"
-        raise DataError(f"the data has {count}:\n{told}\nNothing was trained", remedy="`tasklm check` shows the whole audit.")
+        raise DataError(
+            f"the data has {count}:\n{told}\nNothing was trained",
+            remedy="`tasklm check` shows the whole audit.",
+        )
 
 
 def audit_splits(splits: Splits, data: Data) -> list[Finding]:
-    """Returns what the checks of the labelled data found, in the order of the checks, "ok" where all is well."""
+    """What the checks of the labelled data found, in the order of the checks, "ok" where all is
+    well.
+    """
     return [
         _empty(splits),
         _long(splits),
@@ -67,14 +78,24 @@ def _empty(splits: Splits) -> Finding:
 
 
 def _over(splits: Splits, wanted: Callable[[Example], bool]) -> tuple[str, list[Example]]:
-    """Returns how many examples of which splits are as wanted, in words, and those examples."""
-    found = {name: [example for example in part if wanted(example)] for name, part in splits.named().items()}
-    told = ", ".join(f"{len(part):,} of {len(splits.named()[name]):,} in {name}" for name, part in found.items() if part)
+    """How many examples of which splits are as wanted, in words, and those examples."""
+    found = {
+        name: [example for example in part if wanted(example)]
+        for name, part in splits.named().items()
+    }
+    told = ", ".join(
+        f"{len(part):,} of {len(splits.named()[name]):,} in {name}"
+        for name, part in found.items()
+        if part
+    )
     return told, [example for part in found.values() for example in part]
 
 
 def _long(splits: Splits) -> Finding:
-    told, found = _over(splits, lambda example: len(example.text) > LONG_WORDS and count_words(example.text) > LONG_WORDS)
+    told, found = _over(
+        splits,
+        lambda example: len(example.text) > LONG_WORDS and count_words(example.text) > LONG_WORDS,
+    )
     if not found:
         return Finding("ok", "long texts", f"no text has more than {LONG_WORDS} words.")
     longest = sorted(found, key=lambda example: -len(example.text))
@@ -82,7 +103,8 @@ def _long(splits: Splits) -> Finding:
         "long texts",
         f"{len(found):,} texts have over {LONG_WORDS} words: rows of --tokens.length may cut them",
         (
-            f"texts of more than {LONG_WORDS} words: {told}. A row has tokens.length tokens: what is longer is cut, or read in parts "
+            f"texts of more than {LONG_WORDS} words: {told}. "
+            f"A row has tokens.length tokens: what is longer is cut, or read in parts "
             "where the kind of task can do so."
         ),
         (_show(example, f" ({count_words(example.text):,} words)") for example in longest),
@@ -90,7 +112,7 @@ def _long(splits: Splits) -> Finding:
 
 
 def _trouble(text: str) -> str:
-    """Returns what is wrong with the characters of a text, or nothing."""
+    """What is wrong with the characters of a text, or nothing."""
     if text.isascii() and text.isprintable():
         return ""
     if "\ufffd" in text:
@@ -134,7 +156,8 @@ def _repeats(splits: Splits) -> list[Finding]:
                     "duplicates",
                     f"{extra:,} examples of {name} are repeats: delete them, unless meant so",
                     (
-                        f"{extra:,} of {len(part):,} examples of {name} repeat an earlier one with the same label. "
+                        f"{extra:,} of {len(part):,} examples of "
+                        f"{name} repeat an earlier one with the same label. "
                         "Delete the repeats, unless they are meant to weigh more."
                     ),
                     (_show(group[1], f" repeats line {group[0].line}") for group in alike),
@@ -144,8 +167,14 @@ def _repeats(splits: Splits) -> list[Finding]:
             findings.append(
                 _warning(
                     "conflicting labels",
-                    f"{len(clash):,} texts of {name} have several labels: decide on one, or delete them",
-                    (f"{len(clash):,} texts stand in {name} with different labels. Decide on one label for each, or delete them."),
+                    (
+                        f"{len(clash):,} texts of {name} have "
+                        f"several labels: decide on one, or delete them"
+                    ),
+                    (
+                        f"{len(clash):,} texts stand in {name} with different labels. "
+                        f"Decide on one label for each, or delete them."
+                    ),
                     (_show(group[0], " is " + _labelled(group)) for group in clash),
                 )
             )
@@ -160,7 +189,7 @@ def _labelled(group: Sequence[Example]) -> str:
 
 
 def _shared(splits: Splits, data: Data) -> list[Finding]:
-    """Returns the examples that two splits share: their scores would reward memory."""
+    """The examples that two splits share: their scores would reward memory."""
     findings, named = [], splits.named()
     groups = {name: _by_key(part) for name, part in named.items()}
     for early, late in (("train", "test"), ("train", "dev"), ("dev", "test")):
@@ -171,21 +200,32 @@ def _shared(splits: Splits, data: Data) -> list[Finding]:
             level, way_out = (
                 (
                     "error",
-                    f'Set data.leaks = "drop" (--data.leaks drop) to leave them out of {early}, or "keep" to '
+                    f'Set data.leaks = "drop" (--data.leaks drop) '
+                    f'to leave them out of {early}, or "keep" to '
                     "go on with scores that are too high.",
                 )
                 if data.leaks == "refuse"
                 else (
                     "warning",
-                    f'Scores on {late} are too high; data.leaks = "drop" (--data.leaks drop) leaves them out of {early}.',
+                    (
+                        f"Scores on {late} are too high; "
+                        f'data.leaks = "drop" (--data.leaks drop) leaves them out of {early}.'
+                    ),
                 )
             )
             firsts = {key: group[0] for key, group in groups[early].items()}
-            shown = (_show(example, f" stands in {early}: {_place(firsts[text_key(example.text)])}") for example in both[:_SHOWN])
-            told = f"{len(both):,} of the {len(named[late]):,} {late} examples also stand in {early}."
+            shown = (
+                _show(example, f" stands in {early}: {_place(firsts[text_key(example.text)])}")
+                for example in both[:_SHOWN]
+            )
+            told = (
+                f"{len(both):,} of the {len(named[late]):,} {late} examples also stand in {early}."
+            )
             count = f"{len(both):,} of {len(named[late]):,} {late} examples"
             brief = f"{count} are in {early}: --data.leaks drop mends it"
-            findings.append(Finding(level, "examples in two splits", f"{told} {way_out}", tuple(shown), brief))
+            findings.append(
+                Finding(level, "examples in two splits", f"{told} {way_out}", tuple(shown), brief)
+            )
     return findings or [Finding("ok", "examples in two splits", "no example stands in two splits.")]
 
 
@@ -200,7 +240,11 @@ def _near(splits: Splits) -> list[Finding]:
         for example in splits.named().get(name, []):
             unique.setdefault((name, text_key(example.text)), (name, example))
     entries = list(unique.values())[:_MOST_COMPARED]
-    cut = "" if len(entries) == len(unique) else f" (the first {_MOST_COMPARED:,} texts were compared)"
+    cut = (
+        ""
+        if len(entries) == len(unique)
+        else f" (the first {_MOST_COMPARED:,} texts were compared)"
+    )
     keys = [text_key(example.text) for _, example in entries]
     inside: dict[str, list[tuple[Example, Example]]] = defaultdict(list)
     across: dict[tuple[str, str], dict[int, tuple[Example, Example]]] = defaultdict(dict)
@@ -218,7 +262,10 @@ def _near(splits: Splits) -> list[Finding]:
             _warning(
                 "near duplicates",
                 f"{len(pairs):,} pairs of texts in {name} are nearly the same: keep one of each",
-                (f"pairs of texts in {name} that are nearly the same: {len(pairs):,}{cut}. Keep one of each, unless both are wanted."),
+                (
+                    f"pairs of texts in {name} that are nearly the same: "
+                    f"{len(pairs):,}{cut}. Keep one of each, unless both are wanted."
+                ),
                 (_show(a, f" is like line {b.line}") for a, b in pairs),
             )
         )
@@ -226,9 +273,13 @@ def _near(splits: Splits) -> list[Finding]:
         findings.append(
             _warning(
                 "near duplicates in two splits",
-                f"{len(found):,} {late} examples nearly repeat {early}: put such texts in one split",
                 (
-                    f"{len(found):,} of the {len(splits.named()[late]):,} {late} examples nearly repeat one in {early}{cut}. "
+                    f"{len(found):,} {late} examples nearly "
+                    f"repeat {early}: put such texts in one split"
+                ),
+                (
+                    f"{len(found):,} of the {len(splits.named()[late]):,} "
+                    f"{late} examples nearly repeat one in {early}{cut}. "
                     f"Scores on {late} may be too high; put such texts in one split."
                 ),
                 (_show(a, f" is like {_place(b)}") for a, b in found.values()),
@@ -237,15 +288,18 @@ def _near(splits: Splits) -> list[Finding]:
     return findings or [Finding("ok", "near duplicates", f"no two texts are nearly the same{cut}.")]
 
 
-def audit_corpus(store: PassageStore | SparkStore, splits: Splits, contamination: Contamination) -> list[Finding]:
-    """Returns what the checks of the corpus found; nothing left after decontamination is an error."""
+def audit_corpus(
+    store: PassageStore | SparkStore, splits: Splits, contamination: Contamination
+) -> list[Finding]:
+    """What the checks of the corpus found; nothing left after decontamination is an error."""
     counts = store.counts
     findings = [
         Finding(
             "ok",
             "corpus",
             (
-                f"{counts['passages']:,} passages, {counts['words']:,} words from {counts['documents']:,} documents; "
+                f"{counts['passages']:,} passages, "
+                f"{counts['words']:,} words from {counts['documents']:,} documents; "
                 f"left out: {counts['duplicates']:,} duplicates, {counts['empty']:,} without text."
             ),
         )
@@ -253,15 +307,23 @@ def audit_corpus(store: PassageStore | SparkStore, splits: Splits, contamination
     banned, left = int(contamination.banned.sum()), int((~contamination.banned).sum())
     checked = ""
     if contamination.unchecked:
-        checked = f" {contamination.unchecked:,} task texts under {FEWEST_WORDS} words were not looked for; check them by eye."
+        checked = (
+            f" {contamination.unchecked:,} task texts under "
+            f"{FEWEST_WORDS} words were not looked for; check them by eye."
+        )
     if not banned:
-        findings.append(Finding("ok", "contamination", f"no passage holds text of dev or test.{checked}"))
+        findings.append(
+            Finding("ok", "contamination", f"no passage holds text of dev or test.{checked}")
+        )
         return findings
     findings.append(
         _warning(
             "contamination",
             f"{banned:,} passages hold text of dev or test and are left out",
-            (f"{banned:,} of {len(store):,} passages hold text of dev or test and are left out; {left:,} remain.{checked}"),
+            (
+                f"{banned:,} of {len(store):,} passages hold text of "
+                f"dev or test and are left out; {left:,} remain.{checked}"
+            ),
             (_contaminated(entry, splits) for entry in contamination.examples),
         )
     )
@@ -271,7 +333,8 @@ def audit_corpus(store: PassageStore | SparkStore, splits: Splits, contamination
                 "error",
                 "corpus left",
                 (
-                    "every passage of the corpus holds text of dev or test, so that nothing is left to learn from. "
+                    "every passage of the corpus holds text of dev "
+                    "or test, so that nothing is left to learn from. "
                     "Add other text with --corpus, or raise data.contamination_words."
                 ),
             )
@@ -282,4 +345,7 @@ def audit_corpus(store: PassageStore | SparkStore, splits: Splits, contamination
 def _contaminated(entry: dict[str, object], splits: Splits) -> str:
     part, number = splits.named().get(str(entry["split"]), []), int(str(entry["example"]))
     where = f" ({_place(part[number - 1])})" if number <= len(part) else ""
-    return f"passage {entry['id']} of {entry['source']} shares {str(entry['words'])!r} with {entry['split']}{where}"
+    return (
+        f"passage {entry['id']} of {entry['source']} shares "
+        f"{str(entry['words'])!r} with {entry['split']}{where}"
+    )

@@ -1,6 +1,8 @@
-"""What a kind of task must offer, so that selection, training, scoring and serving work for all kinds unchanged.
+"""What a kind of task must offer, so that selection, training, scoring and serving work for all
+kinds unchanged.
 
-One file per kind owns how its files are read, its labels, its head, loss, decoding, metrics and baselines. The way of an example:
+One file per kind owns how its files are read, its labels, its head, loss, decoding, metrics and
+baselines. The way of an example:
 
     file ─ read ─ Example ─ encode ─ Unit(s): tokens, the places that the head reads, targets there
                                         └ encoder ─ head ─ outputs, one row per place ─ loss
@@ -41,7 +43,9 @@ class Tokeniser(Protocol):
         ...
 
     def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Returns the tokens of a text and the characters that each stands for: (begin, end) in the text as given."""
+        """The tokens of a text and the characters that each stands for: (begin, end) in the text as
+        given.
+        """
         ...
 
 
@@ -51,26 +55,43 @@ class Unit:
 
     tokens: list[int]  # with [CLS] and [SEP]s, at most as many as a row has
     places: list[int]  # columns that the head reads
-    targets: NDArray[Any] | None  # (places,) or (places, numbers): whole numbers, or floats where the kind has such; None: not labelled
-    second: int = 0  # column where the second text begins, for encoders that tell segments apart; 0: one text
+    targets: (
+        NDArray[Any] | None
+        # (places,) or (places, numbers): whole numbers, or floats where the kind has such; None:
+        # not labelled
+    )
+    second: int = (
+        0  # column where the second text begins, for encoders that tell segments apart; 0: one text
+    )
     example: int = 0  # number of its example
-    wide: NDArray[np.float32] | None = None  # (answers, outputs): what the model's wide part adds to the head's outputs
+    wide: NDArray[np.float32] | None = (
+        None  # (answers, outputs): what the model's wide part adds to the head's outputs
+    )
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """What a task whose answers follow from the logits of single tokens is called, and what its logits mean, outside tasklm."""
+    """What a task whose answers follow from the logits of single tokens is called, and what its
+    logits mean, outside tasklm.
+    """
 
     pipeline: str  # as model cards name it
-    ending: str  # of the classes of transformers, after the family's name; "": none reads where this task's head does
+    # of the classes of transformers, after the family's name; "": none reads where this task's head
+    # does
+    ending: str
     meaning: str  # how logits become the answer
     problem: str = ""  # transformers' problem_type; "": none says it right
     of_words: bool = False  # logits are for each token; otherwise for the first one of a row
-    marks: tuple[str, ...] = ()  # in the texts: the head reads the first token of each of them beside the first one of a row
+    marks: tuple[
+        str, ...
+        # in the texts: the head reads the first token of each of them beside the first one of a row
+    ] = ()
 
 
 class Metric(Protocol):
-    """A score as a function of sums over examples, so that a resample of the examples costs one matrix product."""
+    """A score as a function of sums over examples, so that a resample of the examples costs one
+    matrix product.
+    """
 
     name: str
 
@@ -79,7 +100,7 @@ class Metric(Protocol):
         ...
 
     def value(self, sums: Floats) -> Floats:
-        """Returns the score, as a share of 1, for sums of shape (…, numbers): an array of shape (…)."""
+        """The score, as a share of 1, for sums of shape (…, numbers): an array of shape (…)."""
         ...
 
 
@@ -94,97 +115,123 @@ class Task(Protocol):
     packs: bool  # whether examples may share a row: heads that look at each place by itself
     labels: list[str]  # names of classes; empty where the kind has none
     reads_vectors: bool  # whether its wide part can read word vectors
-    together: int  # units that are answered as one, next to one another: the options of a choice; else 1
+    together: (
+        int  # units that are answered as one, next to one another: the options of a choice; else 1
+    )
 
     @property
     def elsewhere(self) -> Elsewhere | None:
-        """Returns what the task is in other programs; None where answers are searched for in many outputs by code of tasklm."""
+        """What the task is in other programs; None where answers are searched for in many outputs
+        by code of tasklm.
+        """
         ...
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
-        """Returns the examples of a file or folder, and notes for the person: what was taken for what, what was left out."""
+        """The examples of a file or folder, and notes for the person: what was taken for what, what
+        was left out.
+        """
         ...
 
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Task:
-        """Returns the task that training examples describe."""
+        """The task that training examples describe."""
         ...
 
     def asked(self, text: str) -> Example:
-        """Returns the example that a text by itself asks about; raises DataError, which names the columns, where it takes more."""
+        """The example that a text by itself asks about; raises DataError, which names the columns,
+        where it takes more.
+        """
         ...
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Task:
-        """Returns the task that `to_dict` described."""
+        """The task that `to_dict` described."""
         ...
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns all that a saved model must know about the task, `kind` among it."""
+        """All that a saved model must know about the task, `kind` among it."""
         ...
 
     def audit(self, splits: Splits) -> list[Finding]:
-        """Returns the faults and warnings that only this kind knows of; "ok" findings where all is well."""
+        """The faults and warnings that only this kind knows of; "ok" findings where all is well."""
         ...
 
     def classes(self, label: Label) -> list[str]:
-        """Returns the class names in a label, for counts and the confusion matrix; empty where the kind has none."""
+        """The class names in a label, for counts and the confusion matrix; empty where the kind has
+        none.
+        """
         ...
 
     def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
-        """Returns the units of some examples in their order; those of labelled examples have targets."""
+        """The units of some examples in their order; those of labelled examples have targets."""
         ...
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
-        """Returns a fresh head: states (rows, places, width) → outputs (rows, answers, …), mostly an answer for each place.
+        """A fresh head: states (rows, places, width) → outputs (rows, answers, …), mostly an answer
+        for each place.
 
         Its `flops(rows, places)` says what a forward pass costs.
 
-        `normed`: the encoder asks for the LayerNorm of ModernBERT's heads (`Encoder.normed_heads`); kinds that transformers has no
-        class for pass it by.
+        `normed`: the encoder asks for the LayerNorm of ModernBERT's heads (`Encoder.normed_heads`);
+        kinds that transformers has no class for pass it by.
         """
         ...
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Returns the loss, in fp32, summed over what `count` counts; places whose target is NONE add nothing."""
+        """The loss, in fp32, summed over what `count` counts; places whose target is NONE add
+        nothing.
+        """
         ...
 
     def count(self, targets: Tensor) -> int:
-        """Returns how many examples, words … the loss is summed over."""
+        """How many examples, words … the loss is summed over."""
         ...
 
     def keep(self, outputs: Floats) -> Any:
-        """Returns what is kept of the outputs of one unit, cut to its places: these, or what is decoded from them if they are large."""
+        """What is kept of the outputs of one unit, cut to its places: these, or what is decoded
+        from them if they are large.
+        """
         ...
 
-    def tuned(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> Task:
-        """Returns the task with what dev decides (thresholds); itself where dev decides nothing."""
+    def tuned(
+        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+    ) -> Task:
+        """The task with what dev decides (thresholds); itself where dev decides nothing."""
         ...
 
-    def answers(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> list[Answer]:
-        """Returns an answer for each example from what was kept of its units."""
+    def answers(
+        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+    ) -> list[Answer]:
+        """An answer for each example from what was kept of its units."""
         ...
 
     def label_of(self, answer: Answer) -> Label:
-        """Returns the label that an answer amounts to, in the form of `Example.label`."""
+        """The label that an answer amounts to, in the form of `Example.label`."""
         ...
 
     def metric(self, name: str) -> Metric:
-        """Returns the named metric; raises RecipeError, which names those that the kind has, for others."""
+        """The named metric; raises RecipeError, which names those that the kind has, for others."""
         ...
 
     def baselines(
-        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Any = None
+        self,
+        train: Sequence[Example],
+        held: Mapping[str, Sequence[Example]],
+        metric: str,
+        wide: Any = None,
     ) -> dict[str, dict[str, list[Label]]]:
         """Returns cheap predictions: name of the baseline → split → a label per example.
 
         `held` has dev, by whose metric a baseline may choose its strength, and, where given, test.
-        `wide` is the wide part (`wide.Wide`) that `fit_wide` fitted, where there is one: by itself it is a baseline.
+        `wide` is the wide part (`wide.Wide`) that `fit_wide` fitted, where there is one: by itself
+        it is a baseline.
         """
         ...
 
-    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: Any = None) -> Any:
+    def fit_wide(
+        self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: Any = None
+    ) -> Any:
         """Fits the wide part of a model (`wide.Wide`) and its outputs for train, as a FittedWide.
 
         None where the kind has none, or where the texts hold nothing to learn from.
@@ -193,7 +240,7 @@ class Task(Protocol):
 
 
 def score(metric: Metric, gold: Sequence[Label], predicted: Sequence[Label]) -> float:
-    """Returns a metric of predicted labels."""
+    """A metric of predicted labels."""
     return float(metric.value(metric.statistics(gold, predicted).sum(0)))
 
 

@@ -1,4 +1,6 @@
-"""A text, a question and some options → the right one: a score per option, a softmax over them (RACE, arXiv 1704.04683)."""
+"""A text, a question and some options → the right one: a score per option, a softmax over them
+(RACE, arXiv 1704.04683).
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,10 @@ from tasklm.tasks.saved import whole_in
 class Choice:
     """One of up to `together` options; the label is the number of the right one, from 0 on.
 
-    Every example has `together` units, one per option: [CLS] text [SEP] question [SEP] option [SEP], or, where the question
-    has a blank, the question with the option in it. Where an example has fewer options the last units are empty, and the
-    loss leaves them out. Targets are (the right option, the number of options); the first of them is
-    NONE but for the first unit of an example.
+    Every example has `together` units, one per option: [CLS] text [SEP] question [SEP] option
+    [SEP], or, where the question has a blank, the question with the option in it. Where an example
+    has fewer options the last units are empty, and the loss leaves them out. Targets are (the right
+    option, the number of options); the first of them is NONE but for the first unit of an example.
     """
 
     kind: ClassVar[str] = "choice"
@@ -53,20 +55,27 @@ class Choice:
 
     @property
     def elsewhere(self) -> Elsewhere:
-        """Returns what it is in other programs: multiple choice."""
-        rows = f"An example is one row per option, at most {self.together}: the text, and as its second text question [SEP] option"
-        blank = "or, where the question has one blank (_), the question with the option in its place"
-        meaning = f"{rows}, {blank}. The softmax over the logits of its rows gives the probabilities."
+        """What it is in other programs: multiple choice."""
+        rows = (
+            f"An example is one row per option, at most "
+            f"{self.together}: the text, and as its second text question [SEP] option"
+        )
+        blank = (
+            "or, where the question has one blank (_), the question with the option in its place"
+        )
+        meaning = (
+            f"{rows}, {blank}. The softmax over the logits of its rows gives the probabilities."
+        )
         return Elsewhere("multiple-choice", "ForMultipleChoice", meaning)
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
-        """Returns the examples of a table, or of RACE's JSON files, and notes."""
+        """The examples of a table, or of RACE's JSON files, and notes."""
         return read_choices(path, data, labelled)
 
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Choice:
-        """Returns the task with the largest number of options in train."""
+        """The task with the largest number of options in train."""
         return cls(max(len(example.options) for example in train))
 
     def asked(self, text: str) -> Example:
@@ -75,56 +84,96 @@ class Choice:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Choice:
-        """Returns the task that `to_dict` described."""
+        """The task that `to_dict` described."""
         return cls(whole_in(values, "options", 1, MOST_OPTIONS))
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the kind and the largest number of options."""
+        """The kind and the largest number of options."""
         return {"kind": self.kind, "options": self.together}
 
     def audit(self, splits: Splits) -> list[Finding]:
-        """Returns how many options there are, whether that varies, and options that stand twice in a question."""
+        """How many options there are, whether that varies, and options that stand twice in a
+        question.
+        """
         findings = []
         for name, part in splits.named().items():
             counts = sorted(Counter(len(example.options) for example in part).items())
             told = ", ".join(f"{examples:,} with {options}" for options, examples in counts)
             if counts[-1][0] > self.together:
-                way_out = f"those of train have {self.together} at most. Leave options out, or add training examples with as many."
-                findings.append(Finding("error", "options", f"examples of {name} have too many options ({told}); {way_out}"))
+                way_out = (
+                    f"those of train have {self.together} at most. "
+                    f"Leave options out, or add training examples with as many."
+                )
+                findings.append(
+                    Finding(
+                        "error",
+                        "options",
+                        f"examples of {name} have too many options ({told}); {way_out}",
+                    )
+                )
             elif len(counts) > 1:
                 way_out = "Chance is not the same for all of them; check that no option was lost."
                 brief = f"the number of options varies in {name}: check that none was lost"
                 message = f"the number of options varies in {name}: {told}. {way_out}"
                 findings.append(Finding("warning", "options", message, brief=brief))
-            twice = [example for example in part if len(set(example.options)) < len(example.options)]
+            twice = [
+                example for example in part if len(set(example.options)) < len(example.options)
+            ]
             if twice:
-                told = f"{len(twice):,} of the {len(part):,} examples of {name} have the same option twice. Correct or delete them."
-                shown = tuple(f"{example.file}, line {example.line}: {', '.join(map(repr, example.options))}" for example in twice[:3])
-                brief = f"{len(twice):,} examples of {name} have an option twice: correct or delete them"
+                told = (
+                    f"{len(twice):,} of the {len(part):,} examples of "
+                    f"{name} have the same option twice. Correct or delete them."
+                )
+                shown = tuple(
+                    f"{example.file}, line {example.line}: {', '.join(map(repr, example.options))}"
+                    for example in twice[:3]
+                )
+                brief = (
+                    f"{len(twice):,} examples of {name} have "
+                    f"an option twice: correct or delete them"
+                )
                 findings.append(Finding("warning", "repeated options", told, shown, brief))
-        return findings or [Finding("ok", "options", f"every example has {self.together} different options.")]
+        return findings or [
+            Finding("ok", "options", f"every example has {self.together} different options.")
+        ]
 
     def classes(self, label: Label) -> list[str]:
         """Returns none: an option belongs to its example."""
         return []
 
     def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
-        """Returns `together` units per example; a text that is too long is cut before its question and option are."""
-        shared = [example.texts[: len(example.texts) - len(example.options)] for example in examples]
+        """Returns `together` units per example; a text that is too long is cut before its question
+        and option are.
+        """
+        shared = [
+            example.texts[: len(example.texts) - len(example.options)] for example in examples
+        ]
         before = iter(tokeniser.encode([text for texts in shared for text in texts]))
-        asked = [filled(texts, example.options) for texts, example in zip(shared, examples, strict=True)]
+        asked = [
+            filled(texts, example.options) for texts, example in zip(shared, examples, strict=True)
+        ]
         after = iter(tokeniser.encode([text for texts in asked for text in texts]))
         units = []
         for number, example in enumerate(examples):
             count = len(example.options)
             if count > self.together:
-                problem = f"the question has {count} options, those of train have {self.together} at most"
-                raise DataError(problem, file=example.file, line=example.line, remedy="Leave options out.")
+                problem = (
+                    f"the question has {count} options, those of train have {self.together} at most"
+                )
+                raise DataError(
+                    problem, file=example.file, line=example.line, remedy="Leave options out."
+                )
             parts = list(islice(before, len(shared[number])))
             if has_blank(shared[number]):
                 parts = parts[:-1]  # its options come with the question
-            rows = [joined(_fitted([*parts, option], length), tokeniser) for option in islice(after, count)]
-            rows += [Unit([tokeniser.cls, tokeniser.sep], [0], None) for _ in range(self.together - count)]
+            rows = [
+                joined(_fitted([*parts, option], length), tokeniser)
+                for option in islice(after, count)
+            ]
+            rows += [
+                Unit([tokeniser.cls, tokeniser.sep], [0], None)
+                for _ in range(self.together - count)
+            ]
             for place, unit in enumerate(rows):
                 unit.example = number
                 if example.label is not None:
@@ -133,31 +182,36 @@ class Choice:
         return units
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
-        """Returns a fresh head with one output: the score of an option."""
+        """A fresh head with one output: the score of an option."""
         return TokenHead(width, 1, dropout, normed)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Returns the cross-entropy over the options of each example, summed over examples."""
+        """The cross-entropy over the options of each example, summed over examples."""
         scores = outputs.float().reshape(-1, self.together)
         right, options = targets.reshape(-1, self.together, 2)[:, 0].unbind(-1)
         missing = torch.arange(self.together, device=scores.device) >= options.unsqueeze(-1)
-        # not minus infinity: a group of padding, which has no option at all, would give gradients that are not numbers
+        # not minus infinity: a group of padding, which has no option at all, would give gradients
+        # that are not numbers
         scores = scores.masked_fill(missing, torch.finfo(scores.dtype).min)
         return functional.cross_entropy(scores, right, ignore_index=NONE, reduction="sum")
 
     def count(self, targets: Tensor) -> int:
-        """Returns the number of examples."""
+        """The number of examples."""
         return int((targets[..., 0] != NONE).sum())
 
     def keep(self, outputs: Floats) -> Any:
-        """Returns the score of an option."""
+        """The score of an option."""
         return float(outputs[0, 0])
 
-    def tuned(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> Choice:
+    def tuned(
+        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+    ) -> Choice:
         """Returns itself: dev decides nothing."""
         return self
 
-    def answers(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> list[Answer]:
+    def answers(
+        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+    ) -> list[Answer]:
         """Returns {"option": its text, "number": from 0 on, "probabilities": of all options}."""
         scores = np.array(kept, np.float64).reshape(len(examples), self.together)
         found = []
@@ -165,41 +219,68 @@ class Choice:
             own = row[: len(example.options)]
             odds = np.exp(own - own.max())
             best = int(own.argmax())
-            found.append({"option": example.options[best], "number": best, "probabilities": (odds / odds.sum()).tolist()})
+            found.append(
+                {
+                    "option": example.options[best],
+                    "number": best,
+                    "probabilities": (odds / odds.sum()).tolist(),
+                }
+            )
         return found
 
     def label_of(self, answer: Answer) -> Label:
-        """Returns the number of the option."""
+        """The number of the option."""
         return int(answer["number"])
 
     def metric(self, name: str) -> Metric:
-        """Returns the accuracy."""
+        """The accuracy."""
         return option_metric(name)
 
     def baselines(
-        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Wide | None = None
+        self,
+        train: Sequence[Example],
+        held: Mapping[str, Sequence[Example]],
+        metric: str,
+        wide: Wide | None = None,
     ) -> dict[str, dict[str, list[Label]]]:
-        """Returns the option that is right most often, that with the most weight of words in common with text and question, and
-        what a linear model of such words chooses."""
+        """The option that is right most often, that with the most weight of words in common with
+        text and question, and what a linear model of such words chooses."""
         counts = Counter(example.label for example in train)
         ranked = sorted(range(self.together), key=lambda number: (-counts[number], number))
         usual = {
-            name: [next(number for number in ranked if number < len(example.options)) for example in part] for name, part in held.items()
+            name: [
+                next(number for number in ranked if number < len(example.options))
+                for example in part
+            ]
+            for name, part in held.items()
         }
         weights = _word_weights(train)
-        overlap = {name: [_most_in_common(example, weights) for example in part] for name, part in held.items()}
+        overlap = {
+            name: [_most_in_common(example, weights) for example in part]
+            for name, part in held.items()
+        }
         linear = labels_by(wide, self, held) or usual
-        return {"most frequent option": usual, "most words in common": overlap, "words in common + linear": linear}
+        return {
+            "most frequent option": usual,
+            "most words in common": overlap,
+            "words in common + linear": linear,
+        }
 
     def fit_wide(
-        self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: WordVectors | None = None
+        self,
+        train: Sequence[Example],
+        dev: Sequence[Example],
+        metric: str,
+        vectors: WordVectors | None = None,
     ) -> FittedWide | None:
         """Fits a linear model of what options have in common with text and question."""
         return fit_options(train, dev, self.metric(metric), self.together)
 
 
 def _fitted(parts: list[list[int]], length: int) -> list[list[int]]:
-    """Returns the parts in `length` tokens with special ones: the first is cut first, then the longest of the others."""
+    """The parts in `length` tokens with special ones: the first is cut first, then the longest of
+    the others.
+    """
     budget = length - 1 - len(parts)
     if len(parts) == 1:
         return cut(parts, budget)
@@ -208,13 +289,21 @@ def _fitted(parts: list[list[int]], length: int) -> list[list[int]]:
 
 
 def _word_weights(train: Sequence[Example]) -> dict[str, float]:
-    """Returns the inverse document frequency of words in the texts and options of train; that of other words is the highest."""
+    """The inverse document frequency of words in the texts and options of train; that of other
+    words is the highest.
+    """
     texts = {text for example in train for text in example.texts}
     counts = Counter(word for text in texts for word in set(words(text)))
-    return defaultdict(lambda: math.log(1 + len(texts)), {word: math.log((1 + len(texts)) / count) for word, count in counts.items()})
+    return defaultdict(
+        lambda: math.log(1 + len(texts)),
+        {word: math.log((1 + len(texts)) / count) for word, count in counts.items()},
+    )
 
 
 def _most_in_common(example: Example, weights: Mapping[str, float]) -> int:
     context = {word for text in example.texts[: -len(example.options)] for word in words(text)}
-    shared = [math.fsum(weights[word] for word in set(words(option)) & context) for option in example.options]
+    shared = [
+        math.fsum(weights[word] for word in set(words(option)) & context)
+        for option in example.options
+    ]
     return max(range(len(shared)), key=lambda number: (shared[number], -number))

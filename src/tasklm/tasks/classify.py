@@ -1,4 +1,6 @@
-"""One text, or a pair of texts → one class, with cross-entropy; the head reads the first token, and marks where told so."""
+"""One text, or a pair of texts → one class, with cross-entropy; the head reads the first token, and
+marks where told so.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,11 @@ class Classify:
 
     @property
     def elsewhere(self) -> Elsewhere:
-        meaning, ending = "The softmax of the logits gives the probabilities.", "" if self.marks else "ForSequenceClassification"
-        return Elsewhere("text-classification", ending, meaning, "single_label_classification", marks=self.marks)
+        meaning = "The softmax of the logits gives the probabilities."
+        ending = "" if self.marks else "ForSequenceClassification"
+        return Elsewhere(
+            "text-classification", ending, meaning, "single_label_classification", marks=self.marks
+        )
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
@@ -62,7 +67,9 @@ class Classify:
 
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Classify:
-        return cls(sorted({str(example.label) for example in train}), checked_marks(train, settings.marks))
+        return cls(
+            sorted({str(example.label) for example in train}), checked_marks(train, settings.marks)
+        )
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Classify:
@@ -72,7 +79,11 @@ class Classify:
         return cls(names_in(values, "labels"), marks)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "labels": self.labels, **({"marks": list(self.marks)} if self.marks else {})}
+        return {
+            "kind": self.kind,
+            "labels": self.labels,
+            **({"marks": list(self.marks)} if self.marks else {}),
+        }
 
     def asked(self, text: str) -> Example:
         return Example((text,), None)
@@ -80,21 +91,39 @@ class Classify:
     def audit(self, splits: Splits) -> list[Finding]:
         counts = Counter(str(example.label) for example in splits.train)
         ordered = counts.most_common()
-        told = ", ".join(f"{label} {count:,}" for label, count in ordered[:10]) + (" …" if len(ordered) > 10 else "")
-        findings = [Finding("ok", "labels", f"{len(ordered)} labels in train: {told}; examples: {splits.sizes()}.")]
+        told = ", ".join(f"{label} {count:,}" for label, count in ordered[:10]) + (
+            " …" if len(ordered) > 10 else ""
+        )
+        findings = [
+            Finding(
+                "ok",
+                "labels",
+                f"{len(ordered)} labels in train: {told}; examples: {splits.sizes()}.",
+            )
+        ]
         most, least = ordered[0], ordered[-1]
         if most[1] >= 10 * least[1]:
-            times = f"{most[0]!r} has {most[1] / least[1]:.0f} times as many training examples as {least[0]!r}"
+            times = (
+                f"{most[0]!r} has {most[1] / least[1]:.0f} "
+                f"times as many training examples as {least[0]!r}"
+            )
             advice = 'Prefer evaluate.metric = "macro_f1", or add examples of the rare labels.'
             ratio = f"{most[1] / least[1]:.0f} to 1"
             brief = f"uneven classes, {ratio}: judge by macro-F1, add examples of rare ones"
             findings.append(Finding("warning", "imbalance", f"{times}. {advice}", brief=brief))
         few = [label for label, count in ordered if count < FEW]
         if few:
-            told = f"{len(few)} of {len(ordered)} labels have fewer than {FEW} training examples: {', '.join(map(repr, few[:10]))}"
+            told = (
+                f"{len(few)} of {len(ordered)} labels have fewer than "
+                f"{FEW} training examples: {', '.join(map(repr, few[:10]))}"
+            )
             rare = f"{len(few)} of {len(ordered)} labels have under {FEW} examples"
             message = f"{told}. Add examples, or merge or remove these labels."
-            findings.append(Finding("warning", "rare labels", message, brief=f"{rare}: add some, or merge labels"))
+            findings.append(
+                Finding(
+                    "warning", "rare labels", message, brief=f"{rare}: add some, or merge labels"
+                )
+            )
         return [*findings, *mark_findings(splits, self.marks)]
 
     def classes(self, label: Label) -> list[str]:
@@ -103,7 +132,11 @@ class Classify:
     def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
         units = encode_examples(examples, tokeniser, length)
         for unit, example in zip(units, examples, strict=True):
-            unit.targets = None if example.label is None else np.full(self.reads, self._target(example), np.int64)
+            unit.targets = (
+                None
+                if example.label is None
+                else np.full(self.reads, self._target(example), np.int64)
+            )
             if self.marks:
                 unit.places = [0, *marked_places(example, unit, self.marks, tokeniser)]
         return units
@@ -123,7 +156,9 @@ class Classify:
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         wanted = targets[..., :: self.reads].flatten()
-        return functional.cross_entropy(outputs.float().flatten(0, -2), wanted, reduction="sum", ignore_index=NONE)
+        return functional.cross_entropy(
+            outputs.float().flatten(0, -2), wanted, reduction="sum", ignore_index=NONE
+        )
 
     def count(self, targets: Tensor) -> int:
         return int((targets != NONE).sum()) // self.reads
@@ -132,13 +167,24 @@ class Classify:
         first: np.ndarray = outputs[0]
         return first
 
-    def tuned(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> Classify:
+    def tuned(
+        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+    ) -> Classify:
         return self
 
-    def answers(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> list[Answer]:
-        probabilities = torch.from_numpy(np.stack(kept)).softmax(-1).numpy() if kept else np.zeros((0, len(self.labels)))
+    def answers(
+        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+    ) -> list[Answer]:
+        probabilities = (
+            torch.from_numpy(np.stack(kept)).softmax(-1).numpy()
+            if kept
+            else np.zeros((0, len(self.labels)))
+        )
         return [
-            {"label": self.labels[int(row.argmax())], "probabilities": dict(zip(self.labels, map(float, row), strict=True))}
+            {
+                "label": self.labels[int(row.argmax())],
+                "probabilities": dict(zip(self.labels, map(float, row), strict=True)),
+            }
             for row in probabilities
         ]
 
@@ -149,13 +195,21 @@ class Classify:
         return class_metric(name, self.labels)
 
     def baselines(
-        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Wide | None = None
+        self,
+        train: Sequence[Example],
+        held: Mapping[str, Sequence[Example]],
+        metric: str,
+        wide: Wide | None = None,
     ) -> dict[str, dict[str, list[Label]]]:
         usual = {split: majority(train, examples) for split, examples in held.items()}
         return {"majority": usual, "TF-IDF + linear": labels_by(wide, self, held) or usual}
 
     def fit_wide(
-        self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: WordVectors | None = None
+        self,
+        train: Sequence[Example],
+        dev: Sequence[Example],
+        metric: str,
+        vectors: WordVectors | None = None,
     ) -> FittedWide | None:
         chosen = choose_classes(train, dev, self.metric(metric), self.marks, vectors)
         return None if chosen is None else fit_classes(chosen, train)

@@ -11,15 +11,22 @@ class Example:
     """One labelled (or, for prediction, unlabelled) example with the place it was read from."""
 
     texts: tuple[str, ...]  # one text, or the parts that belong together
-    label: Any  # a class name, a number, a list of tags …, as the kind says; None where there is no label
+    # a class name, a number, a list of tags …, as the kind says; None where there is no label
+    label: Any
     file: str = ""
     line: int = 0
-    words: tuple[str, ...] = ()  # where the data is split into words (or characters): `texts` then is these, joined by spaces
-    options: tuple[str, ...] = ()  # of a choice; `texts` has what stands before them, and then each of them
+    words: tuple[
+        str, ...
+        # where the data is split into words (or characters): `texts` then is these, joined by
+        # spaces
+    ] = ()
+    options: tuple[
+        str, ...
+    ] = ()  # of a choice; `texts` has what stands before them, and then each of them
 
     @property
     def text(self) -> str:
-        """Returns the whole text, for queries and for audits."""
+        """The whole text, for queries and for audits."""
         return "\n".join(self.texts)
 
 
@@ -41,12 +48,18 @@ class Splits:
     train: list[Example]
     dev: list[Example]
     test: list[Example] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # what was detected or changed while reading, for the person
+    notes: list[str] = field(
+        default_factory=list
+    )  # what was detected or changed while reading, for the person
 
     def named(self) -> dict[str, list[Example]]:
-        """Returns the splits that have examples, by name."""
-        return {name: part for name, part in (("train", self.train), ("dev", self.dev), ("test", self.test)) if part}
+        """The splits that have examples, by name."""
+        return {
+            name: part
+            for name, part in (("train", self.train), ("dev", self.dev), ("test", self.test))
+            if part
+        }
 
     def sizes(self) -> str:
-        """Returns how many examples the splits have, in words."""
+        """How many examples the splits have, in words."""
         return ", ".join(f"{name} {len(part):,}" for name, part in self.named().items())

@@ -1,6 +1,7 @@
 """The metrics of every kind: what each example adds to some sums, and the score of sums.
 
-A resample of the examples is therefore a product of weights and statistics, without a second look at the predictions.
+A resample of the examples is therefore a product of weights and statistics, without a second look
+at the predictions.
 """
 
 from __future__ import annotations
@@ -18,17 +19,25 @@ from tasklm.errors import DataError, RecipeError
 from tasklm.registry import nearest
 from tasklm.tasks.base import Floats, Label
 
-Count = Callable[[Sequence[Label], Sequence[Label]], Floats]  # gold, predicted → (examples, numbers)
+Count = Callable[
+    [Sequence[Label], Sequence[Label]], Floats
+]  # gold, predicted → (examples, numbers)
 Value = Callable[[Floats], Floats]  # sums (…, numbers) → scores (…)
-FromCounts = Callable[[Floats, Floats, Floats], Floats]  # right, gold, predicted: (…, classes) → (…)
-Dependency = Sequence[int | str]  # head (0: the root, else the number of a word from 1 on), relation
+FromCounts = Callable[
+    [Floats, Floats, Floats], Floats
+]  # right, gold, predicted: (…, classes) → (…)
+Dependency = Sequence[
+    int | str
+]  # head (0: the root, else the number of a word from 1 on), relation
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 @dataclass
 class SummedMetric:
-    """A metric made of what to count for each example and of the formula for the sums; fills `tasklm.tasks.base.Metric`."""
+    """A metric made of what to count for each example and of the formula for the sums; fills
+    `tasklm.tasks.base.Metric`.
+    """
 
     name: str
     count: Count
@@ -39,33 +48,45 @@ class SummedMetric:
         if len(gold) != len(predicted):
             raise ValueError(f"{len(gold)} labels, but {len(predicted)} predictions")
         if not len(gold):
-            raise DataError("there are no examples to score", remedy="Give a dev or test file with at least one labelled example.")
+            raise DataError(
+                "there are no examples to score",
+                remedy="Give a dev or test file with at least one labelled example.",
+            )
         return self.count(gold, predicted)
 
     def value(self, sums: Floats) -> Floats:
-        """Returns the score, as a share of 1, for sums of shape (…, numbers): an array of shape (…)."""
+        """The score, as a share of 1, for sums of shape (…, numbers): an array of shape (…)."""
         return self.formula(np.asarray(sums, np.float64))
 
 
 def _chosen(name: str, metrics: Mapping[str, tuple[Count, Value]]) -> SummedMetric:
     if name not in metrics:
         known = list(metrics)
-        raise RecipeError([f"evaluate.metric: there is no {name!r} for this task{nearest(name, known)}; choose from {', '.join(known)}"])
+        raise RecipeError(
+            [
+                (
+                    f"evaluate.metric: there is no {name!r} for this "
+                    f"task{nearest(name, known)}; choose from {', '.join(known)}"
+                )
+            ]
+        )
     return SummedMetric(name, *metrics[name])
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
     """Returns part / whole, 0 where there is nothing to divide by."""
-    return np.divide(part, whole, out=np.zeros(np.broadcast_shapes(part.shape, whole.shape)), where=whole > 0)
+    return np.divide(
+        part, whole, out=np.zeros(np.broadcast_shapes(part.shape, whole.shape)), where=whole > 0
+    )
 
 
 def _share(sums: Floats) -> Floats:
-    """Returns the first sum as a share of the second."""
+    """The first sum as a share of the second."""
     return _ratio(sums[..., 0], sums[..., 1])
 
 
 def _per_example(points: Iterable[float]) -> Floats:
-    """Returns the statistics of a mean over examples."""
+    """The statistics of a mean over examples."""
     found = np.fromiter(points, np.float64)
     return np.stack([found, np.ones_like(found)], axis=1)
 
@@ -74,7 +95,8 @@ def _equal(gold: Sequence[Label], predicted: Sequence[Label]) -> Floats:
     return _per_example(one == other for one, other in zip(gold, predicted, strict=True))
 
 
-# Right, gold and predicted: counts for each class, of which accuracy, F1 and Matthews' coefficient follow.
+# Right, gold and predicted: counts for each class, of which accuracy, F1 and Matthews' coefficient
+# follow.
 
 
 def _from_counts(formula: FromCounts) -> Value:
@@ -90,7 +112,9 @@ def _micro_f1(right: Floats, gold: Floats, predicted: Floats) -> Floats:
 
 
 def _macro_f1(right: Floats, gold: Floats, predicted: Floats) -> Floats:
-    present = gold + predicted > 0  # as scikit-learn: a class that is neither in gold nor predicted has no F1 to average
+    present = (
+        gold + predicted > 0
+    )  # as scikit-learn: a class that is neither in gold nor predicted has no F1 to average
     return _ratio(_ratio(2 * right, gold + predicted).sum(-1), present.sum(-1).astype(np.float64))
 
 
@@ -99,7 +123,9 @@ def _weighted_f1(right: Floats, gold: Floats, predicted: Floats) -> Floats:
 
 
 def _matthews(right: Floats, gold: Floats, predicted: Floats) -> Floats:
-    """Returns the coefficient for any number of classes (Gorodkin 2004), 0 where gold or predictions are of one class."""
+    """The coefficient for any number of classes (Gorodkin 2004), 0 where gold or predictions are of
+    one class.
+    """
     examples = gold.sum(-1)
     together = right.sum(-1) * examples - (gold * predicted).sum(-1)
     spread = (examples**2 - (gold**2).sum(-1)) * (examples**2 - (predicted**2).sum(-1))
@@ -121,7 +147,10 @@ _MEAN, _MICRO, _MACRO = _share, _from_counts(_micro_f1), _from_counts(_macro_f1)
 
 
 def class_metric(name: str, labels: Sequence[str]) -> SummedMetric:
-    """Returns a metric of class names. `f1` is that of the positive class, the last of two by name; `matthews` takes any number."""
+    """A metric of class names.
+
+    `f1` is that of the positive class, the last of two by name; `matthews` takes any number.
+    """
     classes = sorted(labels)
 
     def counts(gold: Sequence[Label], predicted: Sequence[Label]) -> Floats:
@@ -134,7 +163,10 @@ def class_metric(name: str, labels: Sequence[str]) -> SummedMetric:
 
     metrics: dict[str, tuple[Count, Value]] = {
         "accuracy": (_equal, _MEAN),
-        "micro_f1": (_equal, _MEAN),  # with one class per example a miss is one too many and one too few: the same number
+        "micro_f1": (
+            _equal,
+            _MEAN,
+        ),  # with one class per example a miss is one too many and one too few: the same number
         "macro_f1": (counts, _MACRO),
         "weighted_f1": (counts, _from_counts(_weighted_f1)),
         "matthews": (counts, _from_counts(_matthews)),
@@ -142,17 +174,25 @@ def class_metric(name: str, labels: Sequence[str]) -> SummedMetric:
     if len(classes) == 2:
         metrics["f1"] = (counts, _from_counts(_last_f1))
     elif name == "f1":
-        raise RecipeError([f"evaluate.metric = 'f1' needs two labels, the task has {len(classes)}; choose macro_f1 or micro_f1"])
+        raise RecipeError(
+            [
+                (
+                    f"evaluate.metric = 'f1' needs two labels, "
+                    f"the task has {len(classes)}; choose macro_f1 or micro_f1"
+                )
+            ]
+        )
     return _chosen(name, metrics)
 
 
 def option_metric(name: str) -> SummedMetric:
-    """Returns the accuracy of numbers of options."""
+    """The accuracy of numbers of options."""
     return _chosen(name, {"accuracy": (_equal, _MEAN)})
 
 
 def label_set_metric(name: str, labels: Sequence[str]) -> SummedMetric:
-    """Returns a metric of collections of label names; `accuracy` is the share of examples whose whole set is right.
+    """A metric of collections of label names; `accuracy` is the share of examples whose whole set
+    is right.
 
     Gold labels outside `labels` count as missed; for macro_f1 all of them together are one class.
     """
@@ -174,14 +214,17 @@ def label_set_metric(name: str, labels: Sequence[str]) -> SummedMetric:
     def equal(gold: Sequence[Label], predicted: Sequence[Label]) -> Floats:
         return _equal([set(names) for names in gold], [set(names) for names in predicted])
 
-    return _chosen(name, {"micro_f1": (counts, _MICRO), "macro_f1": (counts, _MACRO), "accuracy": (equal, _MEAN)})
+    return _chosen(
+        name,
+        {"micro_f1": (counts, _MICRO), "macro_f1": (counts, _MACRO), "accuracy": (equal, _MEAN)},
+    )
 
 
 # Numbers
 
 
 def ranks(values: NDArray[np.float64]) -> Floats:
-    """Returns the ranks from 1 on; equal values share the mean of theirs."""
+    """The ranks from 1 on; equal values share the mean of theirs."""
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place], np.float64)
 
@@ -191,7 +234,9 @@ def _moments(one: Floats, other: Floats) -> Floats:
 
 
 def _standard(values: Sequence[Label] | Floats) -> Floats:
-    """Returns the values moved to mean 0 and spread 1, which changes no correlation but keeps the differences of sums exact."""
+    """The values moved to mean 0 and spread 1, which changes no correlation but keeps the
+    differences of sums exact.
+    """
     array = np.asarray(values, np.float64)
     moved = array - array.mean()
     return np.asarray(moved / (moved.std() or 1.0), np.float64)
@@ -201,15 +246,17 @@ def _correlation(sums: Floats) -> Floats:
     """Returns Pearson's correlation, 0 where one side does not vary."""
     n, x, y, xy, xx, yy = np.moveaxis(sums, -1, 0)
     spread_x, spread_y = n * xx - x * x, n * yy - y * y
-    varies = (spread_x > 1e-12 * n * xx) & (spread_y > 1e-12 * n * yy)  # less is rounding: all values are the same
+    varies = (spread_x > 1e-12 * n * xx) & (
+        spread_y > 1e-12 * n * yy
+    )  # less is rounding: all values are the same
     return _ratio(n * xy - x * y, np.where(varies, np.sqrt(np.maximum(spread_x * spread_y, 0)), 0))
 
 
 def number_metric(name: str) -> SummedMetric:
-    """Returns a correlation of numbers.
+    """A correlation of numbers.
 
-    `spearman` is Pearson's correlation of the ranks in the whole set. It is exact for the whole set; in a resample the ranks
-    would be others, so that values of resamples are approximate.
+    `spearman` is Pearson's correlation of the ranks in the whole set. It is exact for the whole
+    set; in a resample the ranks would be others, so that values of resamples are approximate.
     """
 
     def pearson(gold: Sequence[Label], predicted: Sequence[Label]) -> Floats:
@@ -226,14 +273,17 @@ def number_metric(name: str) -> SummedMetric:
 
 
 def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
-    """Returns the (type, begin, end) of entities in BIO or BIOES tags, as conlleval reads them.
+    """The (type, begin, end) of entities in BIO or BIOES tags, as conlleval reads them.
 
-    I- and E- begin an entity where none of their type is open: at the start, after O, after E- or S-, and where the type changes.
+    I- and E- begin an entity where none of their type is open: at the start, after O, after E- or
+    S-, and where the type changes.
     """
     found, begin, before, kind_before = set(), 0, "O", ""
     for place, tag in enumerate([*tags, "O"]):
         mark, _, kind = tag.partition("-")
-        begins = mark != "O" and (mark in ("B", "S") or before in ("O", "E", "S") or kind != kind_before)
+        begins = mark != "O" and (
+            mark in ("B", "S") or before in ("O", "E", "S") or kind != kind_before
+        )
         if before != "O" and (begins or mark == "O"):
             found.add((kind_before, begin, place))
         if begins:
@@ -265,7 +315,9 @@ def _tags_right(gold: Sequence[Label], predicted: Sequence[Label]) -> Floats:
 
 
 def tag_metric(name: str) -> SummedMetric:
-    """Returns a metric of lists of tags, one per word: F1 of the entities (conlleval), or the share of right tags."""
+    """A metric of lists of tags, one per word: F1 of the entities (conlleval), or the share of
+    right tags.
+    """
     return _chosen(name, {"entity_f1": (_entity_counts, _MICRO), "accuracy": (_tags_right, _MEAN)})
 
 
@@ -273,7 +325,9 @@ def tag_metric(name: str) -> SummedMetric:
 
 
 def _plain(text: str) -> str:
-    """Returns the answer as SQuAD's official script compares it: lower case, no punctuation, no articles, single spaces."""
+    """The answer as SQuAD's official script compares it: lower case, no punctuation, no articles,
+    single spaces.
+    """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
@@ -289,7 +343,9 @@ def _best_answer(score: Callable[[str, str], float]) -> Count:
     def count(gold: Sequence[Label], predicted: Sequence[Label]) -> Floats:
         points = []
         for texts, answer in zip(gold, predicted, strict=True):
-            right = [plain for plain in map(_plain, texts) if plain] or [""]  # SQuAD 2.0: no answer is right where there is none
+            right = [plain for plain in map(_plain, texts) if plain] or [
+                ""
+            ]  # SQuAD 2.0: no answer is right where there is none
             points.append(max(score(one, _plain(answer)) for one in right))
         return _per_example(points)
 
@@ -297,8 +353,13 @@ def _best_answer(score: Callable[[str, str], float]) -> Count:
 
 
 def answer_metric(name: str) -> SummedMetric:
-    """Returns a metric of answers by SQuAD's official rules; gold is a list of texts (empty: there is no answer), an answer a text."""
-    metrics = {"answer_f1": (_best_answer(_word_f1), _MEAN), "exact_match": (_best_answer(str.__eq__), _MEAN)}
+    """A metric of answers by SQuAD's official rules; gold is a list of texts (empty: there is no
+    answer), an answer a text.
+    """
+    metrics = {
+        "answer_f1": (_best_answer(_word_f1), _MEAN),
+        "exact_match": (_best_answer(str.__eq__), _MEAN),
+    }
     return _chosen(name, metrics)
 
 
@@ -306,10 +367,10 @@ def answer_metric(name: str) -> SummedMetric:
 
 
 def tree_metric(name: str, punctuation: bool = False) -> SummedMetric:
-    """Returns the share of words with the right head (`uas`), or the right head and relation (`las`).
+    """The share of words with the right head (`uas`), or the right head and relation (`las`).
 
-    Labels are lists of (head, relation). Without `punctuation`, words whose gold relation is `punct`, as Universal Dependencies
-    has it, are not counted.
+    Labels are lists of (head, relation). Without `punctuation`, words whose gold relation is
+    `punct`, as Universal Dependencies has it, are not counted.
     """
 
     def counted(parts: int) -> Count:
@@ -317,8 +378,15 @@ def tree_metric(name: str, punctuation: bool = False) -> SummedMetric:
             found = np.zeros((len(gold), 2))
             for row, (ours, theirs) in enumerate(zip(gold, predicted, strict=True)):
                 _same_length(ours, theirs)
-                words = [pair for pair in zip(ours, theirs, strict=True) if punctuation or not _is_punctuation(pair[0])]
-                found[row] = sum(tuple(one[:parts]) == tuple(other[:parts]) for one, other in words), len(words)
+                words = [
+                    pair
+                    for pair in zip(ours, theirs, strict=True)
+                    if punctuation or not _is_punctuation(pair[0])
+                ]
+                found[row] = (
+                    sum(tuple(one[:parts]) == tuple(other[:parts]) for one, other in words),
+                    len(words),
+                )
             return found
 
         return count

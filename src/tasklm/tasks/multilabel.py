@@ -1,4 +1,6 @@
-"""One text or a pair → any number of labels: a sigmoid for each, and thresholds that dev chooses."""
+"""One text or a pair → any number of labels: a sigmoid for each, and
+thresholds that dev chooses.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,18 @@ from tasklm.console.markdown import code
 from tasklm.errors import DataError
 from tasklm.recipe.schema import Data, Kind
 from tasklm.storage.safe_reading import parse_json
-from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit, score
+from tasklm.tasks.base import (
+    NONE,
+    TASKS,
+    Answer,
+    Elsewhere,
+    Floats,
+    Label,
+    Metric,
+    Tokeniser,
+    Unit,
+    score,
+)
 from tasklm.tasks.baselines.linear import Setting, Targets, Trainer
 from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.wide import Wide, labels_by
@@ -50,18 +63,33 @@ class Multilabel:
 
     @property
     def elsewhere(self) -> Elsewhere:
-        """Returns what it is in other programs: text classification with several labels."""
-        listed = ", ".join(f"{code(label)} {value:.3g}" for label, value in zip(self.labels, self.thresholds, strict=True))
-        meaning = f"The sigmoid of each logit is the probability of its label, which is given from its threshold on: {listed}."
-        return Elsewhere("text-classification", "ForSequenceClassification", meaning, "multi_label_classification")
+        """What it is in other programs: text classification with several labels."""
+        listed = ", ".join(
+            f"{code(label)} {value:.3g}"
+            for label, value in zip(self.labels, self.thresholds, strict=True)
+        )
+        meaning = (
+            f"The sigmoid of each logit is the probability of its "
+            f"label, which is given from its threshold on: {listed}."
+        )
+        return Elsewhere(
+            "text-classification",
+            "ForSequenceClassification",
+            meaning,
+            "multi_label_classification",
+        )
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
-        """Returns the examples of a table and notes; a cell has a list of names, or a text with | or , between them."""
+        """The examples of a table and notes; a cell has a list of names, or a text with | or ,
+        between them.
+        """
         examples, notes = read_text_examples(path, data, labelled, _cell, SET_NAMES)
         if not labelled:
             return examples, notes
-        texts = [text for example in examples for text in example.label if isinstance(text, _Joined)]
+        texts = [
+            text for example in examples for text in example.label if isinstance(text, _Joined)
+        ]
         mark = "|" if any("|" in text for text in texts) else ","
         if any(mark in text for text in texts):
             notes.append(f"labels are separated by {mark!r}")
@@ -69,7 +97,7 @@ class Multilabel:
 
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Multilabel:
-        """Returns the task with the labels of train."""
+        """The task with the labels of train."""
         labels = sorted({name for example in train for name in example.label})
         if not labels:
             remedy = "Name another --label-column (recipe: data.label_column)."
@@ -77,31 +105,36 @@ class Multilabel:
         return cls(labels)
 
     def asked(self, text: str) -> Example:
-        """Returns the example that a text by itself asks about."""
+        """The example that a text by itself asks about."""
         return Example((text,), None)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Multilabel:
-        """Returns the task that `to_dict` described."""
+        """The task that `to_dict` described."""
         labels = names_in(values, "labels")
-        return cls(labels, numbers_in(values, "thresholds", len(labels)) if values["thresholds"] else ())
+        return cls(
+            labels, numbers_in(values, "thresholds", len(labels)) if values["thresholds"] else ()
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the kind, the labels and their thresholds."""
+        """The kind, the labels and their thresholds."""
         return {"kind": self.kind, "labels": self.labels, "thresholds": self.thresholds}
 
     def audit(self, splits: Splits) -> list[Finding]:
-        """Returns how many labels examples have, rare labels, and labels that train does not have."""
+        """How many labels examples have, rare labels, and labels that train does not have."""
         findings = [self._sizes(splits)]
         counts = Counter(name for example in splits.train for name in example.label)
         few = [label for label in self.labels if counts[label] < FEW]
         if few:
             told = (
-                f"{len(few)} of {len(self.labels)} labels have fewer than {FEW} training examples: {_listed(few)}. "
+                f"{len(few)} of {len(self.labels)} labels have "
+                f"fewer than {FEW} training examples: {_listed(few)}. "
                 "Add examples, or merge or remove these labels."
             )
             rare = f"{len(few)} of {len(self.labels)} labels have under {FEW} examples"
-            findings.append(Finding("warning", "rare labels", told, brief=f"{rare}: add some, or merge labels"))
+            findings.append(
+                Finding("warning", "rare labels", told, brief=f"{rare}: add some, or merge labels")
+            )
         known = set(self.labels)
         for name in ("dev", "test"):
             part = splits.named().get(name, [])
@@ -109,27 +142,45 @@ class Multilabel:
             if strange:
                 missing = sorted({label for example in strange for label in example.label} - known)
                 told = (
-                    f"{len(strange):,} of the {len(part):,} examples of {name} have labels that train does not have: {_listed(missing)}. "
+                    f"{len(strange):,} of the {len(part):,} examples of {name} have labels "
+                    f"that train does not have: {_listed(missing)}. "
                     "They count as missed; add training examples of them, or correct them."
                 )
-                shown = tuple(f"{example.file}, line {example.line}: {', '.join(example.label)}" for example in strange[:3])
-                brief = f"{len(strange):,} examples of {name} have labels unknown to train: add such to it"
+                shown = tuple(
+                    f"{example.file}, line {example.line}: {', '.join(example.label)}"
+                    for example in strange[:3]
+                )
+                brief = (
+                    f"{len(strange):,} examples of {name} "
+                    f"have labels unknown to train: add such to it"
+                )
                 findings.append(Finding("warning", "unknown labels", told, shown, brief))
         return findings
 
     def _sizes(self, splits: Splits) -> Finding:
         mean = sum(len(example.label) for example in splits.train) / len(splits.train)
-        bare = {name: sum(not example.label for example in part) for name, part in splits.named().items()}
-        told = ", ".join(f"{count:,} of {len(splits.named()[name]):,} in {name}" for name, count in bare.items() if count)
+        bare = {
+            name: sum(not example.label for example in part)
+            for name, part in splits.named().items()
+        }
+        told = ", ".join(
+            f"{count:,} of {len(splits.named()[name]):,} in {name}"
+            for name, count in bare.items()
+            if count
+        )
         without = f"examples without any label: {told}" if told else "every example has a label"
-        return Finding("ok", "labels", f"{len(self.labels)} labels in train, {mean:.2f} per example; {without}.")
+        return Finding(
+            "ok",
+            "labels",
+            f"{len(self.labels)} labels in train, {mean:.2f} per example; {without}.",
+        )
 
     def classes(self, label: Label) -> list[str]:
-        """Returns the names of a label set."""
+        """The names of a label set."""
         return list(label)
 
     def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
-        """Returns a unit per example with a 0 or 1 for each label as target."""
+        """A unit per example with a 0 or 1 for each label as target."""
         units = encode_examples(examples, tokeniser, length)
         for unit, example in zip(units, examples, strict=True):
             if example.label is not None:
@@ -137,62 +188,99 @@ class Multilabel:
         return units
 
     def _marked(self, examples: Sequence[Example]) -> NDArray[np.int64]:
-        """Returns (examples, labels) of 0 and 1; names that the task does not know have no column."""
+        """Returns (examples, labels) of 0 and 1; names that the task does not
+        know have no column.
+        """
         sets = [set(example.label) for example in examples]
-        return np.array([[label in names for label in self.labels] for names in sets], np.int64).reshape(len(sets), -1)
+        return np.array(
+            [[label in names for label in self.labels] for names in sets], np.int64
+        ).reshape(len(sets), -1)
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
-        """Returns a fresh head with one output per label."""
+        """A fresh head with one output per label."""
         return TokenHead(width, len(self.labels), dropout, normed)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Returns the negative log-likelihood of the label sets, the labels taken as independent, summed over examples."""
+        """The negative log-likelihood of the label sets, the labels taken as independent, summed
+        over examples.
+        """
         padding = targets == NONE
         wanted = targets.masked_fill(padding, 0).float()
-        errors = functional.binary_cross_entropy_with_logits(outputs.float(), wanted, reduction="none")
+        errors = functional.binary_cross_entropy_with_logits(
+            outputs.float(), wanted, reduction="none"
+        )
         return errors.masked_fill(padding, 0.0).sum()
 
     def count(self, targets: Tensor) -> int:
-        """Returns the number of examples."""
+        """The number of examples."""
         return int((targets[..., 0] != NONE).sum())
 
     def keep(self, outputs: Floats) -> Any:
-        """Returns the probabilities of the labels."""
+        """The probabilities of the labels."""
         return _odds(np.asarray(outputs[0], np.float64))
 
-    def tuned(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> Multilabel:
-        """Returns the task with the threshold for each label that has the best F1 on these examples."""
+    def tuned(
+        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+    ) -> Multilabel:
+        """The task with the threshold for each label that has the best F1 on these examples."""
         gold = self._marked(examples).astype(bool)
         probabilities = np.array(kept).reshape(gold.shape)
-        return Multilabel(self.labels, [best_threshold(gold[:, i], probabilities[:, i]) for i in range(len(self.labels))])
+        return Multilabel(
+            self.labels,
+            [best_threshold(gold[:, i], probabilities[:, i]) for i in range(len(self.labels))],
+        )
 
-    def answers(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> list[Answer]:
+    def answers(
+        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+    ) -> list[Answer]:
         """Returns {"labels": those at or above their thresholds, "probabilities": of all}."""
         found = []
         for row in kept:
-            chosen = [label for label, value, least in zip(self.labels, row, self.thresholds, strict=True) if value >= least]
-            found.append({"labels": chosen, "probabilities": dict(zip(self.labels, map(float, row), strict=True))})
+            chosen = [
+                label
+                for label, value, least in zip(self.labels, row, self.thresholds, strict=True)
+                if value >= least
+            ]
+            found.append(
+                {
+                    "labels": chosen,
+                    "probabilities": dict(zip(self.labels, map(float, row), strict=True)),
+                }
+            )
         return found
 
     def label_of(self, answer: Answer) -> Label:
-        """Returns the sorted names."""
+        """The sorted names."""
         return tuple(sorted(answer["labels"]))
 
     def metric(self, name: str) -> Metric:
-        """Returns the named metric of label sets."""
+        """The named metric of label sets."""
         return label_set_metric(name, self.labels)
 
     def baselines(
-        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Wide | None = None
+        self,
+        train: Sequence[Example],
+        held: Mapping[str, Sequence[Example]],
+        metric: str,
+        wide: Wide | None = None,
     ) -> dict[str, dict[str, list[Label]]]:
-        """Returns the most frequent label set, and a linear model per label over TF-IDF, with thresholds chosen like ours."""
+        """The most frequent label set, and a linear model per label over TF-IDF, with thresholds
+        chosen like ours.
+        """
         counts = Counter(tuple(example.label) for example in train)
         usual = min(counts, key=lambda names: (-counts[names], names))
         frequent = {name: [usual] * len(part) for name, part in held.items()}
-        return {"most frequent labels": frequent, "TF-IDF + linear": labels_by(wide, self, held) or frequent}
+        return {
+            "most frequent labels": frequent,
+            "TF-IDF + linear": labels_by(wide, self, held) or frequent,
+        }
 
     def _chosen(
-        self, train: Sequence[Example], dev: Sequence[Example], metric: Metric, vectors: WordVectors | None
+        self,
+        train: Sequence[Example],
+        dev: Sequence[Example],
+        metric: Metric,
+        vectors: WordVectors | None,
     ) -> tuple[Trainer, Targets, Setting] | None:
         """What fits linear models, their targets, and the setting that is best on dev."""
         trainer = Trainer.of(train, outputs=len(self.labels), vectors=vectors)
@@ -214,7 +302,11 @@ class Multilabel:
         return [self.label_of(answer) for answer in self.answers([], [], list(_odds(decisions)))]
 
     def fit_wide(
-        self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: WordVectors | None = None
+        self,
+        train: Sequence[Example],
+        dev: Sequence[Example],
+        metric: str,
+        vectors: WordVectors | None = None,
     ) -> FittedWide | None:
         """Fits a linear model per label; None where texts hold nothing to count."""
         chosen = self._chosen(train, dev, self.metric(metric), vectors)
@@ -222,12 +314,14 @@ class Multilabel:
 
 
 def _odds(outputs: Floats) -> Floats:
-    """Returns the probabilities of outputs."""
+    """The probabilities of outputs."""
     return np.asarray(0.5 * (1 + np.tanh(0.5 * outputs)), np.float64)
 
 
 def best_threshold(gold: NDArray[np.bool_], probabilities: Floats) -> float:
-    """Returns the threshold with the best F1: 0.5 if it is as good as any, else the middle between two probabilities, nearest to 0.5."""
+    """The threshold with the best F1: 0.5 if it is as good as any, else the middle between two
+    probabilities, nearest to 0.5.
+    """
     if not gold.any():
         return 0.5
     order = np.argsort(-probabilities, kind="stable")
@@ -245,7 +339,9 @@ def best_threshold(gold: NDArray[np.bool_], probabilities: Floats) -> float:
 
 
 class _Joined(str):
-    """Names in one text, not yet split: which mark separates them is known when the file is read."""
+    """Names in one text, not yet split: which mark separates them is known
+    when the file is read.
+    """
 
 
 def _cell(value: Any, column: str, path: Path, line: int) -> tuple[str, ...]:
@@ -254,13 +350,21 @@ def _cell(value: Any, column: str, path: Path, line: int) -> tuple[str, ...]:
             value = parse_json(value)
     if isinstance(value, list | tuple):
         return tuple(label_name(entry, column, path, line) for entry in value)
-    if value is None or (isinstance(value, str) and not value.strip()) or (isinstance(value, float) and value != value):
+    if (
+        value is None
+        or (isinstance(value, str) and not value.strip())
+        or (isinstance(value, float) and value != value)
+    ):
         return ()
     return (_Joined(label_name(value, column, path, line)),)
 
 
 def _split(names: Sequence[str], mark: str) -> tuple[str, ...]:
-    parts = [part for name in names for part in (name.split(mark) if isinstance(name, _Joined) else [name])]
+    parts = [
+        part
+        for name in names
+        for part in (name.split(mark) if isinstance(name, _Joined) else [name])
+    ]
     return tuple(sorted({part.strip() for part in parts if part.strip()}))
 
 

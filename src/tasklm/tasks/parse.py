@@ -45,10 +45,12 @@ DIGITS = 9  # of the number of a word, at most
 
 @TASKS.register("parse")
 class Parse:
-    """Dependency parsing; the label of an example is a list of (head, relation), a head being the number of a word from 1 on or 0.
+    """Dependency parsing; the label of an example is a list of (head, relation), a head being the
+    number of a word from 1 on or 0.
 
-    A sentence longer than a row is read as far as the row goes. In training, a word whose head stands beyond it adds nothing; in an
-    answer, the words beyond it hang on the child of the root, with the most frequent relation, and "unread" counts them.
+    A sentence longer than a row is read as far as the row goes. In training, a word whose head
+    stands beyond it adds nothing; in an answer, the words beyond it hang on the child of the root,
+    with the most frequent relation, and "unread" counts them.
     """
 
     kind: ClassVar[str] = "parse"
@@ -58,8 +60,13 @@ class Parse:
     packs: bool = False
     together = 1
 
-    def __init__(self, labels: Sequence[str], usual: str, punctuation: bool = False, characters: bool = False) -> None:
-        self.labels, self.usual, self.punctuation, self.characters = list(labels), usual, punctuation, characters
+    def __init__(
+        self, labels: Sequence[str], usual: str, punctuation: bool = False, characters: bool = False
+    ) -> None:
+        self.labels = list(labels)
+        self.usual = usual
+        self.punctuation = punctuation
+        self.characters = characters
         self._number = {label: number for number, label in enumerate(self.labels)}
 
     @property
@@ -69,15 +76,28 @@ class Parse:
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
-        """Returns the sentences of a table of lists or a CoNLL-U file, and notes."""
+        """The sentences of a table of lists or a CoNLL-U file, and notes."""
         if not labelled:
             return read_unlabelled(path, data)
         if kind_of(path) in CONLLU_FILES:
             found = []
             for sentence in read_conllu(path):
-                heads = [_number(head, path, sentence.line, word) for word, head in enumerate(sentence.column(HEAD), 1)]
-                relations = [_name(name, path, sentence.line, word) for word, name in enumerate(sentence.column(RELATION_FIELD), 1)]
-                found.append(word_example(sentence.column(FORM), list(zip(heads, relations, strict=True)), path, sentence.line))
+                heads = [
+                    _number(head, path, sentence.line, word)
+                    for word, head in enumerate(sentence.column(HEAD), 1)
+                ]
+                relations = [
+                    _name(name, path, sentence.line, word)
+                    for word, name in enumerate(sentence.column(RELATION_FIELD), 1)
+                ]
+                found.append(
+                    word_example(
+                        sentence.column(FORM),
+                        list(zip(heads, relations, strict=True)),
+                        path,
+                        sentence.line,
+                    )
+                )
             return found, ["words: field FORM, heads: field HEAD, relations: field DEPREL"]
         columns, rows = read_word_lists(path, data, [HEAD_NAMES, RELATION_NAMES])
         examples, empty = [], []
@@ -90,50 +110,74 @@ class Parse:
                 examples.append(word_example(words, arcs, path, line))
             else:
                 empty.append(line)
-        return examples, ["words: column {!r}, heads: column {!r}, relations: column {!r}".format(*columns), *left_out(empty)]
+        return examples, [
+            "words: column {!r}, heads: column {!r}, relations: column {!r}".format(*columns),
+            *left_out(empty),
+        ]
 
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Parse:
-        """Returns the task with the relations of train in alphabetical order."""
+        """The task with the relations of train in alphabetical order."""
         counts = Counter(relation for example in train for _, relation in example.label)
-        return cls(sorted(counts), _most(counts), settings.punctuation, are_characters(example.words for example in train))
+        return cls(
+            sorted(counts),
+            _most(counts),
+            settings.punctuation,
+            are_characters(example.words for example in train),
+        )
 
     def asked(self, text: str) -> Example:
-        """Returns the sentence, which is split into words later."""
+        """The sentence, which is split into words later."""
         return Example((text,), None)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Parse:
-        """Returns the task that `to_dict` described."""
+        """The task that `to_dict` described."""
         labels, usual = names_in(values, "labels"), text_in(values, "usual")
         return cls(labels, usual, truth_in(values, "punctuation"), truth_in(values, "characters"))
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns what a saved model must know."""
-        settings = {"usual": self.usual, "punctuation": self.punctuation, "characters": self.characters}
+        """What a saved model must know."""
+        settings = {
+            "usual": self.usual,
+            "punctuation": self.punctuation,
+            "characters": self.characters,
+        }
         return {"kind": self.kind, "labels": self.labels, **settings}
 
     def audit(self, splits: Splits) -> list[Finding]:
-        """Returns counts of relations, relations that train lacks, heads that make no tree, and long sentences."""
-        counts = Counter(relation for example in splits.train for _, relation in example.label).most_common()
-        told = ", ".join(f"{relation} {count:,}" for relation, count in counts[:10]) + (" …" if len(counts) > 10 else "")
+        """Returns counts of relations, relations that train lacks, heads that make no tree, and
+        long sentences.
+        """
+        counts = Counter(
+            relation for example in splits.train for _, relation in example.label
+        ).most_common()
+        told = ", ".join(f"{relation} {count:,}" for relation, count in counts[:10]) + (
+            " …" if len(counts) > 10 else ""
+        )
         sizes = ", ".join(f"{name} {len(part):,}" for name, part in splits.named().items())
         return [
-            Finding("ok", "relations", f"{len(counts)} relations in train: {told}; sentences: {sizes}."),
+            Finding(
+                "ok", "relations", f"{len(counts)} relations in train: {told}; sentences: {sizes}."
+            ),
             *unknown_names("relations", set(self.labels), splits, self.classes),
             *_broken_trees(splits),
             *long_sentences(splits, "are parsed only in part"),
         ]
 
     def classes(self, label: Sequence[Arc]) -> list[str]:
-        """Returns the relations."""
+        """The relations."""
         return [relation for _, relation in label]
 
     def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
-        """Returns one row for each sentence: its places are [CLS], for the root, and the first pieces of the words that fit."""
+        """One row for each sentence: its places are [CLS], for the root, and the first pieces of
+        the words that fit.
+        """
         sentences = [words_of(example, self.characters)[0] for example in examples]
         units = []
-        for number, (example, pieces) in enumerate(zip(examples, pieces_of(sentences, tokeniser, length - 2), strict=True)):
+        for number, (example, pieces) in enumerate(
+            zip(examples, pieces_of(sentences, tokeniser, length - 2), strict=True)
+        ):
             tokens, places = [tokeniser.cls], [0]
             for word in pieces[: filled(pieces, length - 2)[0][1]]:
                 places.append(len(tokens))
@@ -149,15 +193,15 @@ class Parse:
         return targets
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
-        """Returns a biaffine head: outputs (rows, places, places, 1 + relations)."""
+        """A biaffine head: outputs (rows, places, places, 1 + relations)."""
         return BiaffineHead(width, len(self.labels), dropout)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Returns the cross-entropy of heads and of relations, summed over words."""
+        """The cross-entropy of heads and of relations, summed over words."""
         return arc_loss(outputs, targets)
 
     def count(self, targets: Tensor) -> int:
-        """Returns the number of words whose head stands in their row."""
+        """The number of words whose head stands in their row."""
         return int((targets[..., 0] >= 0).sum())
 
     def keep(self, outputs: Floats) -> NDArray[np.int64]:
@@ -167,25 +211,34 @@ class Parse:
         relations = outputs[np.arange(1, len(outputs)), heads, 1:].argmax(-1)
         return np.stack([heads, relations], 1)
 
-    def tuned(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> Parse:
+    def tuned(
+        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+    ) -> Parse:
         """Returns itself: dev decides nothing."""
         return self
 
-    def answers(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> list[Answer]:
-        """Returns words, heads (from 1 on, 0: root) and relations of each example, and the same as CoNLL-U."""
+    def answers(
+        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+    ) -> list[Answer]:
+        """Returns words, heads (from 1 on, 0: root) and relations of each example, and the same as
+        CoNLL-U.
+        """
         found = {unit.example: arcs for unit, arcs in zip(units, kept, strict=True)}
         return [self._answer(example, found[number]) for number, example in enumerate(examples)]
 
     def _answer(self, example: Example, arcs: NDArray[np.int64]) -> Answer:
         words, _ = words_of(example, self.characters)
-        heads, relations = [int(head) for head in arcs[:, 0]], [self.labels[number] for number in arcs[:, 1]]
+        heads = [int(head) for head in arcs[:, 0]]
+        relations = [self.labels[number] for number in arcs[:, 1]]
         unread = len(words) - len(heads)
         if unread:
             heads += [heads.index(0) + 1] * unread
             relations += [self.usual] * unread
         rows = [
             f"{number}\t{word}\t_\t_\t_\t_\t{head}\t{relation}\t_\t_\n"
-            for number, (word, head, relation) in enumerate(zip(words, heads, relations, strict=True), 1)
+            for number, (word, head, relation) in enumerate(
+                zip(words, heads, relations, strict=True), 1
+            )
         ]
         text = "".join([f"# text = {' '.join(example.text.split())}\n", *rows, "\n"])
         answer: Answer = {"words": words, "heads": heads, "relations": relations, "conllu": text}
@@ -198,56 +251,86 @@ class Parse:
     def metric(self, name: str) -> Metric:
         """Returns las or uas; raises RecipeError for others."""
         if name not in self.metrics:
-            raise RecipeError([f"evaluate.metric = {name!r}: trees can be scored by {', '.join(self.metrics)}"])
+            raise RecipeError(
+                [f"evaluate.metric = {name!r}: trees can be scored by {', '.join(self.metrics)}"]
+            )
         return tree_metric(name, self.punctuation)
 
     def baselines(
-        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Any = None
+        self,
+        train: Sequence[Example],
+        held: Mapping[str, Sequence[Example]],
+        metric: str,
+        wide: Any = None,
     ) -> dict[str, dict[str, list[Label]]]:
-        """Returns the predictions of the neighbour as head, and of the most frequent arc of each word."""
+        """The predictions of the neighbour as head, and of the most frequent arc of each word."""
         neighbour, usual = Neighbours(train), UsualArcs(train)
         return {
-            f"head is the word {neighbour.side}": {name: [neighbour.arcs(example) for example in part] for name, part in held.items()},
-            "most frequent arc of the word": {name: [usual.arcs(example) for example in part] for name, part in held.items()},
+            f"head is the word {neighbour.side}": {
+                name: [neighbour.arcs(example) for example in part] for name, part in held.items()
+            },
+            "most frequent arc of the word": {
+                name: [usual.arcs(example) for example in part] for name, part in held.items()
+            },
         }
 
-    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: Any = None) -> None:
+    def fit_wide(
+        self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: Any = None
+    ) -> None:
         """Fits nothing: this kind has no wide part."""
         return
 
 
 class Neighbours:
-    """The word before, or the word after, as head of every word, whichever is right more often in train, with its usual relation."""
+    """The word before, or the word after, as head of every word, whichever is right more often in
+    train, with its usual relation.
+    """
 
     def __init__(self, train: Sequence[Example]) -> None:
         right = {
-            step: sum(head == guess for example in train for (head, _), guess in zip(example.label, _heads(example, step), strict=True))
+            step: sum(
+                head == guess
+                for example in train
+                for (head, _), guess in zip(example.label, _heads(example, step), strict=True)
+            )
             for step in (-1, 1)
         }
         self._step = -1 if right[-1] >= right[1] else 1
         self.side = "before" if self._step < 0 else "after"
-        relations = {root: Counter(r for example in train for head, r in example.label if (head == 0) == root) for root in (True, False)}
-        self._relations = {root: _most(counts) if counts else _most(relations[not root]) for root, counts in relations.items()}
+        relations = {
+            root: Counter(
+                r for example in train for head, r in example.label if (head == 0) == root
+            )
+            for root in (True, False)
+        }
+        self._relations = {
+            root: _most(counts) if counts else _most(relations[not root])
+            for root, counts in relations.items()
+        }
 
     def arcs(self, example: Example) -> list[Arc]:
-        """Returns the arcs of a sentence."""
+        """The arcs of a sentence."""
         return [(head, self._relations[head == 0]) for head in _heads(example, self._step)]
 
 
 def _heads(example: Example, step: int) -> list[int]:
-    """Returns the number of the next word on one side of each, 0 where there is none."""
+    """The number of the next word on one side of each, 0 where there is none."""
     count = len(example.words)
     return [word + step if word + step <= count else 0 for word in range(1, count + 1)]
 
 
 class UsualArcs:
-    """The most frequent distance to the head, with relation, of each word in train; that of all words for words that train has not."""
+    """The most frequent distance to the head, with relation, of each word in train; that of all
+    words for words that train has not.
+    """
 
     def __init__(self, train: Sequence[Example]) -> None:
         words: dict[str, Counter[tuple[int, str]]] = defaultdict(Counter)
         overall: Counter[tuple[int, str]] = Counter()
         for example in train:
-            for number, (word, (head, relation)) in enumerate(zip(example.words, example.label, strict=True), 1):
+            for number, (word, (head, relation)) in enumerate(
+                zip(example.words, example.label, strict=True), 1
+            ):
                 arc = (head - number if head else 0, relation)  # a distance of 0: the root
                 words[word][arc] += 1
                 overall[arc] += 1
@@ -255,16 +338,20 @@ class UsualArcs:
         self._overall = _most(overall)
 
     def arcs(self, example: Example) -> list[Arc]:
-        """Returns the arcs of a sentence; a distance that leads out of it is cut to its first or last word."""
+        """The arcs of a sentence; a distance that leads out of it is cut to
+        its first or last word.
+        """
         found = []
         for number, word in enumerate(example.words, 1):
             distance, relation = self._words.get(word, self._overall)
-            found.append((min(max(number + distance, 1), len(example.words)) if distance else 0, relation))
+            found.append(
+                (min(max(number + distance, 1), len(example.words)) if distance else 0, relation)
+            )
         return found
 
 
 def _most(counts: Counter[Key]) -> Key:
-    """Returns the most frequent key, the first by its text of equals."""
+    """The most frequent key, the first by its text of equals."""
     return min(counts, key=lambda key: (-counts[key], str(key)))
 
 
@@ -274,14 +361,18 @@ def _number(value: Any, path: Path, line: int, word: int) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**DIGITS:
         return value
     remedy = "Give each word the number of its head, from 1 on, or 0 for the root."
-    raise DataError(f"the head of word {word} is {value!r}, not a number", file=path, line=line, remedy=remedy)
+    raise DataError(
+        f"the head of word {word} is {value!r}, not a number", file=path, line=line, remedy=remedy
+    )
 
 
 def _name(value: Any, path: Path, line: int, word: int) -> str:
     if isinstance(value, str) and value.strip() and value != "_":
         return value.strip()
     remedy = "Give each word the name of its relation to its head, such as nsubj."
-    raise DataError(f"the relation of word {word} is {value!r}", file=path, line=line, remedy=remedy)
+    raise DataError(
+        f"the relation of word {word} is {value!r}", file=path, line=line, remedy=remedy
+    )
 
 
 def _broken_trees(splits: Splits) -> list[Finding]:
@@ -292,5 +383,8 @@ def _broken_trees(splits: Splits) -> list[Finding]:
                 broken.append(f"{example.file}, line {example.line}: {'; '.join(found[:SHOWN])}")
     if not broken:
         return [Finding("ok", "trees", "the heads of every sentence are a tree with one root.")]
-    message = f"the heads of {len(broken):,} sentences are not a tree with one root. Correct them, or delete these sentences."
+    message = (
+        f"the heads of {len(broken):,} sentences are not a tree "
+        f"with one root. Correct them, or delete these sentences."
+    )
     return [Finding("error", "trees", message, tuple(broken[:SHOWN]))]

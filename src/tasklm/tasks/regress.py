@@ -1,4 +1,6 @@
-"""One text or a pair → a number: a sigmoid, and squared error over labels scaled to 0…1 (as BAM has STS-B, arXiv 1907.04829)."""
+"""One text or a pair → a number: a sigmoid, and squared error over labels scaled to 0…1 (as BAM has
+STS-B, arXiv 1907.04829).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,18 @@ from torch import Tensor, nn
 
 from tasklm.errors import DataError
 from tasklm.recipe.schema import Data, Kind
-from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit, score
+from tasklm.tasks.base import (
+    NONE,
+    TASKS,
+    Answer,
+    Elsewhere,
+    Floats,
+    Label,
+    Metric,
+    Tokeniser,
+    Unit,
+    score,
+)
 from tasklm.tasks.baselines.linear import Linear, Setting, Trainer, best_of, matrix_of, thinned
 from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.wide import Wide
@@ -23,8 +36,19 @@ from tasklm.tasks.metrics import number_metric
 from tasklm.tasks.readers.texts import LABEL_NAMES, encode_examples, read_text_examples
 from tasklm.tasks.saved import number_in
 
-SCORE_NAMES = ("score", "similarity", "rating", "value", "relatedness_score", "similarity_score", *LABEL_NAMES)
-STRENGTHS, USUAL = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0), 3.0  # of ridge: the larger, the less free
+SCORE_NAMES = (
+    "score",
+    "similarity",
+    "rating",
+    "value",
+    "relatedness_score",
+    "similarity_score",
+    *LABEL_NAMES,
+)
+STRENGTHS, USUAL = (
+    (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0),
+    3.0,
+)  # of ridge: the larger, the less free
 
 
 @TASKS.register("regress")
@@ -44,58 +68,83 @@ class Regress:
 
     @property
     def elsewhere(self) -> Elsewhere:
-        """Returns what it is in other programs; their "regression" would say that the logit is the score, which it is after a sigmoid."""
+        """What it is in other programs; their "regression" would say that the logit is the score,
+        which it is after a sigmoid.
+        """
         meaning = f"The score is {self.low:g} + {self.high - self.low:g} · sigmoid(logit)."
         return Elsewhere("text-classification", "ForSequenceClassification", meaning)
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
-        """Returns the examples of a table and notes; a label that is no number raises a DataError with its line."""
+        """The examples of a table and notes; a label that is no number raises a DataError with its
+        line.
+        """
         return read_text_examples(path, data, labelled, number, SCORE_NAMES)
 
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Regress:
-        """Returns the task with the range of the training labels."""
+        """The task with the range of the training labels."""
         low, high = (best(train, key=lambda example: float(example.label)) for best in (min, max))
         if not math.isfinite(high.label - low.label):
-            problem = f"the labels from {low.label:g} to {high.label:g} are too far apart to compute with"
-            raise DataError(problem, file=high.file, line=high.line, remedy="Scale them, or delete the rows that are wrong.")
+            problem = (
+                f"the labels from {low.label:g} to {high.label:g} are too far apart to compute with"
+            )
+            raise DataError(
+                problem,
+                file=high.file,
+                line=high.line,
+                remedy="Scale them, or delete the rows that are wrong.",
+            )
         return cls(low.label, high.label)
 
     def asked(self, text: str) -> Example:
-        """Returns the example that a text by itself asks about."""
+        """The example that a text by itself asks about."""
         return Example((text,), None)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Regress:
-        """Returns the task that `to_dict` described."""
+        """The task that `to_dict` described."""
         low, high = number_in(values, "low"), number_in(values, "high")
         if low > high or not math.isfinite(high - low):
             raise ValueError(f"the task's scores from {low:g} to {high:g} are no range")
         return cls(low, high)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the kind and the range of the labels."""
+        """The kind and the range of the labels."""
         return {"kind": self.kind, "low": self.low, "high": self.high}
 
     def audit(self, splits: Splits) -> list[Finding]:
-        """Returns whether labels vary, and which of dev and test lie outside the range of train."""
+        """Whether labels vary, and which of dev and test lie outside the range of train."""
         if self.low == self.high:
-            told = f"all {len(splits.train):,} training labels are {self.low:g}. Add examples of other scores, or name another column."
+            told = (
+                f"all {len(splits.train):,} training labels are "
+                f"{self.low:g}. Add examples of other scores, or name another column."
+            )
             return [Finding("error", "labels", told)]
         labels = np.array([example.label for example in splits.train])
-        told = f"training labels from {self.low:g} to {self.high:g}, mean {labels.mean():.4g}, standard deviation {labels.std():.4g}."
+        told = (
+            f"training labels from {self.low:g} to {self.high:g}, "
+            f"mean {labels.mean():.4g}, standard deviation {labels.std():.4g}."
+        )
         findings = [Finding("ok", "labels", told)]
         for name in ("dev", "test"):
             part = splits.named().get(name, [])
             outside = [example for example in part if not self.low <= example.label <= self.high]
             if outside:
                 told = (
-                    f"{len(outside):,} of the {len(part):,} labels of {name} lie outside those of train, {self.low:g} to {self.high:g}. "
-                    "The model cannot answer with such scores; add training examples that have them."
+                    f"{len(outside):,} of the {len(part):,} labels of {name} lie outside "
+                    f"those of train, {self.low:g} to {self.high:g}. "
+                    "The model cannot answer with such "
+                    "scores; add training examples that have them."
                 )
-                shown = tuple(f"{example.file}, line {example.line}: {example.label:g}" for example in outside[:3])
-                brief = f"{len(outside):,} labels of {name} lie outside those of train: add such examples to it"
+                shown = tuple(
+                    f"{example.file}, line {example.line}: {example.label:g}"
+                    for example in outside[:3]
+                )
+                brief = (
+                    f"{len(outside):,} labels of {name} lie "
+                    f"outside those of train: add such examples to it"
+                )
                 findings.append(Finding("warning", "labels outside the range", told, shown, brief))
         return findings
 
@@ -104,7 +153,7 @@ class Regress:
         return []
 
     def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
-        """Returns a unit per example; its target is the label, scaled to 0…1."""
+        """A unit per example; its target is the label, scaled to 0…1."""
         units = encode_examples(examples, tokeniser, length)
         for unit, example in zip(units, examples, strict=True):
             if example.label is not None:
@@ -113,59 +162,86 @@ class Regress:
         return units
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
-        """Returns a fresh head with one output."""
+        """A fresh head with one output."""
         return TokenHead(width, 1, dropout, normed)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Returns the squared errors of the scaled scores, summed over examples."""
+        """The squared errors of the scaled scores, summed over examples."""
         targets = targets.float()
         errors = (outputs.float().squeeze(-1).sigmoid() - targets) ** 2
         return errors.masked_fill(targets == NONE, 0.0).sum()
 
     def count(self, targets: Tensor) -> int:
-        """Returns the number of examples."""
+        """The number of examples."""
         return int((targets != NONE).sum())
 
     def keep(self, outputs: Floats) -> Any:
-        """Returns the one output of a unit."""
+        """The one output of a unit."""
         return float(outputs[0, 0])
 
-    def tuned(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> Regress:
+    def tuned(
+        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+    ) -> Regress:
         """Returns itself: dev decides nothing."""
         return self
 
-    def answers(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> list[Answer]:
+    def answers(
+        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+    ) -> list[Answer]:
         """Returns {"score": …} in the range of the training labels."""
-        return [{"score": self.low + (self.high - self.low) * 0.5 * (1 + math.tanh(0.5 * output))} for output in kept]
+        return [
+            {"score": self.low + (self.high - self.low) * 0.5 * (1 + math.tanh(0.5 * output))}
+            for output in kept
+        ]
 
     def label_of(self, answer: Answer) -> Label:
-        """Returns the score."""
+        """The score."""
         return float(answer["score"])
 
     def metric(self, name: str) -> Metric:
-        """Returns the named correlation."""
+        """The named correlation."""
         return number_metric(name)
 
     def baselines(
-        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Wide | None = None
+        self,
+        train: Sequence[Example],
+        held: Mapping[str, Sequence[Example]],
+        metric: str,
+        wide: Wide | None = None,
     ) -> dict[str, dict[str, list[Label]]]:
-        """Returns the mean of train, and ridge regression over TF-IDF whose features and strength dev chooses."""
+        """The mean of train, and ridge regression over TF-IDF whose features and strength dev
+        chooses.
+        """
         mean = math.fsum(example.label for example in train) / len(train)
         usual = {name: [mean] * len(part) for name, part in held.items()}
         if wide is None:
             return {"mean": usual, "TF-IDF + ridge": usual}
         # not by way of the head, whose scores stay within those of train
-        return {"mean": usual, "TF-IDF + ridge": {name: wide.decisions(part).ravel().tolist() for name, part in held.items()}}
+        return {
+            "mean": usual,
+            "TF-IDF + ridge": {
+                name: wide.decisions(part).ravel().tolist() for name, part in held.items()
+            },
+        }
 
     def fit_wide(
-        self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: WordVectors | None = None
+        self,
+        train: Sequence[Example],
+        dev: Sequence[Example],
+        metric: str,
+        vectors: WordVectors | None = None,
     ) -> FittedWide | None:
         """Fits ridge regression; None where texts hold nothing to count."""
         trainer = Trainer.of(train, vectors=vectors)
         if not trainer.parts:
             return None
         wanted, setting = _chosen(trainer, dev, self.metric(metric))
-        return fit_score(trainer, train, lambda parts, rows: ridge(parts, wanted[rows], setting), (self.low, self.high))
+        return fit_score(
+            trainer,
+            train,
+            lambda parts, rows: ridge(parts, wanted[rows], setting),
+            (self.low, self.high),
+        )
 
 
 def _chosen(trainer: Trainer, dev: Sequence[Example], metric: Metric) -> tuple[Floats, Setting]:
@@ -194,7 +270,7 @@ def ridge(parts: Mapping[str, Any], wanted: Floats, setting: Setting) -> Linear:
 
 
 def number(value: Any, column: str, path: Path, line: int) -> float:
-    """Returns a cell as a number; anything else raises a DataError."""
+    """A cell as a number; anything else raises a DataError."""
     try:
         found = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -202,5 +278,7 @@ def number(value: Any, column: str, path: Path, line: int) -> float:
     if not math.isfinite(found):
         what = "empty" if value is None or not str(value).strip() else f"{value!r}, not a number"
         remedy = 'Write a number, or delete the row; for classes use data.kind = "classify".'
-        raise DataError(f"the label in column {column!r} is {what}", file=path, line=line, remedy=remedy)
+        raise DataError(
+            f"the label in column {column!r} is {what}", file=path, line=line, remedy=remedy
+        )
     return found

@@ -16,7 +16,9 @@ MOST_NAMES = 1_000_000
 
 
 def of_format(file: Path, version: int, again: str = "Make it again.") -> dict[str, Any]:
-    """What a JSON file of this format holds; raises RunError, with the way out, for one of another."""
+    """What a JSON file of this format holds; raises RunError, with the way
+    out, for one of another.
+    """
     values: dict[str, Any] = read_json(file, MOST_JSON)
     if values.get("format") != version:
         problem = f"{file} has format {values.get('format')!r}, this version reads {version}"
@@ -25,9 +27,13 @@ def of_format(file: Path, version: int, again: str = "Make it again.") -> dict[s
 
 
 def names_in(values: Mapping[str, Any], key: str) -> list[str]:
-    """Returns a list of different names; raises ValueError for anything else."""
+    """A list of different names; raises ValueError for anything else."""
     value = values[key]
-    if not isinstance(value, list | tuple) or not 0 < len(value) <= MOST_NAMES or not all(isinstance(name, str) for name in value):
+    if (
+        not isinstance(value, list | tuple)
+        or not 0 < len(value) <= MOST_NAMES
+        or not all(isinstance(name, str) for name in value)
+    ):
         raise ValueError(f"{key} of the task is not a list of names")
     if len(set(value)) < len(value):
         raise ValueError(f"{key} of the task has a name twice")
@@ -35,7 +41,7 @@ def names_in(values: Mapping[str, Any], key: str) -> list[str]:
 
 
 def whole_in(values: Mapping[str, Any], key: str, low: int, high: int) -> int:
-    """Returns a whole number from `low` to `high`; raises ValueError for anything else."""
+    """A whole number from `low` to `high`; raises ValueError for anything else."""
     value = values[key]
     if type(value) is not int or not low <= value <= high:
         raise ValueError(f"{key} of the task is not a whole number from {low:,} to {high:,}")
@@ -43,12 +49,12 @@ def whole_in(values: Mapping[str, Any], key: str, low: int, high: int) -> int:
 
 
 def number_in(values: Mapping[str, Any], key: str) -> float:
-    """Returns a finite number; raises ValueError for anything else."""
+    """A finite number; raises ValueError for anything else."""
     return _finite(values[key], key)
 
 
 def numbers_in(values: Mapping[str, Any], key: str, count: int) -> list[float]:
-    """Returns a list of so many finite numbers; raises ValueError for anything else."""
+    """A list of so many finite numbers; raises ValueError for anything else."""
     value = values[key]
     if not isinstance(value, list | tuple) or len(value) != count:
         raise ValueError(f"{key} of the task is not a list of {count:,} numbers")
@@ -56,7 +62,7 @@ def numbers_in(values: Mapping[str, Any], key: str, count: int) -> list[float]:
 
 
 def text_in(values: Mapping[str, Any], key: str) -> str:
-    """Returns a text; raises ValueError for anything else."""
+    """A text; raises ValueError for anything else."""
     value = values[key]
     if not isinstance(value, str):
         raise ValueError(f"{key} of the task is not a text")
@@ -64,7 +70,7 @@ def text_in(values: Mapping[str, Any], key: str) -> str:
 
 
 def truth_in(values: Mapping[str, Any], key: str) -> bool:
-    """Returns a truth value; raises ValueError for anything else."""
+    """A truth value; raises ValueError for anything else."""
     value = values[key]
     if not isinstance(value, bool):
         raise ValueError(f"{key} of the task is neither true nor false")

@@ -1,7 +1,8 @@
 """A question and a text → the span of the text that answers it, or that none does.
 
-The start of an answer and its end given the start are predicted together and decoded with a beam, as in "XLNet" (arXiv 1906.08237) and
-"ELECTRA" (arXiv 2003.10555). The end's score is a product of two short vectors, so that the head gives one row of numbers for each place:
+The start of an answer and its end given the start are predicted together and decoded with a beam,
+as in "XLNet" (arXiv 1906.08237) and "ELECTRA" (arXiv 2003.10555). The end's score is a product of
+two short vectors, so that the head gives one row of numbers for each place:
 
     start | bias | begin (32) | finish (32)        end(e | s) = finish(e) · begin(s) / √32 + bias(e)
 """
@@ -33,44 +34,60 @@ from tasklm.tasks.readers.columns import needs_columns
 from tasklm.tasks.readers.squad import MISSING, Gold, first_place, place_of, read_questions
 from tasklm.tasks.saved import number_in, truth_in, whole_in
 
-BEAM = 20  # starts that are looked at, and candidates that are kept of a window; as in ELECTRA's program for SQuAD
+# starts that are looked at, and candidates that are kept of a window; as in ELECTRA's program for
+# SQuAD
+BEAM = 20
 LONGEST_QUESTION = 64  # tokens, as in BERT's program for SQuAD; half of a row where that is less
 FAULTY_SHARE = 0.1  # of training questions whose answer is not in the text: more are an error
 _HIDDEN = -1e30  # score of padding: finite, so that a row of padding alone gives no NaN
 _SHOWN = 3
 _SENTENCE = re.compile(r"(?:[^.!?。！？\n]|[.!?](?=\S))+[.!?。！？]*")
 
-Spans = NDArray[np.int32]  # (places, 2): the characters that each place stands for, in the text as given
+Spans = NDArray[
+    np.int32
+]  # (places, 2): the characters that each place stands for, in the text as given
 
 
 @dataclass
 class Window(Unit):
-    """A unit that knows which characters of the text its places stand for; those of [CLS] are none."""
+    """A unit that knows which characters of the text its places stand for;
+    those of [CLS] are none.
+    """
 
     spans: Spans = field(default_factory=lambda: np.zeros((0, 2), np.int32))
 
 
 @dataclass
 class GoldTexts:
-    """A metric of answer texts, for gold answers that may also have places: a text, several, or several with the places they begin at."""
+    """A metric of answer texts, for gold answers that may also have places: a text, several, or
+    several with the places they begin at.
+    """
 
     inner: Metric
     name: str
 
-    def statistics(self, gold: Sequence[Gold | Sequence[str] | str], predicted: Sequence[str]) -> Floats:
-        """Returns what each example adds to the sums."""
+    def statistics(
+        self, gold: Sequence[Gold | Sequence[str] | str], predicted: Sequence[str]
+    ) -> Floats:
+        """What each example adds to the sums."""
         listed = [[answers] if isinstance(answers, str) else answers for answers in gold]
-        texts = [[answer if isinstance(answer, str) else answer[0] for answer in answers] for answers in listed]
+        texts = [
+            [answer if isinstance(answer, str) else answer[0] for answer in answers]
+            for answers in listed
+        ]
         return self.inner.statistics(texts, predicted)
 
     def value(self, sums: Floats) -> Floats:
-        """Returns the score for sums of statistics."""
+        """The score for sums of statistics."""
         return self.inner.value(sums)
 
 
 @TASKS.register("span")
 class Span:
-    """Extractive question answering. Gold labels are lists of (answer, where it begins), predicted ones texts; "": no answer."""
+    """Extractive question answering.
+
+    Gold labels are lists of (answer, where it begins), predicted ones texts; "": no answer.
+    """
 
     kind: ClassVar[str] = "span"
     classifies, pairs, cased = False, True, False
@@ -78,10 +95,15 @@ class Span:
     metrics: tuple[str, ...] = ("answer_f1", "exact_match")
     packs: bool = False
 
-    def __init__(self, stride: int, answer_tokens: int, unanswerable: bool, threshold: float = 0.0) -> None:
-        """`unanswerable`: training questions without an answer occur, and an answer is then given only where its score exceeds that of
-        "no answer" by more than `threshold`."""
-        self.stride, self.answer_tokens, self.unanswerable, self.threshold = stride, answer_tokens, unanswerable, threshold
+    def __init__(
+        self, stride: int, answer_tokens: int, unanswerable: bool, threshold: float = 0.0
+    ) -> None:
+        """`unanswerable`: training questions without an answer occur, and an answer is then given
+        only where its score exceeds that of "no answer" by more than `threshold`."""
+        self.stride = stride
+        self.answer_tokens = answer_tokens
+        self.unanswerable = unanswerable
+        self.threshold = threshold
         self.labels: list[str] = []
         self.together = 1
 
@@ -92,13 +114,15 @@ class Span:
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
-        """Returns the questions of SQuAD's JSON or of a table, and notes."""
+        """The questions of SQuAD's JSON or of a table, and notes."""
         return read_questions(path, data, labelled)
 
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Span:
-        """Returns the task; a question without an answer in train makes "no answer" possible."""
-        return cls(settings.stride, settings.answer_tokens, any(not example.label for example in train))
+        """The task; a question without an answer in train makes "no answer" possible."""
+        return cls(
+            settings.stride, settings.answer_tokens, any(not example.label for example in train)
+        )
 
     def asked(self, text: str) -> Example:
         """Raises: a text by itself asks nothing."""
@@ -106,12 +130,15 @@ class Span:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Span:
-        """Returns the task that `to_dict` described."""
-        stride, answer_tokens = whole_in(values, "stride", 0, LONGEST_ROW), whole_in(values, "answer_tokens", 1, LONGEST_ROW)
-        return cls(stride, answer_tokens, truth_in(values, "unanswerable"), number_in(values, "threshold"))
+        """The task that `to_dict` described."""
+        stride = whole_in(values, "stride", 0, LONGEST_ROW)
+        answer_tokens = whole_in(values, "answer_tokens", 1, LONGEST_ROW)
+        return cls(
+            stride, answer_tokens, truth_in(values, "unanswerable"), number_in(values, "threshold")
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the kind, its settings and the threshold."""
+        """The kind, its settings and the threshold."""
         return {
             "kind": self.kind,
             "stride": self.stride,
@@ -121,18 +148,23 @@ class Span:
         }
 
     def audit(self, splits: Splits) -> list[Finding]:
-        """Returns how many questions have no answer, and which answers are not in their texts."""
-        return [_answerable(splits, self.unanswerable), *(_faults(name, part) for name, part in splits.named().items())]
+        """How many questions have no answer, and which answers are not in their texts."""
+        return [
+            _answerable(splits, self.unanswerable),
+            *(_faults(name, part) for name, part in splits.named().items()),
+        ]
 
     def classes(self, label: Any) -> list[str]:
         """Returns nothing: the kind has no classes."""
         return []
 
     def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
-        """Returns [CLS] question [SEP] window of the text [SEP] for every window. Places: [CLS] and the tokens of the text.
+        """Returns [CLS] question [SEP] window of the text [SEP] for every window. Places: [CLS] and
+        the tokens of the text.
 
-        Neighbouring windows share `stride` tokens, but at most half a window. Targets are marks of the start and of the end; both stand
-        at [CLS] where the window does not hold the whole answer. An answer that is nowhere in its text has no targets: nothing is learnt.
+        Neighbouring windows share `stride` tokens, but at most half a window. Targets are marks of
+        the start and of the end; both stand at [CLS] where the window does not hold the whole
+        answer. An answer that is nowhere in its text has no targets: nothing is learnt.
         """
         units: list[Unit] = []
         questions = tokeniser.encode([example.texts[0] for example in examples])
@@ -149,94 +181,166 @@ class Span:
             room = length - 1 - second
             for begin in window_starts(len(tokens), room, min(self.stride, room // 2)):
                 window = tokens[begin : begin + room]
-                targets = None if example.label is None else _targets(answer, bool(example.label), begin, len(window))
+                targets = (
+                    None
+                    if example.label is None
+                    else _targets(answer, bool(example.label), begin, len(window))
+                )
                 row = [tokeniser.cls, *question, tokeniser.sep, *window, tokeniser.sep]
                 places = [0, *range(second, second + len(window))]
-                characters = np.concatenate([np.zeros((1, 2), np.int32), spans[begin : begin + room]])
+                characters = np.concatenate(
+                    [np.zeros((1, 2), np.int32), spans[begin : begin + room]]
+                )
                 units.append(Window(row, places, targets, second, number, spans=characters))
         return units
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
-        """Returns a fresh head; it gives for each place a start score, an end bias, and vectors of RANK numbers for start and end."""
+        """A fresh head; it gives for each place a start score, an end bias, and vectors of RANK
+        numbers for start and end.
+        """
         return TokenHead(width, 2 + 2 * RANK, dropout)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Returns the sum over rows of the cross-entropies of the gold start, and of the gold end given the gold start."""
+        """The sum over rows of the cross-entropies of the gold start, and of the gold end given the
+        gold start.
+        """
         outputs = outputs.float()
         padding = targets[..., 0] == NONE
         starts, ends = (targets == 1).float().unbind(-1)
         # sums of products, not matrix products: autocast leaves these in fp32
-        begin = (starts.unsqueeze(-1) * outputs[..., 2 : 2 + RANK]).sum(-2, keepdim=True)  # that of the gold start
+        begin = (starts.unsqueeze(-1) * outputs[..., 2 : 2 + RANK]).sum(
+            -2, keepdim=True
+        )  # that of the gold start
         end_scores = (outputs[..., 2 + RANK :] * begin).sum(-1) / math.sqrt(RANK) + outputs[..., 1]
         start_logs = outputs[..., 0].masked_fill(padding, _HIDDEN).log_softmax(-1)
         end_logs = end_scores.masked_fill(padding, _HIDDEN).log_softmax(-1)
         return -(starts * start_logs).sum() - (ends * end_logs).sum()
 
     def count(self, targets: Tensor) -> int:
-        """Returns the number of rows with targets."""
+        """The number of rows with targets."""
         return int((targets[..., 0] == 1).sum())
 
     def keep(self, outputs: Floats) -> Kept:
-        """Returns the score of "no answer" and the best answers of a window, from a beam over their starts."""
+        """The score of "no answer" and the best answers of a window, from a
+        beam over their starts.
+        """
         return best_answers(np.asarray(outputs, np.float64), BEAM, self.answer_tokens)
 
-    def tuned(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> Span:
-        """Returns the task with the threshold whose answers have the best F1, where there are questions without an answer."""
+    def tuned(
+        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+    ) -> Span:
+        """The task with the threshold whose answers have the best F1, where there are questions
+        without an answer.
+        """
         if not self.unanswerable:
             return self
-        found = [self._best(example, some) for example, some in zip(examples, _by_example(len(examples), units, kept), strict=True)]
+        found = [
+            self._best(example, some)
+            for example, some in zip(examples, _by_example(len(examples), units, kept), strict=True)
+        ]
         score, gold = self.metric(self.metrics[0]), [example.label for example in examples]
-        given = score.statistics(gold, [example.texts[1][begin:end] for example, (begin, end, _, _) in zip(examples, found, strict=True)])
+        given = score.statistics(
+            gold,
+            [
+                example.texts[1][begin:end]
+                for example, (begin, end, _, _) in zip(examples, found, strict=True)
+            ],
+        )
         held_back = score.statistics(gold, [""] * len(examples))
         differences = np.array([best - none for _, _, best, none in found])
         threshold = best_threshold(score, differences, given, held_back)
         return Span(self.stride, self.answer_tokens, self.unanswerable, threshold)
 
-    def answers(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> list[Answer]:
-        """Returns the best answer over the windows of each question; "score" is its probability in its window."""
+    def answers(
+        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+    ) -> list[Answer]:
+        """The best answer over the windows of each question; "score" is its probability in its
+        window.
+        """
         given = []
         for example, some in zip(examples, _by_example(len(examples), units, kept), strict=True):
             begin, end, best, none = self._best(example, some)
             if best > -math.inf and (not self.unanswerable or best - none > self.threshold):
                 text = example.texts[1][begin:end]
-                given.append({"answer": text, "begin": begin, "end": end, "score": math.exp(best), "answerable": True})
+                given.append(
+                    {
+                        "answer": text,
+                        "begin": begin,
+                        "end": end,
+                        "score": math.exp(best),
+                        "answerable": True,
+                    }
+                )
             else:
-                given.append({"answer": "", "begin": 0, "end": 0, "score": math.exp(none), "answerable": False})
+                given.append(
+                    {
+                        "answer": "",
+                        "begin": 0,
+                        "end": 0,
+                        "score": math.exp(none),
+                        "answerable": False,
+                    }
+                )
         return given
 
     def label_of(self, answer: Answer) -> str:
-        """Returns the text of the answer, "" for none."""
+        """The text of the answer, "" for none."""
         return str(answer["answer"])
 
     def metric(self, name: str) -> Metric:
-        """Returns the named metric, for gold answers with places."""
+        """The named metric, for gold answers with places."""
         if name not in self.metrics:
             known = list(self.metrics)
-            raise RecipeError([f"evaluate.metric = {name!r}: kind span has {', '.join(known)}{nearest(name, known)}"])
+            raise RecipeError(
+                [
+                    (
+                        f"evaluate.metric = {name!r}: "
+                        f"kind span has {', '.join(known)}{nearest(name, known)}"
+                    )
+                ]
+            )
         return GoldTexts(answer_metric(name), name)
 
     def baselines(
-        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Any = None
+        self,
+        train: Sequence[Example],
+        held: Mapping[str, Sequence[Example]],
+        metric: str,
+        wide: Any = None,
     ) -> dict[str, dict[str, list[str]]]:
-        """Returns the sentence that shares most with the question, and "majority": no answer if most have none, else the first sentence."""
+        """The sentence that shares most with the question, and "majority": no answer if most have
+        none, else the first sentence.
+        """
         weights = _word_weights(train)
         silent = sum(not example.label for example in train) * 2 > len(train)
         return {
             "majority": {
-                name: ["" if silent else next(_sentences(example.texts[1]), "") for example in part] for name, part in held.items()
+                name: ["" if silent else next(_sentences(example.texts[1]), "") for example in part]
+                for name, part in held.items()
             },
-            "best sentence": {name: [_best_sentence(example, weights) for example in part] for name, part in held.items()},
+            "best sentence": {
+                name: [_best_sentence(example, weights) for example in part]
+                for name, part in held.items()
+            },
         }
 
-    def fit_wide(self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: Any = None) -> None:
+    def fit_wide(
+        self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: Any = None
+    ) -> None:
         """Fits nothing: this kind has no wide part."""
         return
 
-    def _best(self, example: Example, windows: Sequence[tuple[Window, Kept]]) -> tuple[int, int, float, float]:
-        """Returns (begin, end, score) of the best answer in characters, with a score of minus infinity where there is none, and the
-        lowest score of "no answer": each window but that with the answer says that it has none."""
+    def _best(
+        self, example: Example, windows: Sequence[tuple[Window, Kept]]
+    ) -> tuple[int, int, float, float]:
+        """Returns (begin, end, score) of the best answer in characters, with a score of minus
+        infinity where there is none, and the lowest score of "no answer": each window but that with
+        the answer says that it has none."""
         none = min(score for _, (score, _) in windows)
-        ranked = sorted(((-candidate[2], unit, candidate) for unit, (_, best) in windows for candidate in best), key=lambda entry: entry[0])
+        ranked = sorted(
+            ((-candidate[2], unit, candidate) for unit, (_, best) in windows for candidate in best),
+            key=lambda entry: entry[0],
+        )
         context = example.texts[1]
         for _, unit, (first, last, score) in ranked:
             begin, end = _trimmed(context, int(unit.spans[first, 0]), int(unit.spans[last, 1]))
@@ -246,7 +350,9 @@ class Span:
 
 
 def window_starts(tokens: int, room: int, shared: int) -> list[int]:
-    """Returns where the windows of `room` tokens begin that cover a text, each with `shared` tokens of the one before it."""
+    """Where the windows of `room` tokens begin that cover a text, each with `shared` tokens of the
+    one before it.
+    """
     starts = [0]
     while starts[-1] + room < tokens:
         starts.append(starts[-1] + room - shared)
@@ -254,31 +360,43 @@ def window_starts(tokens: int, room: int, shared: int) -> list[int]:
 
 
 def _gold(label: Gold | str, context: str) -> Gold:
-    """Returns gold answers as they are, and a predicted one, a text, at the first place where it stands."""
+    """Returns gold answers as they are, and a predicted one, a text, at the first place where it
+    stands.
+    """
     return [(label, place_of(label, MISSING, context))] if isinstance(label, str) else label
 
 
 def _answer_tokens(gold: Gold, spans: Spans) -> tuple[int, int] | None:
-    """Returns the first and the last token that an answer touches, or None where it is not in its text."""
+    """The first and the last token that an answer touches, or None where it is not in its text."""
     place = first_place(gold)
     if place is None:
         return None
-    touched = np.flatnonzero((spans[:, 1] > np.maximum(spans[:, 0], place[0])) & (spans[:, 0] < place[1]))
+    touched = np.flatnonzero(
+        (spans[:, 1] > np.maximum(spans[:, 0], place[0])) & (spans[:, 0] < place[1])
+    )
     return (int(touched[0]), int(touched[-1])) if len(touched) else None
 
 
-def _targets(answer: tuple[int, int] | None, answerable: bool, begin: int, size: int) -> NDArray[np.int8]:
-    """Returns (places, 2) marks of start and end for the window of `size` tokens from token `begin` on."""
+def _targets(
+    answer: tuple[int, int] | None, answerable: bool, begin: int, size: int
+) -> NDArray[np.int8]:
+    """Returns (places, 2) marks of start and end for the window of `size` tokens from token `begin`
+    on.
+    """
     if answerable and answer is None:
         return np.full((size + 1, 2), NONE, np.int8)
     marks = np.zeros((size + 1, 2), np.int8)
     inside = answer is not None and begin <= answer[0] and answer[1] < begin + size
-    first, last = (answer[0] - begin + 1, answer[1] - begin + 1) if answer is not None and inside else (0, 0)
+    first, last = (
+        (answer[0] - begin + 1, answer[1] - begin + 1) if answer is not None and inside else (0, 0)
+    )
     marks[first, 0] = marks[last, 1] = 1
     return marks
 
 
-def _by_example(count: int, units: Sequence[Unit], kept: Sequence[Any]) -> list[list[tuple[Window, Kept]]]:
+def _by_example(
+    count: int, units: Sequence[Unit], kept: Sequence[Any]
+) -> list[list[tuple[Window, Kept]]]:
     found: list[list[tuple[Window, Kept]]] = [[] for _ in range(count)]
     for unit, some in zip(units, kept, strict=True):
         assert isinstance(unit, Window)  # `encode` makes no others
@@ -287,19 +405,26 @@ def _by_example(count: int, units: Sequence[Unit], kept: Sequence[Any]) -> list[
 
 
 def _trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
-    """Returns the characters without white space around them."""
+    """The characters without white space around them."""
     piece = text[begin:end]
     return begin + len(piece) - len(piece.lstrip()), begin + len(piece.rstrip())
 
 
 def _answerable(splits: Splits, unanswerable: bool) -> Finding:
-    silent = {name: sum(not example.label for example in part) for name, part in splits.named().items()}
-    told = ", ".join(f"{count:,} of {len(splits.named()[name]):,} in {name}" for name, count in silent.items())
+    silent = {
+        name: sum(not example.label for example in part) for name, part in splits.named().items()
+    }
+    told = ", ".join(
+        f"{count:,} of {len(splits.named()[name]):,} in {name}" for name, count in silent.items()
+    )
     if not unanswerable and any(silent.values()):
         return Finding(
             "warning",
             "answerability",
-            f"questions without an answer: {told}. Train has none, so that every question will be answered: add such questions to it.",
+            (
+                f"questions without an answer: {told}. Train has none, "
+                f"so that every question will be answered: add such questions to it."
+            ),
             brief="train alone has no questions without an answer: add some to it",
         )
     return Finding("ok", "answerability", f"questions without an answer: {told}.")
@@ -309,13 +434,22 @@ def _faults(name: str, part: Sequence[Example]) -> Finding:
     faulty = [example for example in part if example.label and first_place(example.label) is None]
     if not faulty:
         return Finding("ok", f"answers in {name}", "every answer stands in its text.")
-    use = "Nothing is learnt from them" if name == "train" else "They can hardly be answered rightly"
+    use = (
+        "Nothing is learnt from them" if name == "train" else "They can hardly be answered rightly"
+    )
     return Finding(
         "error" if name == "train" and len(faulty) > FAULTY_SHARE * len(part) else "warning",
         f"answers in {name}",
-        f"{len(faulty):,} of {len(part):,} questions have an answer that is not in their text. {use}: correct them, or delete them.",
+        (
+            f"{len(faulty):,} of {len(part):,} questions have an answer "
+            f"that is not in their text. {use}: correct them, or delete them."
+        ),
         tuple(
-            f"{example.file}, line {example.line}: {example.texts[0][:80]!r}: {example.label[0][0][:80]!r}" for example in faulty[:_SHOWN]
+            (
+                f"{example.file}, line {example.line}: "
+                f"{example.texts[0][:80]!r}: {example.label[0][0][:80]!r}"
+            )
+            for example in faulty[:_SHOWN]
         ),
         f"{len(faulty):,} answers of {name} are not in their text: correct or delete them",
     )
@@ -326,17 +460,26 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _word_weights(train: Sequence[Example]) -> dict[str, float]:
-    """Returns the inverse document frequencies of words over the texts of train; that of "" is for words which these have not."""
+    """The inverse document frequencies of words over the texts of train; that of "" is for words
+    which these have not.
+    """
     contexts = {example.texts[1] for example in train}
     held = Counter(word for context in sorted(contexts) for word in set(words(context)))
-    return {word: math.log((1 + len(contexts)) / (1 + count)) + 1 for word, count in [*held.items(), ("", 0)]}
+    return {
+        word: math.log((1 + len(contexts)) / (1 + count)) + 1
+        for word, count in [*held.items(), ("", 0)]
+    }
 
 
 def _best_sentence(example: Example, weights: Mapping[str, float]) -> str:
-    """Returns the sentence of the text whose words that are also in the question weigh most; of equal ones the first."""
+    """The sentence of the text whose words that are also in the question weigh most; of equal ones
+    the first.
+    """
     asked = set(words(example.texts[0]))
     return max(
         _sentences(example.texts[1]),
-        key=lambda sentence: sum(weights.get(word, weights[""]) for word in sorted(asked.intersection(words(sentence)))),
+        key=lambda sentence: sum(
+            weights.get(word, weights[""]) for word in sorted(asked.intersection(words(sentence)))
+        ),
         default="",
     )

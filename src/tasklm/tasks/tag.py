@@ -1,4 +1,7 @@
-"""A tag for each word: entities, chunks, parts of speech. A linear head, or a CRF, on the first piece of each word."""
+"""A tag for each word: entities, chunks, parts of speech.
+
+A linear head, or a CRF, on the first piece of each word.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,14 @@ from tasklm.tasks.heads.crf import CrfHead, best_tags, negative_log_likelihood
 from tasklm.tasks.heads.layers import OutHead, TokenHead
 from tasklm.tasks.heads.tag_schemes import PLAIN, faults, scheme_of, spans
 from tasklm.tasks.metrics import tag_metric
-from tasklm.tasks.readers.conll import COLUMN_FILES, CONLLU_FILES, FORM, UPOS, read_columns, read_conllu
+from tasklm.tasks.readers.conll import (
+    COLUMN_FILES,
+    CONLLU_FILES,
+    FORM,
+    UPOS,
+    read_columns,
+    read_conllu,
+)
 from tasklm.tasks.readers.word_rows import (
     SHOWN,
     TAG_NAMES,
@@ -59,7 +69,7 @@ class TagHead(OutHead):
         nn.init.zeros_(self.out.bias)
 
     def flops(self, rows: int, places: int) -> float:
-        """Returns the FLOPs of a forward pass on states of so many rows and places."""
+        """The FLOPs of a forward pass on states of so many rows and places."""
         return 2.0 * rows * places * self.out.weight.numel()
 
     def forward(self, states: Tensor) -> Tensor:
@@ -79,7 +89,9 @@ class Tag:
     packs: bool = True  # a CRF looks at neighbouring places
     together = 1
 
-    def __init__(self, labels: Sequence[str], scheme: str, crf: bool = False, characters: bool = False) -> None:
+    def __init__(
+        self, labels: Sequence[str], scheme: str, crf: bool = False, characters: bool = False
+    ) -> None:
         self.labels, self.scheme, self.crf, self.characters = list(labels), scheme, crf, characters
         self.packs = not crf
         if scheme == PLAIN:
@@ -88,53 +100,88 @@ class Tag:
 
     @property
     def elsewhere(self) -> Elsewhere | None:
-        """Returns what it is in other programs: token classification; nothing where a CRF searches for the tags."""
-        meaning = "Logits are for each token; the tag of a word is that of the first token of the word."
-        return None if self.crf else Elsewhere("token-classification", "ForTokenClassification", meaning, of_words=True)
+        """What it is in other programs: token classification; nothing where a CRF searches for the
+        tags.
+        """
+        meaning = (
+            "Logits are for each token; the tag of a word is that of the first token of the word."
+        )
+        return (
+            None
+            if self.crf
+            else Elsewhere("token-classification", "ForTokenClassification", meaning, of_words=True)
+        )
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
-        """Returns the sentences of a table of lists, a CoNLL or a CoNLL-U file, and notes."""
+        """The sentences of a table of lists, a CoNLL or a CoNLL-U file, and notes."""
         if not labelled:
             return read_unlabelled(path, data)
         kind = kind_of(path)
         if kind in CONLLU_FILES:
-            found = [word_example(s.column(FORM), s.column(UPOS), path, s.line) for s in read_conllu(path)]
+            found = [
+                word_example(s.column(FORM), s.column(UPOS), path, s.line)
+                for s in read_conllu(path)
+            ]
             return found, ["words: field FORM, tags: field UPOS"]
         if kind in COLUMN_FILES:
-            found = [word_example(s.column(0), s.column(-1), path, s.line) for s in read_columns(path)]
+            found = [
+                word_example(s.column(0), s.column(-1), path, s.line) for s in read_columns(path)
+            ]
             return found, ["words: first column, tags: last column"]
         columns, rows = read_word_lists(path, data, [TAG_NAMES])
         examples, empty = [], []
         for line, words, (tags,) in rows:
             if words:
-                examples.append(word_example(words, [_tag(tag, columns[1], path, line) for tag in tags], path, line))
+                examples.append(
+                    word_example(
+                        words, [_tag(tag, columns[1], path, line) for tag in tags], path, line
+                    )
+                )
             else:
                 empty.append(line)
-        return examples, [f"words: column {columns[0]!r}, tags: column {columns[1]!r}", *left_out(empty)]
+        return examples, [
+            f"words: column {columns[0]!r}, tags: column {columns[1]!r}",
+            *left_out(empty),
+        ]
 
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Tag:
-        """Returns the task with the tags of train in alphabetical order, and the scheme that they are in."""
+        """The task with the tags of train in alphabetical order, and the
+        scheme that they are in.
+        """
         labels = sorted({tag for example in train for tag in example.label})
         characters = are_characters(example.words for example in train)
         return cls(labels, scheme_of(example.label for example in train), settings.crf, characters)
 
     def asked(self, text: str) -> Example:
-        """Returns the sentence, which is split into words later."""
+        """The sentence, which is split into words later."""
         return Example((text,), None)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Tag:
-        """Returns the task that `to_dict` described."""
-        return cls(names_in(values, "labels"), text_in(values, "scheme"), truth_in(values, "crf"), truth_in(values, "characters"))
+        """The task that `to_dict` described."""
+        return cls(
+            names_in(values, "labels"),
+            text_in(values, "scheme"),
+            truth_in(values, "crf"),
+            truth_in(values, "characters"),
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns what a saved model must know."""
-        return {"kind": self.kind, "labels": self.labels, "scheme": self.scheme, "crf": self.crf, "characters": self.characters}
+        """What a saved model must know."""
+        return {
+            "kind": self.kind,
+            "labels": self.labels,
+            "scheme": self.scheme,
+            "crf": self.crf,
+            "characters": self.characters,
+        }
 
     def audit(self, splits: Splits) -> list[Finding]:
-        """Returns counts of tags, tags that train lacks, steps that the scheme forbids, and long sentences."""
+        """Returns counts of tags, tags that train lacks, steps that the scheme forbids, and long
+        sentences.
+        """
         unknown = unknown_names("tags", set(self.labels), splits, self.classes)
         return [
             *self._counts(splits),
@@ -145,14 +192,26 @@ class Tag:
 
     def _counts(self, splits: Splits) -> list[Finding]:
         counts = Counter(tag for example in splits.train for tag in example.label).most_common()
-        told = ", ".join(f"{tag} {count:,}" for tag, count in counts[:10]) + (" …" if len(counts) > 10 else "")
+        told = ", ".join(f"{tag} {count:,}" for tag, count in counts[:10]) + (
+            " …" if len(counts) > 10 else ""
+        )
         sizes = ", ".join(f"{name} {len(part):,}" for name, part in splits.named().items())
         scheme = "" if self.scheme == PLAIN else f" in the scheme {self.scheme}"
-        found = [Finding("ok", "tags", f"{len(counts)} tags{scheme} in train: {told}; sentences: {sizes}.")]
+        found = [
+            Finding(
+                "ok", "tags", f"{len(counts)} tags{scheme} in train: {told}; sentences: {sizes}."
+            )
+        ]
         few = [tag for tag, count in counts if count < FEW]
         if few:
-            message = f"{len(few)} of {len(counts)} tags stand on fewer than {FEW} words of train: {', '.join(map(repr, few[:10]))}."
-            brief = f"{len(few)} of {len(counts)} tags stand on under {FEW} words: add some, or merge tags"
+            message = (
+                f"{len(few)} of {len(counts)} tags stand on fewer than "
+                f"{FEW} words of train: {', '.join(map(repr, few[:10]))}."
+            )
+            brief = (
+                f"{len(few)} of {len(counts)} tags stand on "
+                f"under {FEW} words: add some, or merge tags"
+            )
             message += " Add sentences with them, or merge or remove these tags."
             found.append(Finding("warning", "rare tags", message, brief=brief))
         return found
@@ -164,31 +223,42 @@ class Tag:
         told: list[str] = []
         wrong = 0
         for name, part in splits.named().items():
-            faulty = [(example, found) for example in part if (found := faults(example.label, self.scheme))]
+            faulty = [
+                (example, found)
+                for example in part
+                if (found := faults(example.label, self.scheme))
+            ]
             if faulty:
                 told.append(f"{len(faulty):,} of {len(part):,} sentences of {name}")
                 wrong += len(faulty)
                 shown += [shown_word(example, *found[0]) for example, found in faulty]
         if not told:
-            return Finding("ok", "tag sequences", f"all sentences keep to the scheme {self.scheme}.")
+            return Finding(
+                "ok", "tag sequences", f"all sentences keep to the scheme {self.scheme}."
+            )
         message = (
-            f"{', '.join(told)} break the rules of {self.scheme}. Spans are counted as conlleval repairs them; better correct the tags."
+            f"{', '.join(told)} break the rules of {self.scheme}. "
+            f"Spans are counted as conlleval repairs them; better correct the tags."
         )
         brief = f"{wrong:,} sentences break the rules of {self.scheme}: correct their tags"
         return Finding("warning", "tag sequences", message, tuple(shown[:SHOWN]), brief)
 
     def classes(self, label: Tags) -> list[str]:
-        """Returns the tags."""
+        """The tags."""
         return list(label)
 
     def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
-        """Returns rows whose places are the first pieces of words; a sentence that is too long goes on in further rows.
+        """Rows whose places are the first pieces of words; a sentence that is too long goes on in
+        further rows.
 
-        A row must have a place: that of an example without words is [CLS], and its answer is not looked at.
+        A row must have a place: that of an example without words is [CLS], and its answer is not
+        looked at.
         """
         sentences = [words_of(example, self.characters)[0] for example in examples]
         units = []
-        for number, (example, pieces) in enumerate(zip(examples, pieces_of(sentences, tokeniser, length - 2), strict=True)):
+        for number, (example, pieces) in enumerate(
+            zip(examples, pieces_of(sentences, tokeniser, length - 2), strict=True)
+        ):
             targets = None if example.label is None else self._targets(example)
             for first, last in filled(pieces, length - 2):
                 tokens, places = [tokeniser.cls], []
@@ -200,11 +270,15 @@ class Tag:
         return units
 
     def _targets(self, example: Example) -> NDArray[np.int64]:
-        """Returns the numbers of the tags; a tag that train has not, which no head can give, is no target."""
+        """The numbers of the tags; a tag that train has not, which no head
+        can give, is no target.
+        """
         return np.array([self._number.get(tag, NONE) for tag in example.label] or [NONE], np.int64)
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
-        """Returns a linear head, `normed` one of two maps, with outputs (rows, places, tags); or a CRF's: (rows, places, tags, tags)."""
+        """A linear head, `normed` one of two maps, with outputs (rows, places, tags); or a CRF's:
+        (rows, places, tags, tags).
+        """
         if normed and not self.crf:
             return TokenHead(width, len(self.labels), dropout, normed)
         return (CrfHead if self.crf else TagHead)(width, len(self.labels), dropout)
@@ -213,22 +287,28 @@ class Tag:
         """Returns cross-entropy summed over words, or minus the log-likelihood of the sequences."""
         if self.crf:
             return negative_log_likelihood(outputs, targets)
-        return functional.cross_entropy(outputs.float().flatten(0, 1), targets.flatten(), ignore_index=NONE, reduction="sum")
+        return functional.cross_entropy(
+            outputs.float().flatten(0, 1), targets.flatten(), ignore_index=NONE, reduction="sum"
+        )
 
     def count(self, targets: Tensor) -> int:
-        """Returns the number of words."""
+        """The number of words."""
         return int((targets != NONE).sum())
 
     def keep(self, outputs: Floats) -> NDArray[np.int64]:
-        """Returns the numbers of the best tags."""
+        """The numbers of the best tags."""
         return best_tags(outputs) if self.crf else outputs.argmax(-1)
 
     def tuned(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> Tag:
         """Returns itself: dev decides nothing."""
         return self
 
-    def answers(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> list[Answer]:
-        """Returns words and tags of each example and, where tags are in a scheme, the entities: ends are exclusive, words inclusive."""
+    def answers(
+        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+    ) -> list[Answer]:
+        """Returns words and tags of each example and, where tags are in a scheme, the entities:
+        ends are exclusive, words inclusive.
+        """
         tags: list[Tags] = [[] for _ in examples]
         for unit, numbers in zip(units, kept, strict=True):
             tags[unit.example] += [self.labels[number] for number in numbers]
@@ -251,37 +331,64 @@ class Tag:
         return answer
 
     def label_of(self, answer: Answer) -> Tags:
-        """Returns the tags."""
+        """The tags."""
         return list(answer["tags"])
 
     def metric(self, name: str) -> Metric:
         """Returns entity_f1 (tags in a scheme) or accuracy; raises RecipeError for others."""
         if name not in self.metrics:
-            raise RecipeError([f"evaluate.metric = {name!r}: these tags can be scored by {', '.join(self.metrics)}"])
+            raise RecipeError(
+                [
+                    (
+                        f"evaluate.metric = {name!r}: "
+                        f"these tags can be scored by {', '.join(self.metrics)}"
+                    )
+                ]
+            )
         return tag_metric(name)
 
     def baselines(
-        self, train: Sequence[Example], held: Mapping[str, Sequence[Example]], metric: str, wide: Any = None
+        self,
+        train: Sequence[Example],
+        held: Mapping[str, Sequence[Example]],
+        metric: str,
+        wide: Any = None,
     ) -> dict[str, dict[str, list[Tags]]]:
-        """Returns the predictions of the most frequent tag, of the most frequent tag of each word, and of the wide part."""
+        """The predictions of the most frequent tag, of the most frequent tag of each word, and of
+        the wide part.
+        """
         usual = UsualTags(train)
-        of_words = {name: [[usual.of(word) for word in example.words] for example in part] for name, part in held.items()}
+        of_words = {
+            name: [[usual.of(word) for word in example.words] for example in part]
+            for name, part in held.items()
+        }
         linear = {} if wide is None else {"words around + linear": labels_by(wide, self, held)}
         return {
-            "majority": {name: [[usual.overall] * len(example.words) for example in part] for name, part in held.items()},
+            "majority": {
+                name: [[usual.overall] * len(example.words) for example in part]
+                for name, part in held.items()
+            },
             "most frequent tag of the word": of_words,
             **linear,
         }
 
     def fit_wide(
-        self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: WordVectors | None = None
+        self,
+        train: Sequence[Example],
+        dev: Sequence[Example],
+        metric: str,
+        vectors: WordVectors | None = None,
     ) -> FittedWide | None:
-        """Fits a linear model of each word and its neighbours; none beside a CRF, whose outputs are those of pairs of tags."""
+        """Fits a linear model of each word and its neighbours; none beside a CRF, whose outputs are
+        those of pairs of tags.
+        """
         return None if self.crf else fit_tags(train, self.labels, self.characters, vectors)
 
 
 class UsualTags:
-    """The most frequent tag of each word in train; of its last three letters for words that train has not, else of all words."""
+    """The most frequent tag of each word in train; of its last three letters for words that train
+    has not, else of all words.
+    """
 
     def __init__(self, train: Sequence[Example]) -> None:
         words: dict[str, Counter[str]] = defaultdict(Counter)
@@ -296,12 +403,12 @@ class UsualTags:
         self.overall = _most(overall)
 
     def of(self, word: str) -> str:
-        """Returns the tag of a word."""
+        """The tag of a word."""
         return self._words.get(word) or self._endings.get(word[-SUFFIX:]) or self.overall
 
 
 def _most(counts: Counter[str]) -> str:
-    """Returns the most frequent tag, the first by the alphabet of equals."""
+    """The most frequent tag, the first by the alphabet of equals."""
     return min(counts, key=lambda tag: (-counts[tag], tag))
 
 
@@ -310,10 +417,12 @@ def _usual(counts: Mapping[str, Counter[str]]) -> dict[str, str]:
 
 
 def _tag(value: Any, column: str, path: Path, line: int) -> str:
-    """Returns the name of a tag; a whole number is a name."""
+    """The name of a tag; a whole number is a name."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, str) and value.strip():
         return value.strip()
     remedy = "Give each word a tag: a text that is not empty, or a whole number."
-    raise DataError(f"the tag {value!r} in column {column!r} is no name", file=path, line=line, remedy=remedy)
+    raise DataError(
+        f"the tag {value!r} in column {column!r} is no name", file=path, line=line, remedy=remedy
+    )

@@ -26,34 +26,55 @@ class TokenBatch:
     ids: Tensor  # (rows, length) int64
     pieces: Tensor  # (rows, length) int64
     positions: Tensor  # (rows, length) int64
-    targets: Tensor | None = None  # (rows, places, …): the task's targets, for task batches; NONE where there is none
+    targets: Tensor | None = (
+        None  # (rows, places, …): the task's targets, for task batches; NONE where there is none
+    )
     segments: Tensor | None = None  # (rows, length) int64: 0 or 1 in pairs of texts; None: all 0
-    places: Tensor | None = None  # (rows, places) int64: columns that the task's head reads, for task batches; 0 where there is none
-    wide: Tensor | None = None  # (rows, answers, outputs) float32: what the wide part of a model adds; None: it has none
-    bounds: Tensor | None = None  # (groups, pieces + 1) int32: where pieces begin in each group of rows, and its end; None: not counted
+    places: Tensor | None = (
+        # (rows, places) int64: columns that the task's head reads, for task batches; 0 where there
+        # is none
+        None
+    )
+    wide: Tensor | None = (
+        # (rows, answers, outputs) float32: what the wide part of a model adds; None: it has none
+        None
+    )
+    bounds: Tensor | None = (
+        # (groups, pieces + 1) int32: where pieces begin in each group of rows, and its end; None:
+        # not counted
+        None
+    )
     most: int = 0  # pieces that a row may hold, padding left out; 0: as many as fit
     longest: int = 0  # tokens that the longest piece may have; 0: as many as a row
-    direction: int = 0  # which tokens of its piece a token sees beside itself: those before it (1), those after it (−1), or all
-    tiles: Tensor | None = None  # (tiles + 1,) int32: where tiles of whole pieces begin in the flattened batch, and its end
-    together: int = 1  # rows next to one another that are answered as one, and stay in one micro-batch
+    # which tokens of its piece a token sees beside itself: those before it (1), those after it
+    # (−1), or all
+    direction: int = 0
+    tiles: Tensor | None = (
+        # (tiles + 1,) int32: where tiles of whole pieces begin in the flattened batch, and its end
+        None
+    )
+    together: int = (
+        1  # rows next to one another that are answered as one, and stay in one micro-batch
+    )
 
     def flat_places(self) -> Tensor:
-        """Returns the places that the head reads in the flattened batch, (rows · places,)."""
+        """The places that the head reads in the flattened batch, (rows · places,)."""
         assert self.places is not None
         rows, length = self.ids.shape
         starts = torch.arange(0, rows * length, length, device=self.ids.device)
         return (starts[:, None] + self.places).flatten()
 
     def to(self, device: torch.device) -> TokenBatch:
-        """Returns the batch on a device."""
+        """The batch on a device."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> TokenBatch:
-        """Returns the batch in memory that a GPU reads by itself, so that nobody waits for the copy."""
+        """The batch in memory that a GPU reads by itself, so that nobody waits for the copy."""
         return self._each(lambda tensor: tensor.pin_memory())
 
     def part(self, number: int, parts: int) -> TokenBatch:
-        """Returns one of `parts` micro-batches of nearly equal size; some are empty where there are fewer rows.
+        """One of `parts` micro-batches of nearly equal size; some are empty where there are fewer
+        rows.
 
         Bounds and tiles are counted after cutting, not before.
         """
@@ -70,26 +91,34 @@ class TokenBatch:
 
     @property
     def tiled(self) -> bool:
-        """Returns whether its rows are longer than a tile, and none of its pieces is."""
+        """Whether its rows are longer than a tile, and none of its pieces is."""
         return 0 < self.longest <= TILE < self.ids.shape[1]
 
     def counted(self) -> TokenBatch:
-        """Returns the batch with its tiles or else with the bounds of its pieces, in an array whose size depends on its shape alone."""
+        """The batch with its tiles or else with the bounds of its pieces, in an array whose size
+        depends on its shape alone.
+        """
         if self.tiled:
             return replace(self, tiles=torch.from_numpy(tile_starts(self.pieces.numpy(), TILE)))
         return self.with_bounds()
 
     def with_bounds(self) -> TokenBatch:
-        """Adds the bounds of its pieces, in an array whose size depends on the batch's shape and `most` alone.
+        """Adds the bounds of its pieces, in an array whose size depends on the batch's shape and
+        `most` alone.
 
-        Padding is cut into pieces of at most `longest` tokens: the kernel leaves what is longer unwritten.
+        Padding is cut into pieces of at most `longest` tokens: the kernel leaves what is longer
+        unwritten.
         """
         pieces = self.pieces.numpy()
         rows, length = pieces.shape
         longest = self.longest or length
         begins = piece_starts(pieces, longest)
         each = (self.most or length // SHORTEST_PIECE + 1) + -(-length // longest)
-        groups = next(count for count in range(1, rows + 1) if rows % count == 0 and rows // count * each <= MOST_BOUNDED)
+        groups = next(
+            count
+            for count in range(1, rows + 1)
+            if rows % count == 0 and rows // count * each <= MOST_BOUNDED
+        )
         starts = [np.flatnonzero(group) for group in begins.reshape(groups, -1)]
         size = max(rows // groups * each, *map(len, starts))
         bounds = np.full((groups, size + 1), rows // groups * length, np.int32)
@@ -103,17 +132,21 @@ class TokenBatch:
 
 
 def piece_starts(pieces: np.ndarray, longest: int) -> np.ndarray:
-    """Says of each token of (rows, length) whether a piece begins there; padding begins anew every `longest` tokens."""
+    """Says of each token of (rows, length) whether a piece begins there; padding begins anew every
+    `longest` tokens.
+    """
     begins = np.ones(pieces.shape, bool)
     begins[:, 1:] = pieces[:, 1:] != pieces[:, :-1]
     column = np.arange(pieces.shape[1])
-    first = np.maximum.accumulate(np.where(begins, column, 0), axis=1)  # of the piece that a token belongs to
+    first = np.maximum.accumulate(
+        np.where(begins, column, 0), axis=1
+    )  # of the piece that a token belongs to
     begins |= (pieces == 0) & ((column - first) % longest == 0)
     return begins
 
 
 def changed_tensors(record: Any, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
-    """Returns the tensors among the fields of a dataclass, by their names, each changed."""
+    """The tensors among the fields of a dataclass, by their names, each changed."""
     values = {field.name: getattr(record, field.name) for field in fields(record)}
     return {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
 
@@ -123,8 +156,12 @@ def shuffled(count: int, *seed: int) -> np.ndarray:
     return np.random.default_rng(seed).permutation(count)
 
 
-def padded_rows(rows: Sequence[Sequence[int] | np.ndarray], pad: int, multiple: int = 1, length: int = 0) -> TokenBatch:
-    """Returns rows of tokens, each a piece of its own, padded to `length`, or else to the longest (rounded up to a multiple)."""
+def padded_rows(
+    rows: Sequence[Sequence[int] | np.ndarray], pad: int, multiple: int = 1, length: int = 0
+) -> TokenBatch:
+    """Rows of tokens, each a piece of its own, padded to `length`, or else to the longest (rounded
+    up to a multiple).
+    """
     sizes = np.array([len(row) for row in rows])
     longest = length or -(-int(sizes.max()) // multiple) * multiple
     ids = np.full((len(rows), longest), pad, np.int64)
@@ -132,20 +169,31 @@ def padded_rows(rows: Sequence[Sequence[int] | np.ndarray], pad: int, multiple: 
         ids[number, : len(row)] = row
     inside = np.arange(longest) < sizes[:, None]
     positions = np.where(inside, np.arange(longest), 0)
-    return TokenBatch(torch.from_numpy(ids), torch.from_numpy(inside.astype(np.int64)), torch.from_numpy(positions), most=1)
+    return TokenBatch(
+        torch.from_numpy(ids),
+        torch.from_numpy(inside.astype(np.int64)),
+        torch.from_numpy(positions),
+        most=1,
+    )
 
 
 class PackedStream:
     """Endless batches of packed passages, in a new order every epoch."""
 
-    def __init__(self, shards: Shards, vocabulary: Vocabulary, length: int, batch: int, seed: int) -> None:
-        self.shards, self.vocabulary, self.length, self.batch, self.seed = shards, vocabulary, length, batch, seed
+    def __init__(
+        self, shards: Shards, vocabulary: Vocabulary, length: int, batch: int, seed: int
+    ) -> None:
+        self.shards = shards
+        self.vocabulary = vocabulary
+        self.length = length
+        self.batch = batch
+        self.seed = seed
         self.epoch, self.window, self.row = 0, 0, 0
         self._plan: Plan | None = None
         self._rows = np.zeros(0, np.int64)
 
     def state(self) -> dict[str, Any]:
-        """Returns the position of the next batch."""
+        """The position of the next batch."""
         return {"epoch": self.epoch, "window": self.window, "row": self.row}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -154,7 +202,9 @@ class PackedStream:
         self._plan = None
 
     def next(self) -> TokenBatch:
-        """Returns the next batch; the rest of a window smaller than a batch is filled up from the next window."""
+        """The next batch; the rest of a window smaller than a batch is filled up from the next
+        window.
+        """
         parts: list[tuple[np.ndarray, ...]] = []
         missing = self.batch
         while missing:
@@ -167,7 +217,9 @@ class PackedStream:
                 self.row += len(rows)
             if self.row >= len(self._rows):
                 self._next_window()
-        ids, pieces, positions = (torch.from_numpy(np.concatenate(arrays)) for arrays in zip(*parts, strict=True))
+        ids, pieces, positions = (
+            torch.from_numpy(np.concatenate(arrays)) for arrays in zip(*parts, strict=True)
+        )
         return TokenBatch(ids, pieces, positions)
 
     def _next_window(self) -> None:
@@ -177,7 +229,9 @@ class PackedStream:
 
     def _current_plan(self) -> Plan:
         if self._plan is None:
-            order = shuffled(len(self.shards), self.seed, self.epoch)[self.window * WINDOW : (self.window + 1) * WINDOW]
+            order = shuffled(len(self.shards), self.seed, self.epoch)[
+                self.window * WINDOW : (self.window + 1) * WINDOW
+            ]
             self._plan = plan_rows(self.shards.offsets, order, self.length)
             self._rows = shuffled(len(self._plan), self.seed, self.epoch, self.window)
         return self._plan

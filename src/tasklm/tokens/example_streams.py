@@ -1,4 +1,6 @@
-"""Endless batches of task examples: padded rows of about one length, or batches of few shapes for a compiled model."""
+"""Endless batches of task examples: padded rows of about one length, or batches of few shapes for a
+compiled model.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +14,32 @@ from tasklm.tokens.packing import first_fit
 
 BUCKET = 16  # batches whose examples are dealt out together, by their lengths
 TRIED_EPOCHS, TRIED_BATCHES = 24, 2000  # at most, for the shape that all packed batches get
-LONG_ROW = 1.04  # cost of a token in a packed row of twice the longest example, beside one in a row of once it
+# cost of a token in a packed row of twice the longest example, beside one in a row of once it
+LONG_ROW = 1.04
 LENGTHS = 3  # of batches that cannot be packed: each is compiled for itself
-SHORTER = 0.85  # a length more must save at least so much of the padded tokens to be worth its compilation
+# a length more must save at least so much of the padded tokens to be worth its compilation
+SHORTER = 0.85
 
 
 class ExampleStream:
-    """Endless batches of task examples; every epoch has each example once, the last batch may be smaller.
+    """Endless batches of task examples; every epoch has each example once, the last batch may be
+    smaller.
 
-    Padded batches hold examples of about one length, so that little padding is computed. A compiled model needs batches of
-    few shapes: packed ones, which hold examples of all lengths, dealt out so that every batch has about as many tokens, or, for
-    heads that must have a row for each unit, padded ones of one of LENGTHS lengths.
-    `batch` counts rows: an example of several units (the options of a choice) takes as many.
+    Padded batches hold examples of about one length, so that little padding is computed. A compiled
+    model needs batches of few shapes: packed ones, which hold examples of all lengths, dealt out so
+    that every batch has about as many tokens, or, for heads that must have a row for each unit,
+    padded ones of one of LENGTHS lengths. `batch` counts rows: an example of several units (the
+    options of a choice) takes as many.
     """
 
-    def __init__(self, examples: EncodedExamples, batch: int, seed: int, one_shape: bool = False, packs: bool = True) -> None:
+    def __init__(
+        self,
+        examples: EncodedExamples,
+        batch: int,
+        seed: int,
+        one_shape: bool = False,
+        packs: bool = True,
+    ) -> None:
         self.examples, self.seed, self.packed = examples, seed, one_shape and packs
         self.batch = max(1, batch // examples.together)  # groups
         self.epoch, self.index = 0, 0
@@ -73,7 +86,9 @@ class ExampleStream:
         return self.examples.padded(groups, (self.batch, length, self.examples.most_places))
 
     def text_batch(self, groups: np.ndarray, seed: int) -> TokenBatch:
-        """One unit of each group, drawn by the seed, as a language model reads them; without groups the same as the task's."""
+        """One unit of each group, drawn by the seed, as a language model reads them; without groups
+        the same as the task's.
+        """
         if self.examples.together == 1:
             return self.task_batch(groups)
         unit = seed % self.examples.together
@@ -95,20 +110,24 @@ class ExampleStream:
         return [batches[i] for i in shuffled(len(batches), self.seed, self.epoch, 1)]
 
     def _dealt(self, bucket: np.ndarray, start: int) -> list[np.ndarray]:
-        """Deals examples sorted by length into batches that each take one of every run of neighbours."""
+        """Deals examples sorted by length into batches that each take one of every run of
+        neighbours.
+        """
         count = -(-len(bucket) // self.batch)
         hands: list[list[int]] = [[] for _ in range(count)]
         for first in range(0, len(bucket), count):
             run = bucket[first : first + count]
-            for hand, place in enumerate(shuffled(len(run), self.seed, self.epoch, 2, start + first)):
+            for hand, place in enumerate(
+                shuffled(len(run), self.seed, self.epoch, 2, start + first)
+            ):
                 hands[hand].append(int(run[place]))
         return [np.array(hand, np.int64) for hand in hands if hand]
 
     def _packed_shape(self, sizes: np.ndarray, together: int) -> tuple[int, int]:
         """Rows enough for the batches of the first epochs, and a few more, and their length.
 
-        In rows as long as the longest example, examples of just over half a row waste the rest; rows of twice the length
-        cost attention a little more.
+        In rows as long as the longest example, examples of just over half a row waste the rest;
+        rows of twice the length cost attention a little more.
         """
         shapes, batches = [], self._first_batches()
         for times, price in ((1, 1.0), (2, LONG_ROW)):
@@ -120,13 +139,20 @@ class ExampleStream:
         return min(shapes)[1:]
 
     def _padded_lengths(self) -> list[int]:
-        """At most LENGTHS lengths, multiples of 8, to which batches of about one length are padded; the last holds all examples."""
+        """At most LENGTHS lengths, multiples of 8, to which batches of about one length are padded;
+        the last holds all examples.
+        """
         batches = self._first_batches()
         longest = -(-int(self.examples.lengths.max()) // 8) * 8
-        needed = np.sort([-(-int(self.examples.lengths[batch].max()) // 8) * 8 for batch in batches])
+        needed = np.sort(
+            [-(-int(self.examples.lengths[batch].max()) // 8) * 8 for batch in batches]
+        )
         lengths, cost = [longest], float(longest * len(needed))
         while len(lengths) < LENGTHS:
-            tried = [(_padded_tokens(needed, [*lengths, length]), int(length)) for length in np.unique(needed)]
+            tried = [
+                (_padded_tokens(needed, [*lengths, length]), int(length))
+                for length in np.unique(needed)
+            ]
             best, length = min(tried)
             if best > SHORTER * cost:
                 break
@@ -144,6 +170,8 @@ class ExampleStream:
 
 
 def _padded_tokens(needed: np.ndarray, lengths: list[int]) -> int:
-    """Tokens of one row of each batch, when batches that need so much are padded to the next of the lengths."""
+    """Tokens of one row of each batch, when batches that need so much are padded to the next of the
+    lengths.
+    """
     ladder = np.sort(lengths)
     return int(ladder[np.searchsorted(ladder, needed)].sum())

@@ -17,40 +17,71 @@ from tasklm.tokens.packing import first_fit
 from tasklm.tokens.tokenizer import Vocabulary
 
 MOST = 24  # examples that share a packed row
-FEW_PLACES = 1 + MOST_MARKS  # of every example, at most, for which a packed row has room by the number of its examples
+FEW_PLACES = (
+    1 + MOST_MARKS
+)  # of every example, at most, for which a packed row has room by the number of its examples
 
 
 def most_groups(together: int) -> int:
-    """How many groups of so many units share a packed row at most; their places fill it without a rest."""
+    """How many groups of so many units share a packed row at most; their places fill it without a
+    rest.
+    """
     return max(1, MOST // together)
 
 
 class EncodedExamples:
-    """Task examples as units: rows of tokens, the places that the head reads, and the targets there.
+    """Task examples as units: rows of tokens, the places that the head reads, and the targets
+    there.
 
-    Units next to one another that are answered as one (the options of a choice) make a group; a batch is made of whole groups.
+    Units next to one another that are answered as one (the options of a choice) make a group; a
+    batch is made of whole groups.
     """
 
-    def __init__(self, examples: Sequence[Example], units: Sequence[Unit], vocabulary: Vocabulary, length: int, together: int = 1) -> None:
-        self.examples, self.units, self.vocabulary, self.length, self.together = examples, units, vocabulary, length, together
+    def __init__(
+        self,
+        examples: Sequence[Example],
+        units: Sequence[Unit],
+        vocabulary: Vocabulary,
+        length: int,
+        together: int = 1,
+    ) -> None:
+        self.examples = examples
+        self.units = units
+        self.vocabulary = vocabulary
+        self.length = length
+        self.together = together
         sizes = np.array([len(unit.tokens) for unit in units], np.int64).reshape(-1, together)
         self.lengths = sizes.max(1, initial=1)  # of the groups: that of their longest unit
         self.totals = sizes.sum(1)  # … and that of all their units
         counts = {len(unit.places) for unit in units} or {1}
-        self.most_places, self.few_places = max(counts), len(counts) == 1 and max(counts) <= FEW_PLACES
+        self.most_places = max(counts)
+        self.few_places = len(counts) == 1 and max(counts) <= FEW_PLACES
         self.pairs = any(unit.second for unit in units)
         shapes = [unit.wide.shape for unit in units if unit.wide is not None]
         self.wide = max((outputs for _, outputs in shapes), default=0)  # outputs of a wide part …
-        self.wide_places = max((answers for answers, _ in shapes), default=0) > 1  # … for each place
+        self.wide_places = (
+            max((answers for answers, _ in shapes), default=0) > 1
+        )  # … for each place
 
     @classmethod
     def of(
-        cls, task: Task, examples: Sequence[Example], vocabulary: Vocabulary, length: int, wide: NDArray[np.float32] | None = None
+        cls,
+        task: Task,
+        examples: Sequence[Example],
+        vocabulary: Vocabulary,
+        length: int,
+        wide: NDArray[np.float32] | None = None,
     ) -> EncodedExamples:
-        """Examples as their task encodes them, with what the wide part of a model says of each unit where it has one."""
+        """Examples as their task encodes them, with what the wide part of a model says of each unit
+        where it has one.
+        """
         units = task.encode(examples, vocabulary, length)
         if wide is not None:
-            counts = [1] * len(units) if len(wide) == len(units) else [len(unit.places) for unit in units]
+            counts = (
+                [1] * len(units)
+                if len(wide) == len(units)
+                else [len(unit.places) for unit in units]
+            )
             assert sum(counts) == len(wide)  # an answer for each unit, or for each of its places
             for unit, count, end in zip(units, counts, np.cumsum(counts), strict=True):
                 unit.wide = wide[end - count : end]
@@ -60,28 +91,41 @@ class EncodedExamples:
         return len(self.lengths)
 
     def numbers_of(self, groups: np.ndarray) -> list[int]:
-        """Returns the numbers of the units of some groups."""
-        return (np.asarray(groups)[:, None] * self.together + np.arange(self.together)).flatten().tolist()
+        """The numbers of the units of some groups."""
+        return (
+            (np.asarray(groups)[:, None] * self.together + np.arange(self.together))
+            .flatten()
+            .tolist()
+        )
 
     def padded(self, groups: np.ndarray, shape: tuple[int, int, int] | None = None) -> TokenBatch:
-        """Returns the units of some groups, one a row, padded to the longest of them (rounded up to a multiple of 8).
+        """The units of some groups, one a row, padded to the longest of them (rounded up to a
+        multiple of 8).
 
-        Or all batches have one shape: groups, tokens, places. Rows of padding then fill up the last batch.
+        Or all batches have one shape: groups, tokens, places. Rows of padding then fill up the last
+        batch.
         """
         units = [self.units[number] for number in self.numbers_of(groups)]
         return replace(self._pad(units, shape), together=self.together)
 
     def padded_texts(self, groups: np.ndarray, unit: int) -> TokenBatch:
-        """One unit of each group, padded, for a language model: the units of a group are near copies of one another."""
+        """One unit of each group, padded, for a language model: the units of a group are near
+        copies of one another.
+        """
         return self._pad([self.units[int(group) * self.together + unit] for group in groups], None)
 
     def _pad(self, units: list[Unit], shape: tuple[int, int, int] | None) -> TokenBatch:
         if shape is None:
-            batch, places = padded_rows([unit.tokens for unit in units], self.vocabulary.pad, 8), max(len(unit.places) for unit in units)
+            batch = padded_rows([unit.tokens for unit in units], self.vocabulary.pad, 8)
+            places = max(len(unit.places) for unit in units)
         else:
             units += [Unit([], [], None)] * (shape[0] * self.together - len(units))
-            batch, places = padded_rows([unit.tokens for unit in units], self.vocabulary.pad, length=shape[1]), shape[2]
-        read, wanted = np.zeros((len(units), places), np.int64), self._no_targets((len(units), places))
+            batch = padded_rows(
+                [unit.tokens for unit in units], self.vocabulary.pad, length=shape[1]
+            )
+            places = shape[2]
+        read = np.zeros((len(units), places), np.int64)
+        wanted = self._no_targets((len(units), places))
         for row, unit in enumerate(units):
             read[row, : len(unit.places)] = unit.places
             if wanted is not None and unit.targets is not None:
@@ -97,9 +141,13 @@ class EncodedExamples:
         if self.pairs:
             columns = np.arange(batch.ids.shape[1])
             seconds = np.array([unit.second or len(columns) for unit in units])
-            segments = torch.from_numpy(((columns >= seconds[:, None]) & (batch.pieces.numpy() > 0)).astype(np.int64))
+            segments = torch.from_numpy(
+                ((columns >= seconds[:, None]) & (batch.pieces.numpy() > 0)).astype(np.int64)
+            )
         targets = None if wanted is None else torch.from_numpy(wanted)
-        return replace(batch, targets=targets, segments=segments, places=torch.from_numpy(read), wide=wide)
+        return replace(
+            batch, targets=targets, segments=segments, places=torch.from_numpy(read), wide=wide
+        )
 
     def targets(self) -> torch.Tensor:
         """The targets at the places of all units, one after the other, in one row."""
@@ -113,12 +161,15 @@ class EncodedExamples:
         return torch.from_numpy(wanted)
 
     def _no_targets(self, places: tuple[int, int]) -> np.ndarray | None:
-        """Returns targets of which there are none yet, or None where the examples are not labelled."""
+        """Returns targets of which there are none yet, or None where the
+        examples are not labelled.
+        """
         known = next((unit.targets for unit in self.units if unit.targets is not None), None)
         return None if known is None else np.full((*places, *known.shape[1:]), NONE, known.dtype)
 
     def packed(self, groups: np.ndarray, rows: int, length: int) -> TokenBatch:
-        """Lays the units of some groups end to end in `rows` rows of `length` (more if they do not fit), each a piece of its own.
+        """Lays the units of some groups end to end in `rows` rows of `length` (more if they do not
+        fit), each a piece of its own.
 
         The units of a group stay next to one another, in one row.
         """
@@ -134,11 +185,17 @@ class EncodedExamples:
         where = first_fit(np.array([len(one.tokens) for one in units], np.int64), length, MOST)
         return self._lay(units, where, (max(rows, int(where.max()) + 1), length), MOST)
 
-    def _lay(self, units: Sequence[Unit], where: np.ndarray, grid: tuple[int, int], most: int) -> TokenBatch:
-        """Puts each unit into its row of a grid, with room for the places of `most` units in each."""
+    def _lay(
+        self, units: Sequence[Unit], where: np.ndarray, grid: tuple[int, int], most: int
+    ) -> TokenBatch:
+        """Puts each unit into its row of a grid, with room for the places of
+        `most` units in each.
+        """
         rows, length = grid
         places = (rows, most * self.most_places if self.few_places else length)
-        ids, pieces, positions = np.full(grid, self.vocabulary.pad, np.int64), np.zeros(grid, np.int64), np.zeros(grid, np.int64)
+        ids = np.full(grid, self.vocabulary.pad, np.int64)
+        pieces = np.zeros(grid, np.int64)
+        positions = np.zeros(grid, np.int64)
         segments = np.zeros(grid, np.int64) if self.pairs else None
         read, wanted = np.zeros(places, np.int64), self._no_targets(places)
         added = np.zeros((rows, places[1] if self.wide_places else most, self.wide), np.float32)
@@ -150,7 +207,11 @@ class EncodedExamples:
                 answer = places_in[row] if self.wide_places else pieces_in[row]
                 added[row, answer : answer + len(unit.wide)] = unit.wide
             pieces_in[row] += 1
-            ids[row, here], pieces[row, here], positions[row, here] = unit.tokens, pieces_in[row], np.arange(len(unit.tokens))
+            ids[row, here], pieces[row, here], positions[row, here] = (
+                unit.tokens,
+                pieces_in[row],
+                np.arange(len(unit.tokens)),
+            )
             if segments is not None and unit.second:
                 segments[row, start + unit.second : here.stop] = 1
             there = slice(places_in[row], places_in[row] + len(unit.places))
@@ -158,11 +219,23 @@ class EncodedExamples:
             if wanted is not None and unit.targets is not None:
                 wanted[row, there] = unit.targets
             filled[row], places_in[row] = here.stop, there.stop
-        tokens, of_pieces, in_pieces, columns = (torch.from_numpy(array) for array in (ids, pieces, positions, read))
+        tokens, of_pieces, in_pieces, columns = (
+            torch.from_numpy(array) for array in (ids, pieces, positions, read)
+        )
         targets = None if wanted is None else torch.from_numpy(wanted)
         second = None if segments is None else torch.from_numpy(segments)
         wide = torch.from_numpy(added) if self.wide else None
-        return TokenBatch(tokens, of_pieces, in_pieces, targets, second, columns, wide, longest=self.length, most=most)
+        return TokenBatch(
+            tokens,
+            of_pieces,
+            in_pieces,
+            targets,
+            second,
+            columns,
+            wide,
+            longest=self.length,
+            most=most,
+        )
 
     def in_order(self, batch: int) -> Iterator[tuple[np.ndarray, TokenBatch]]:
         """Yields every group once, padded, sorted by length, with the numbers of the groups."""

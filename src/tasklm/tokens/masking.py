@@ -1,11 +1,15 @@
-"""Which tokens are hidden, and what is shown in their place: drawn on the CPU, the same for every device and split."""
+"""Which tokens are hidden, and what is shown in their place: drawn on the CPU, the same for every
+device and split.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # step of the counter whose mixed values are the random numbers
+GOLDEN = np.uint64(
+    0x9E3779B97F4A7C15
+)  # step of the counter whose mixed values are the random numbers
 HIDE = ("bert", "mask", "uniform", "unigram", "nothing")
 NONE = -100  # answer of a place that asks nothing: PyTorch's losses leave it out
 
@@ -21,14 +25,17 @@ def mask_rows(
     hide: str = "bert",
     continues: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns (shown, picked, answers): ids with `rate` of each row's tokens hidden as in BERT (80 % [MASK], 10 % random, 10 % kept).
+    """Returns (shown, picked, answers): ids with `rate` of each row's tokens hidden as in BERT (80
+    % [MASK], 10 % random, 10 % kept).
 
-    `picked` and `answers` are (rows, places): columns in ascending order and the tokens that stood there; a row of fewer
-    targets ends in column 0 with the answer NONE. Special tokens are never picked, and one token of a row at least is.
-    `continues` (a bool for each token: it goes on with the word before it) has whole words picked, as far as they fit into the rate.
-    `hide` says what is shown there instead: "mask" always [MASK], "uniform" any token that is not special, "unigram" a token of the
-    batch that is not special, "nothing" the token itself. A row's other draws depend on the seed and on its number alone (`first`
-    is the number of the first), never on the other rows.
+    `picked` and `answers` are (rows, places): columns in ascending order and the tokens that stood
+    there; a row of fewer targets ends in column 0 with the answer NONE. Special tokens are never
+    picked, and one token of a row at least is. `continues` (a bool for each token: it goes on with
+    the word before it) has whole words picked, as far as they fit into the rate. `hide` says what
+    is shown there instead: "mask" always [MASK], "uniform" any token that is not special, "unigram"
+    a token of the batch that is not special, "nothing" the token itself. A row's other draws depend
+    on the seed and on its number alone (`first` is the number of the first), never on the other
+    rows.
     """
     places = max(1, round(rate * ids.shape[1]))
     shown = ids.copy()
@@ -36,13 +43,29 @@ def mask_rows(
     answers = np.full((len(ids), places), NONE, np.int64)
     whole = continues is not None
     continues = np.zeros(0, np.bool_) if continues is None else continues
-    _mask(ids, special, rate, mask, types, np.uint64(seed % 2**64), first, HIDE.index(hide), whole, continues, shown, picked, answers)
+    _mask(
+        ids,
+        special,
+        rate,
+        mask,
+        types,
+        np.uint64(seed % 2**64),
+        first,
+        HIDE.index(hide),
+        whole,
+        continues,
+        shown,
+        picked,
+        answers,
+    )
     return shown, picked, answers
 
 
 @njit(cache=True, nogil=True)
 def mix(state):  # type: ignore[no-untyped-def]
-    """Returns 64 random bits of a counter: the output function of SplitMix64 (Steele et al., OOPSLA 2014)."""
+    """Returns 64 random bits of a counter: the output function of SplitMix64 (Steele et al., OOPSLA
+    2014).
+    """
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return state ^ (state >> np.uint64(31))
@@ -50,12 +73,14 @@ def mix(state):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def below(state, limit):  # type: ignore[no-untyped-def]
-    """Returns a random whole number below `limit`, which is far below 2^32."""
+    """A random whole number below `limit`, which is far below 2^32."""
     return np.int64(((mix(state) >> np.uint64(32)) * np.uint64(limit)) >> np.uint64(32))
 
 
 @njit(cache=True, nogil=True)
-def _mask(ids, special, rate, mask, types, seed, first, hide, whole, continues, shown, picked, answers):  # type: ignore[no-untyped-def]
+def _mask(  # type: ignore[no-untyped-def]
+    ids, special, rate, mask, types, seed, first, hide, whole, continues, shown, picked, answers
+):
     usable = np.empty(ids.shape[1], np.int64)
     for row in range(len(ids)):
         state = mix(seed + GOLDEN * np.uint64(first + row + 1))
@@ -93,9 +118,11 @@ def _mask(ids, special, rate, mask, types, seed, first, hide, whole, continues, 
 
 @njit(cache=True, nogil=True)
 def _pick_words(ids, usable, continues, wanted, state):  # type: ignore[no-untyped-def]
-    """Puts the columns of random whole words at the front of `usable`; returns the state of the draws and how many columns these are.
+    """Puts the columns of random whole words at the front of `usable`; returns the state of the
+    draws and how many columns these are.
 
-    Words that would make it more than `wanted` are passed over; where all would, the first one drawn is cut.
+    Words that would make it more than `wanted` are passed over; where all would, the first one
+    drawn is cut.
     """
     count = len(usable)
     starts = np.empty(count + 1, np.int64)
@@ -113,7 +140,9 @@ def _pick_words(ids, usable, continues, wanted, state):  # type: ignore[no-untyp
         order[i], order[j] = order[j], order[i]
         begin, end = starts[order[i]], starts[order[i] + 1]
         if taken + end - begin <= wanted:
-            for column in columns[begin:end]:  # one by one: Numba takes seconds to compile the copying of slices
+            for column in columns[
+                begin:end
+            ]:  # one by one: Numba takes seconds to compile the copying of slices
                 usable[taken] = column
                 taken += 1
         if taken == wanted:
@@ -126,7 +155,9 @@ def _pick_words(ids, usable, continues, wanted, state):  # type: ignore[no-untyp
 
 
 def uniform_rows(rows: int, places: int, seed: int, first: int = 0) -> np.ndarray:
-    """Returns random numbers in [0, 1), (rows, places) float32; a row's depend on the seed and on its number alone."""
+    """Returns random numbers in [0, 1), (rows, places) float32; a row's depend on the seed and on
+    its number alone.
+    """
     numbers = np.empty((rows, places), np.float32)
     _uniform(np.uint64(seed % 2**64), first, numbers)
     return numbers
@@ -135,7 +166,9 @@ def uniform_rows(rows: int, places: int, seed: int, first: int = 0) -> np.ndarra
 @njit(cache=True, nogil=True)
 def _uniform(seed, first, numbers):  # type: ignore[no-untyped-def]
     for row in range(len(numbers)):
-        state = mix(mix(seed + GOLDEN * np.uint64(first + row + 1)) + np.uint64(1))  # another sequence than that of the masks
+        state = mix(
+            mix(seed + GOLDEN * np.uint64(first + row + 1)) + np.uint64(1)
+        )  # another sequence than that of the masks
         for place in range(numbers.shape[1]):
             state += GOLDEN
             numbers[row, place] = np.float32((mix(state) >> np.uint64(40)) * 2.0**-24)

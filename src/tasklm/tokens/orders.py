@@ -1,4 +1,6 @@
-"""In which order the tokens of a text are to be predicted: drawn on the CPU, the same for every device and split."""
+"""In which order the tokens of a text are to be predicted: drawn on the CPU, the same for every
+device and split.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,16 @@ from tasklm.tokens.masking import GOLDEN, NONE, below, mix
 def order_rows(
     ids: np.ndarray, pieces: np.ndarray, special: np.ndarray, rate: float, seed: int, first: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns (order, picked, answers): for each piece, a random order of its tokens, the last `rate` of which are to be predicted.
+    """Returns (order, picked, answers): for each piece, a random order of its tokens, the last
+    `rate` of which are to be predicted.
 
-    `order` (rows, length) is 0 for the tokens that are only read, special ones among them, and counts the others of a piece from 1
-    on. `picked` and `answers` are (rows, places): the columns to predict and the tokens there; a row of fewer targets ends in column
-    0 with the answer NONE. Numbers are rounded along the row, so that many short pieces have their share together, and a row has one
-    target at least. A target has something to read: one token of a piece without special tokens stays out. A row's draws depend on
-    the seed and on its number alone (`first` is the number of the first), never on the other rows.
+    `order` (rows, length) is 0 for the tokens that are only read, special ones among them, and
+    counts the others of a piece from 1 on. `picked` and `answers` are (rows, places): the columns
+    to predict and the tokens there; a row of fewer targets ends in column 0 with the answer NONE.
+    Numbers are rounded along the row, so that many short pieces have their share together, and a
+    row has one target at least. A target has something to read: one token of a piece without
+    special tokens stays out. A row's draws depend on the seed and on its number alone (`first` is
+    the number of the first), never on the other rows.
     """
     places = max(1, round(rate * ids.shape[1]))
     order = np.zeros(ids.shape, np.int64)

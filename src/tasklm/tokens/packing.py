@@ -1,7 +1,8 @@
-"""Packing: passages laid end to end in rows of fixed length, each piece with its own [CLS] and [SEP].
+"""Packing: passages laid end to end in rows of fixed length, each piece with its own [CLS] and
+[SEP].
 
-A passage that does not fit is cut and goes on in the next row as a piece of its own, so no place is wasted.
-Pieces of one row are numbered; attention does not cross from one to another.
+A passage that does not fit is cut and goes on in the next row as a piece of its own, so no place is
+wasted. Pieces of one row are numbered; attention does not cross from one to another.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ class Plan:
 
 
 def plan_rows(offsets: np.ndarray, order: np.ndarray, length: int) -> Plan:
-    """Returns how the passages, taken in `order`, fill rows of `length` tokens."""
+    """How the passages, taken in `order`, fill rows of `length` tokens."""
     starts, lengths, rows = _plan(np.asarray(offsets), np.asarray(order), length, SHORTEST)
-    row_offsets = np.searchsorted(rows, np.arange(int(rows[-1]) + 2 if len(rows) else 1)).astype(np.int64)
+    row_offsets = np.searchsorted(rows, np.arange(int(rows[-1]) + 2 if len(rows) else 1)).astype(
+        np.int64
+    )
     return Plan(starts, lengths, row_offsets)
 
 
@@ -57,11 +60,17 @@ def _plan(offsets, order, length, shortest):  # type: ignore[no-untyped-def]
     return starts[:pieces].copy(), lengths[:pieces].copy(), rows[:pieces].copy()
 
 
-def fill_rows(plan: Plan, rows: np.ndarray, tokens: np.ndarray, length: int, cls: int, sep: int, pad: int) -> tuple[np.ndarray, ...]:
+def fill_rows(
+    plan: Plan, rows: np.ndarray, tokens: np.ndarray, length: int, cls: int, sep: int, pad: int
+) -> tuple[np.ndarray, ...]:
     """Returns (ids, pieces, positions) of some rows, each (rows, length); piece 0 is padding."""
     grid = (len(rows), length)
-    ids, pieces, positions = np.full(grid, pad, np.int64), np.zeros(grid, np.int64), np.zeros(grid, np.int64)
-    _fill(plan.starts, plan.lengths, plan.row_offsets, rows, tokens, cls, sep, ids, pieces, positions)
+    ids = np.full(grid, pad, np.int64)
+    pieces = np.zeros(grid, np.int64)
+    positions = np.zeros(grid, np.int64)
+    _fill(
+        plan.starts, plan.lengths, plan.row_offsets, rows, tokens, cls, sep, ids, pieces, positions
+    )
     return ids, pieces, positions
 
 
@@ -84,9 +93,13 @@ def _fill(starts, lengths, row_offsets, rows, tokens, cls, sep, ids, pieces, pos
 
 @compiled_when_called
 def first_fit(lengths, length, most):  # type: ignore[no-untyped-def]
-    """Returns the row of each piece: longest first, each into the first row that has room, at most `most` in a row."""
+    """The row of each piece: longest first, each into the first row that has room, at most `most`
+    in a row.
+    """
     order = np.argsort(-lengths, kind="mergesort")
-    filled, held, where = np.zeros(len(lengths), np.int64), np.zeros(len(lengths), np.int64), np.zeros(len(lengths), np.int64)
+    filled = np.zeros(len(lengths), np.int64)
+    held = np.zeros(len(lengths), np.int64)
+    where = np.zeros(len(lengths), np.int64)
     used = 0
     for piece in order:
         row = 0
@@ -101,10 +114,12 @@ def first_fit(lengths, length, most):  # type: ignore[no-untyped-def]
 
 @compiled_when_called
 def tile_starts(pieces, most):  # type: ignore[no-untyped-def]
-    """Returns where tiles of at most `most` tokens begin in the flattened batch (int32), then its end, repeated to one size.
+    """Where tiles of at most `most` tokens begin in the flattened batch (int32), then its end,
+    repeated to one size.
 
-    Neighbouring pieces of a row share a tile as long as they fit; two tiles that follow one another hold more than `most`
-    tokens together, so that a row has at most 2 · length / most + 1 of them. Padding longer than a tile is cut.
+    Neighbouring pieces of a row share a tile as long as they fit; two tiles that follow one another
+    hold more than `most` tokens together, so that a row has at most 2 · length / most + 1 of them.
+    Padding longer than a tile is cut.
     """
     rows, length = pieces.shape
     starts = np.full(rows * (2 * length // most + 1) + 1, rows * length, np.int32)

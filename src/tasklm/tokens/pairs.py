@@ -1,4 +1,6 @@
-"""The compiled loop of learning a vocabulary: a pair of neighbouring tokens becomes one token in every word that has it."""
+"""The compiled loop of learning a vocabulary: a pair of neighbouring tokens becomes one token in
+every word that has it.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,18 @@ Ints = NDArray[np.int64]
 
 
 class Neighbours(NamedTuple):
-    """What stood beside the joined pairs, by token: how often, and the chain of places; all 0 and -1 between merges."""
+    """What stood beside the joined pairs, by token: how often, and the chain of places; all 0 and
+    -1 between merges.
+    """
 
     counts: Ints
     heads: Ints
 
 
 class Words(NamedTuple):
-    """Words as token numbers end to end, and chains of places: a place is a word and the next place, -1 ends a chain."""
+    """Words as token numbers end to end, and chains of places: a place is a word and the next
+    place, -1 ends a chain.
+    """
 
     tokens: NDArray[np.int32]
     starts: Ints
@@ -34,10 +40,14 @@ class Words(NamedTuple):
     after: Neighbours
 
 
-def words_of(tokens: NDArray[np.int32], starts: Ints, often: Ints, size: int) -> tuple[Words, Ints, Ints, Ints]:
-    """Returns the words, and for every neighbouring pair its name (left << 32 | right), its count and its chain of places.
+def words_of(
+    tokens: NDArray[np.int32], starts: Ints, often: Ints, size: int
+) -> tuple[Words, Ints, Ints, Ints]:
+    """The words, and for every neighbouring pair its name (left << 32 | right), its count and its
+    chain of places.
 
-    Every merge of a pair in a word shortens it by one and adds at most two places, so room for all of them is known.
+    Every merge of a pair in a word shortens it by one and adds at most two places, so room for all
+    of them is known.
     """
     owner = np.repeat(np.arange(len(often), dtype=np.int32), np.diff(starts))
     inside = np.flatnonzero(owner[1:] == owner[:-1])
@@ -51,23 +61,38 @@ def words_of(tokens: NDArray[np.int32], starts: Ints, often: Ints, size: int) ->
     place_next[:count] = np.arange(1, count + 1)
     if count:
         place_next[np.append(heads[1:], count) - 1] = -1
-    before, after = (Neighbours(np.zeros(size, np.int64), np.full(size, -1, np.int64)) for _ in range(2))
+    before, after = (
+        Neighbours(np.zeros(size, np.int64), np.full(size, -1, np.int64)) for _ in range(2)
+    )
     lengths = np.diff(starts).astype(np.int32)
-    found = Words(tokens, starts, lengths, often, place_word, place_next, np.array([count]), before, after)
-    return found, names[heads], np.add.reduceat(often[words], heads) if count else np.empty(0, np.int64), heads
+    found = Words(
+        tokens, starts, lengths, often, place_word, place_next, np.array([count]), before, after
+    )
+    return (
+        found,
+        names[heads],
+        np.add.reduceat(often[words], heads) if count else np.empty(0, np.int64),
+        heads,
+    )
 
 
 def taken(neighbours: Neighbours) -> Iterator[tuple[int, int, int]]:
-    """Returns the (token, count, chain of places) of a merge, and makes ready for the next."""
+    """The (token, count, chain of places) of a merge, and makes ready for the next."""
     found = np.flatnonzero(neighbours.counts)
-    result = zip(found.tolist(), neighbours.counts[found].tolist(), neighbours.heads[found].tolist(), strict=True)
+    result = zip(
+        found.tolist(),
+        neighbours.counts[found].tolist(),
+        neighbours.heads[found].tolist(),
+        strict=True,
+    )
     neighbours.counts[found], neighbours.heads[found] = 0, -1
     return result
 
 
 @compiled_when_called
 def join(words: Words, heads: Ints, left: int, right: int, joined: int) -> tuple[int, int]:
-    """Puts `joined` in place of left, right in the words of the chains; what stood beside is in `before` and `after`.
+    """Puts `joined` in place of left, right in the words of the chains; what stood beside is in
+    `before` and `after`.
 
     Returns how often two joined pairs are neighbours, and the chain of places of that.
     """
@@ -77,7 +102,9 @@ def join(words: Words, heads: Ints, left: int, right: int, joined: int) -> tuple
         place = head
         while place >= 0:
             word, place = words.place_word[place], words.place_next[place]
-            start, end, count = words.starts[word], words.starts[word] + words.lengths[word], words.often[word]
+            start = words.starts[word]
+            end = words.starts[word] + words.lengths[word]
+            count = words.often[word]
             read = write = start
             new = False  # whether the token before is a joined pair
             while read < end:
@@ -90,7 +117,10 @@ def join(words: Words, heads: Ints, left: int, right: int, joined: int) -> tuple
                     elif write > start:
                         neighbour = tokens[write - 1]
                         words.before.counts[neighbour] += count
-                        words.place_word[free], words.place_next[free] = word, words.before.heads[neighbour]
+                        words.place_word[free], words.place_next[free] = (
+                            word,
+                            words.before.heads[neighbour],
+                        )
                         words.before.heads[neighbour], free = free, free + 1
                     tokens[write] = joined
                     new = True
@@ -98,7 +128,10 @@ def join(words: Words, heads: Ints, left: int, right: int, joined: int) -> tuple
                 else:
                     if new:
                         words.after.counts[token] += count
-                        words.place_word[free], words.place_next[free] = word, words.after.heads[token]
+                        words.place_word[free], words.place_next[free] = (
+                            word,
+                            words.after.heads[token],
+                        )
                         words.after.heads[token], free = free, free + 1
                     tokens[write] = token
                     new = False

@@ -1,7 +1,9 @@
-"""Pieces of text cut in two for next-sentence prediction (BERT, arXiv 1810.04805): does the second part follow the first?
+"""Pieces of text cut in two for next-sentence prediction (BERT, arXiv 1810.04805): does the second
+part follow the first?
 
-A piece [CLS] text [SEP] becomes [CLS] first [SEP] second [SEP] of the same length: the text's last token makes room. Half of the pieces
-swap their second parts with one another. Parts begin with a word where the vocabulary marks words: half a word would give it away.
+A piece [CLS] text [SEP] becomes [CLS] first [SEP] second [SEP] of the same length: the text's last
+token makes room. Half of the pieces swap their second parts with one another. Parts begin with a
+word where the vocabulary marks words: half a word would give it away.
 """
 
 from __future__ import annotations
@@ -19,14 +21,17 @@ _TRIES = 16  # places at which a word is looked for
 def pair_rows(
     ids: np.ndarray, pieces: np.ndarray, sep: int, continues: np.ndarray | None, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Returns (ids, segments, firsts, answers) of rows (rows, length) of pieces; piece 0 is padding.
+    """Returns (ids, segments, firsts, answers) of rows (rows, length) of pieces; piece 0 is
+    padding.
 
-    `segments` is 1 in second parts. `firsts` and `answers` are (rows, places): columns of the pieces' [CLS], and FOLLOWS or SWAPPED; a row
-    of fewer pieces ends in column 0 with the answer NONE. `continues` has a bool for each token: it goes on with the word before it.
+    `segments` is 1 in second parts. `firsts` and `answers` are (rows, places): columns of the
+    pieces' [CLS], and FOLLOWS or SWAPPED; a row of fewer pieces ends in column 0 with the answer
+    NONE. `continues` has a bool for each token: it goes on with the word before it.
     """
     shown, segments = ids.copy(), np.zeros_like(ids)
     places = max(1, ids.shape[1] // SHORTEST)
-    firsts, answers = np.zeros((len(ids), places), np.int64), np.full((len(ids), places), NONE, np.int64)
+    firsts = np.zeros((len(ids), places), np.int64)
+    answers = np.full((len(ids), places), NONE, np.int64)
     known = np.zeros(0, np.bool_) if continues is None else continues
     _pair(ids, pieces, sep, known, np.uint64(seed % 2**64), shown, segments, firsts, answers)
     return shown, segments, firsts, answers
@@ -82,11 +87,15 @@ def _found(pieces):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _size_of_second(ids, own, other, continues, state):  # type: ignore[no-untyped-def]
-    """Returns the size of the second parts, the same for both pieces: from a quarter to three quarters of the shorter text, about."""
+    """The size of the second parts, the same for both pieces: from a quarter to three quarters of
+    the shorter text, about.
+    """
     text = min(own[2] - own[1], other[2] - other[1]) - 1
     size = text // 4 + below(state, text // 2)
     for smaller in range(min(_TRIES, size - 1)):
-        if _begins_word(ids, own, size - smaller, continues) and _begins_word(ids, other, size - smaller, continues):
+        if _begins_word(ids, own, size - smaller, continues) and _begins_word(
+            ids, other, size - smaller, continues
+        ):
             return size - smaller
     return size
 
@@ -98,7 +107,9 @@ def _begins_word(ids, piece, size, continues):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _write(ids, own, other, size, sep, shown, segments):  # type: ignore[no-untyped-def]
-    """Puts [SEP] and the second part of `other`, of `size` tokens, in the place of the last `size` + 1 tokens of `own`."""
+    """Puts [SEP] and the second part of `other`, of `size` tokens, in the place of the last `size`
+    + 1 tokens of `own`.
+    """
     row, end = own[0], own[2]
     cut = end - 1 - size
     shown[row, cut] = sep

@@ -29,16 +29,19 @@ class Shards:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Returns the number of tokens of each passage."""
+        """The number of tokens of each passage."""
         return np.diff(self.offsets)
 
     @classmethod
     def open(cls, folder: Path) -> Shards:
-        """Returns the shards in a folder, memory-mapped."""
+        """The shards in a folder, memory-mapped."""
         with damage_is_clear(folder / "shards.json"):
             about = read_json(folder / "shards.json")
             if about["format"] != FORMAT:
-                raise RunError(f"{folder} has another format of tokens. Delete it and run the same command again.")
+                raise RunError(
+                    f"{folder} has another format of tokens. "
+                    f"Delete it and run the same command again."
+                )
             dtype = np.dtype(about["dtype"])
         path = folder / "tokens.bin"
         with damage_is_clear(path):
@@ -49,12 +52,16 @@ class Shards:
 
 
 def write_shards(folder: Path, batches: Iterable[Sequence[str]], vocabulary: Vocabulary) -> None:
-    """Encodes batches of passages and writes them; a few batches are in memory at a time, the next being encoded while one is written."""
+    """Encodes batches of passages and writes them; a few batches are in memory at a time, the next
+    being encoded while one is written.
+    """
     dtype = np.dtype(np.uint16 if len(vocabulary) <= 65_536 else np.uint32)
     lengths: list[np.ndarray] = [np.zeros(1, np.int64)]
     with (folder / "tokens.bin").open("wb") as file, ThreadPoolExecutor(2) as pool:
         for encoded in results_in_order(pool, vocabulary.encode, batches, 2):
             lengths.append(np.array([len(numbers) for numbers in encoded], np.int64))
-            file.write(np.fromiter(chain.from_iterable(encoded), dtype, int(lengths[-1].sum())).tobytes())
+            file.write(
+                np.fromiter(chain.from_iterable(encoded), dtype, int(lengths[-1].sum())).tobytes()
+            )
     np.save(folder / "offsets.npy", np.cumsum(np.concatenate(lengths)))
     write_json(folder / "shards.json", {"format": FORMAT, "dtype": dtype.name})

@@ -18,21 +18,34 @@ from tasklm.tokens.tokenizer_checks import check_tokenizer
 from tasklm.tokens.wordpiece import count_words, learn
 
 PAD, UNK, CLS, SEP, MASK = SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-ROLES = {  # what a special token is for → what it is called: by us and BERT, by RoBERTa and SentencePiece
-    "pad": (PAD, "<pad>"), "unk": (UNK, "<unk>"), "cls": (CLS, "<s>", "<cls>"), "sep": (SEP, "</s>", "<sep>"), "mask": (MASK, "<mask>"),
-}  # fmt: skip
-ROLE_FILES = ("special_tokens_map.json", "tokenizer_config.json")  # where a folder of Hugging Face's says it; the first one has precedence
-WORD_STARTS = ("▁", "ĠĊĉč")  # marks of SentencePiece; of byte-level BPE (a space, a new line, a tab, a carriage return)
+# what a special token is for → what it is called: by us and BERT, by RoBERTa and SentencePiece
+ROLES = {
+    "pad": (PAD, "<pad>"),
+    "unk": (UNK, "<unk>"),
+    "cls": (CLS, "<s>", "<cls>"),
+    "sep": (SEP, "</s>", "<sep>"),
+    "mask": (MASK, "<mask>"),
+}
+ROLE_FILES = (
+    "special_tokens_map.json",
+    "tokenizer_config.json",
+)  # where a folder of Hugging Face's says it; the first one has precedence
+WORD_STARTS = (
+    "▁",
+    "ĠĊĉč",
+)  # marks of SentencePiece; of byte-level BPE (a space, a new line, a tab, a carriage return)
 
 
 class Vocabulary:
     """A `tokenizers` model plus the numbers of the special tokens.
 
-    `names` (role → token) says which these are. Without it the tokens that the tokenizer puts around a text are [CLS] and [SEP], and
-    the others are known by their usual names.
+    `names` (role → token) says which these are. Without it the tokens that the tokenizer puts
+    around a text are [CLS] and [SEP], and the others are known by their usual names.
     """
 
-    def __init__(self, tokenizer: Tokenizer, file: Path | None = None, names: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, file: Path | None = None, names: Mapping[str, str] | None = None
+    ) -> None:
         tokenizer.no_truncation()  # a published tokenizer.json may ask for rows of one length
         tokenizer.no_padding()
         self.tokenizer, self._file = tokenizer, file
@@ -41,7 +54,10 @@ class Vocabulary:
         for role, usual in ROLES.items():
             if self._names.get(role, usual[0]) not in known:
                 wanted = self._names.get(role, " or ".join(usual))
-                remedy = f'Give one that has it, or name its own in a {ROLE_FILES[0]} beside it: {{"{role}_token": …}}.'
+                remedy = (
+                    f"Give one that has it, or name its own in a "
+                    f'{ROLE_FILES[0]} beside it: {{"{role}_token": …}}.'
+                )
                 raise DataError(f"the tokenizer has no {wanted} token", file=file, remedy=remedy)
         self.specials: list[int] = [known[self._names[role]] for role in ROLES]
         self.pad, self.unk, self.cls, self.sep, self.mask = self.specials
@@ -53,16 +69,23 @@ class Vocabulary:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns token numbers per text, without special tokens."""
         with self._failures_in_words():
-            return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+            return [
+                encoding.ids
+                for encoding in self.tokenizer.encode_batch_fast(
+                    list(texts), add_special_tokens=False
+                )
+            ]
 
     def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Returns the tokens of a text and the characters that each stands for: (begin, end) in the text as given."""
+        """The tokens of a text and the characters that each stands for: (begin, end) in the text as
+        given.
+        """
         with self._failures_in_words():
             encoding = self.tokenizer.encode(text, add_special_tokens=False)
         return list(encoding.ids), [(int(begin), int(end)) for begin, end in encoding.offsets]
 
     def decode(self, numbers: Sequence[int]) -> str:
-        """Returns the text of token numbers, special tokens included, for a person to look at."""
+        """The text of token numbers, special tokens included, for a person to look at."""
         return str(self.tokenizer.decode(list(numbers), skip_special_tokens=False))
 
     @contextmanager
@@ -73,17 +96,20 @@ class Vocabulary:
             if not is_failure(error):
                 raise
             problem = f"the tokenizer {self._file or ''} fails on a text ({error})"
-            raise RunError(f"{problem}. Give a model or a tokens.file with another tokenizer.") from error
+            raise RunError(
+                f"{problem}. Give a model or a tokens.file with another tokenizer."
+            ) from error
 
     def around(self, tokens: Sequence[int] | np.ndarray) -> list[int]:
         """Returns [CLS] tokens [SEP]."""
         return [self.cls, *tokens, self.sep]
 
     def continuing(self) -> np.ndarray:
-        """Returns for every token whether it goes on with the word before it: a mark says so (##), or the lack of one (▁, Ġ).
+        """For every token whether it goes on with the word before it: a mark says so (##), or the
+        lack of one (▁, Ġ).
 
-        Without a mark of its own, a token that begins with a sign and not with a letter or digit is a word. Raises RecipeError where the
-        vocabulary marks no words.
+        Without a mark of its own, a token that begins with a sign and not with a letter or digit is
+        a word. Raises RecipeError where the vocabulary marks no words.
         """
         texts = [self.tokenizer.id_to_token(number) or "" for number in range(len(self))]
         prefix = getattr(self.tokenizer.model, "continuing_subword_prefix", None)
@@ -92,49 +118,82 @@ class Vocabulary:
         elif prefix:  # asked of the model: "##" is also a token of byte-level vocabularies
             found = [text.startswith(prefix) for text in texts]
         else:
-            marked, marks = max((sum(text[:1] == marks[0] for text in texts), marks) for marks in WORD_STARTS)
+            marked, marks = max(
+                (sum(text[:1] == marks[0] for text in texts), marks) for marks in WORD_STARTS
+            )
             if not marked:
-                raise RecipeError(["train.whole_words: this vocabulary does not say where words begin (by ##, ▁ or Ġ); set it to false"])
-            found = [text[:1] not in marks and (text[:1].isalnum() or ord(text[0]) > 127) for text in texts]
+                raise RecipeError(
+                    [
+                        (
+                            "train.whole_words: this vocabulary does not say "
+                            "where words begin (by ##, ▁ or Ġ); set it to false"
+                        )
+                    ]
+                )
+            found = [
+                text[:1] not in marks and (text[:1].isalnum() or ord(text[0]) > 127)
+                for text in texts
+            ]
         found_array = np.array(found, bool)
         found_array[self.specials] = False
         return found_array
 
     def save(self, path: Path) -> None:
-        """Writes tokenizer.json, and beside it the names of the special tokens where these cannot be told from it."""
+        """Writes tokenizer.json, and beside it the names of the special tokens where these cannot
+        be told from it.
+        """
         write_text(path, self.tokenizer.to_str(pretty=False))
-        if self._names != _special_names(self.tokenizer, self.tokenizer.get_vocab(with_added_tokens=True)):
-            write_json(path.with_name(ROLE_FILES[0]), {f"{role}_token": name for role, name in self._names.items()})
+        if self._names != _special_names(
+            self.tokenizer, self.tokenizer.get_vocab(with_added_tokens=True)
+        ):
+            write_json(
+                path.with_name(ROLE_FILES[0]),
+                {f"{role}_token": name for role, name in self._names.items()},
+            )
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
-        """Returns the vocabulary of a tokenizer.json; files of Hugging Face's beside it may name its special tokens."""
+        """The vocabulary of a tokenizer.json; files of Hugging Face's beside it may name its
+        special tokens.
+        """
         try:
             text = read_text(path)
             check_tokenizer(parse_json(text))
             return cls(Tokenizer.from_str(text), path, _names_beside(path))
         except FileNotFoundError:
-            raise DataError("there is no such tokenizer", file=path, remedy="Give another tokens.file.") from None
+            raise DataError(
+                "there is no such tokenizer", file=path, remedy="Give another tokens.file."
+            ) from None
         except DataError:
             raise
         except OSError as error:
-            raise DataError(f"cannot be read ({error.strerror})", file=path, remedy="Give another tokens.file.") from None
+            raise DataError(
+                f"cannot be read ({error.strerror})", file=path, remedy="Give another tokens.file."
+            ) from None
         except BaseException as error:
             if not is_failure(error):
                 raise
-            raise DataError(f"not a tokenizer.json ({error})", file=path, remedy="Give another file in tokens.file.") from None
+            raise DataError(
+                f"not a tokenizer.json ({error})",
+                file=path,
+                remedy="Give another file in tokens.file.",
+            ) from None
 
 
 def is_failure(error: BaseException) -> bool:
-    """Returns whether an error is the tokenizers library's: a plain Exception, or a panic, which
+    """Whether an error is the tokenizers library's: a plain Exception, or a panic, which
     Python does not count as one."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def _special_names(tokenizer: Tokenizer, known: Mapping[str, int]) -> dict[str, str]:
     """Returns role → token, as far as the tokenizer itself tells."""
-    found = {role: name for role, usual in ROLES.items() for name in reversed(usual) if name in known}
-    around = tokenizer.encode("", add_special_tokens=True).tokens  # what its post-processor puts around a text
+    found = {
+        role: name for role, usual in ROLES.items() for name in reversed(usual) if name in known
+    }
+    around = tokenizer.encode(
+        "", add_special_tokens=True
+    ).tokens  # what its post-processor puts around a text
     if len(around) == 2:
         found["cls"], found["sep"] = around
     return found
@@ -150,31 +209,44 @@ def _names_beside(path: Path) -> dict[str, str]:
         try:
             said = read_json_file(beside)
             names = {role: said[f"{role}_token"] for role in ROLES if said.get(f"{role}_token")}
-            found |= {role: name["content"] if isinstance(name, dict) else name for role, name in names.items()}
+            found |= {
+                role: name["content"] if isinstance(name, dict) else name
+                for role, name in names.items()
+            }
             if not all(isinstance(name, str) for name in found.values()):
                 raise TypeError("a special token is not a text")
         except (ValueError, TypeError, AttributeError, KeyError, OSError) as error:
-            raise DataError(f"damaged ({error})", file=beside, remedy="Copy it again from where it came, or delete it.") from None
+            raise DataError(
+                f"damaged ({error})",
+                file=beside,
+                remedy="Copy it again from where it came, or delete it.",
+            ) from None
     return found
 
 
 def vocabulary_size(words: int) -> int:
-    """Returns the default number of subword types for so many words of text.
+    """The default number of subword types for so many words of text.
 
-    Heaps' law gives about words^0.5 to words^0.6 distinct words; small text gets a small table, so that most rows of
-    the embedding are seen often enough to be learnt. The top is BERT's 30,522.
+    Heaps' law gives about words^0.5 to words^0.6 distinct words; small text gets a small table, so
+    that most rows of the embedding are seen often enough to be learnt. The top is BERT's 30,522.
     """
     return max(1000, min(30_522, int(4 * max(words, 1) ** 0.5) // 500 * 500))
 
 
 def train_vocabulary(texts: Iterable[Sequence[str]], settings: Tokens, size: int) -> Vocabulary:
-    """Returns a vocabulary of at most `size` types learnt from batches of text; needs two occurrences per type.
+    """A vocabulary of at most `size` types learnt from batches of text; needs two occurrences per
+    type.
 
-    WordPiece and BPE come out the same every time. The library's Unigram trainer does not: a run keeps the vocabulary it
-    trained, but another run on the same data gets a slightly different one.
+    WordPiece and BPE come out the same every time. The library's Unigram trainer does not: a run
+    keeps the vocabulary it trained, but another run on the same data gets a slightly different one.
     """
     # accents are kept: in many languages they tell words apart
-    normalizer = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=settings.folds_case)
+    normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=True,
+        strip_accents=False,
+        lowercase=settings.folds_case,
+    )
     if settings.kind == "wordpiece":
         counts = count_words(texts, normalizer)
         known = learn(counts, size, SPECIALS, alphabet=max(1000, size // 4))
@@ -184,13 +256,19 @@ def train_vocabulary(texts: Iterable[Sequence[str]], settings: Tokens, size: int
         tokenizer.decoder = decoders.WordPiece()
         tokenizer.normalizer = normalizer
         return Vocabulary(tokenizer)
-    common: dict[str, Any] = {"vocab_size": size, "special_tokens": list(SPECIALS), "show_progress": False}
+    common: dict[str, Any] = {
+        "vocab_size": size,
+        "special_tokens": list(SPECIALS),
+        "show_progress": False,
+    }
     trainer: Any
     if settings.kind == "bpe":
         tokenizer = Tokenizer(models.BPE(unk_token=UNK))
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
         tokenizer.decoder = decoders.ByteLevel()
-        trainer = trainers.BpeTrainer(min_frequency=2, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **common)
+        trainer = trainers.BpeTrainer(
+            min_frequency=2, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **common
+        )
     else:
         tokenizer = Tokenizer(models.Unigram())
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()

@@ -24,7 +24,9 @@ MOST_REPEATS = 3  # repetitions without an end in one branch of a pattern
 _QUANTIFIER = re.compile(r"(?:[*+?]|\{(\d{0,9})(,?)(\d{0,9})\})[?+]?")
 _GROUP = re.compile(r"\((?:\?(?:[imsx-]*:|[=!>]|<[=!]))?")
 _SET = re.compile(r"\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\\[])*\]", re.DOTALL)
-_ESCAPE = re.compile(r"\\(?:[pP]\{\^?\w+\}|x[0-9a-fA-F]{2}|x\{[0-9a-fA-F]+\}|u[0-9a-fA-F]{4}|[^1-9gkKR])", re.DOTALL)
+_ESCAPE = re.compile(
+    r"\\(?:[pP]\{\^?\w+\}|x[0-9a-fA-F]{2}|x\{[0-9a-fA-F]+\}|u[0-9a-fA-F]{4}|[^1-9gkKR])", re.DOTALL
+)
 
 
 def check_tokenizer(values: Any) -> None:
@@ -36,8 +38,14 @@ def check_tokenizer(values: Any) -> None:
     for part in parts_of(values.get("normalizer"), "normalizers"):
         growth *= _growth(part)
         if growth > MOST_GROWTH:
-            raise ValueError(f"its normalizers may make a text more than {MOST_GROWTH:.0f} times as long")
-    for name, inside in (("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers"), ("decoder", "decoders")):
+            raise ValueError(
+                f"its normalizers may make a text more than {MOST_GROWTH:.0f} times as long"
+            )
+    for name, inside in (
+        ("normalizer", "normalizers"),
+        ("pre_tokenizer", "pretokenizers"),
+        ("decoder", "decoders"),
+    ):
         for part in parts_of(values.get(name), inside):
             if (pattern := _pattern(part, "Regex")) is not None:
                 check_pattern(pattern)
@@ -68,7 +76,7 @@ def _pattern(part: dict[str, Any], kind: str) -> str | None:
 
 
 def _growth(part: dict[str, Any]) -> float:
-    """Returns how many bytes a normalizer makes of one, at most."""
+    """How many bytes a normalizer makes of one, at most."""
     if part.get("type") == "Precompiled":
         return _longest_entry(part.get("precompiled_charsmap"))
     if part.get("type") == "Prepend" and len(str(part.get("prepend"))) > MOST_PARTS:
@@ -84,7 +92,7 @@ def _growth(part: dict[str, Any]) -> float:
 
 
 def _longest_entry(charsmap: Any) -> float:
-    """Returns the longest entry of SentencePiece's map: the size of an index, the index, and texts
+    """The longest entry of SentencePiece's map: the size of an index, the index, and texts
     that end in NUL."""
     try:
         blob = base64.b64decode(str(charsmap), validate=True)
@@ -119,7 +127,9 @@ def check_pattern(pattern: str) -> None:
             here.repeats += most - least > MOST_PARTS
             last = None
         elif sign == "(":
-            if not (match := _GROUP.match(pattern, place)) or (pattern.startswith("(?", place) and match.end() < place + 3):
+            if not (match := _GROUP.match(pattern, place)) or (
+                pattern.startswith("(?", place) and match.end() < place + 3
+            ):
                 raise refused
             groups.append(_Group())
         elif sign == ")":
@@ -131,7 +141,9 @@ def check_pattern(pattern: str) -> None:
             if sign == "|":
                 here.repeats, here.varies = 0, True
             last = None
-            match = {"[": _SET, "\\": _ESCAPE}[sign].match(pattern, place) if sign in "[\\" else None
+            match = (
+                {"[": _SET, "\\": _ESCAPE}[sign].match(pattern, place) if sign in "[\\" else None
+            )
             if sign in "[\\" and match is None:
                 raise refused
         if here.repeats > MOST_REPEATS:
@@ -148,7 +160,7 @@ class _Group:
 
 
 def _counts(quantifier: re.Match[str]) -> tuple[float, float]:
-    """Returns how often a quantifier repeats, at least and at most."""
+    """How often a quantifier repeats, at least and at most."""
     least, comma, most = quantifier.groups()
     if comma is None:
         return {"*": (0, math.inf), "+": (1, math.inf), "?": (0, 1)}[quantifier.group()[0]]
@@ -165,8 +177,13 @@ def _check_template(processor: Any) -> None:
         known = part.get("special_tokens")
         for piece in [*_list(part.get("single")), *_list(part.get("pair"))]:
             token = piece.get("SpecialToken") if isinstance(piece, dict) else None
-            if isinstance(token, dict) and (not isinstance(known, dict) or token.get("id") not in known):
-                raise ValueError(f"its template names the special token {token.get('id')!r}, which it does not have")
+            if isinstance(token, dict) and (
+                not isinstance(known, dict) or token.get("id") not in known
+            ):
+                raise ValueError(
+                    f"its template names the special token "
+                    f"{token.get('id')!r}, which it does not have"
+                )
 
 
 def _added_tokens(added: Any) -> dict[str, Any]:
@@ -181,11 +198,17 @@ def _check_model(model: dict[str, Any], added: dict[str, Any]) -> None:
     vocabulary = model.get("vocab")
     known = dict(vocabulary) if isinstance(vocabulary, dict) else {}
     numbers = [*known.values(), *added.values()]
-    if any(type(number) is not int or not 0 <= number < MOST_IDS for number in numbers) or len(_list(vocabulary)) > MOST_IDS:
+    if (
+        any(type(number) is not int or not 0 <= number < MOST_IDS for number in numbers)
+        or len(_list(vocabulary)) > MOST_IDS
+    ):
         raise ValueError(f"its types are not numbered from 0 to {MOST_IDS:,}")
     longest = model.get("max_input_chars_per_word", 0)
     if type(longest) is not int or longest > LONGEST_WORD:
-        raise ValueError(f"it splits words of more than {LONGEST_WORD} characters (max_input_chars_per_word), which takes very long")
+        raise ValueError(
+            f"it splits words of more than {LONGEST_WORD} "
+            f"characters (max_input_chars_per_word), which takes very long"
+        )
     unknown = model.get("unk_token")
     if known and unknown is not None and unknown not in known and unknown not in added:
         raise ValueError(f"it has no {unknown!r} token, which it gives for what it does not know")

@@ -1,7 +1,8 @@
 """Learning a WordPiece vocabulary, the same one every time.
 
-The trainer of `tokenizers` walks hash tables in an order that changes from process to process, so that ties between
-pairs are broken differently and the same data gives another vocabulary. This one breaks ties by number.
+The trainer of `tokenizers` walks hash tables in an order that changes from process to process, so
+that ties between pairs are broken differently and the same data gives another vocabulary. This one
+breaks ties by number.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ _HELD = 1 << 20  # distinct pieces between spaces, counted before they are norma
 _LONGEST = 100  # characters of a word to learn from
 
 
-def count_words(batches: Iterable[Sequence[str]], normalizer: normalizers.Normalizer) -> Counter[str]:
-    """Returns how often each word occurs after normalising; punctuation marks are words of their own, as in BERT.
+def count_words(
+    batches: Iterable[Sequence[str]], normalizer: normalizers.Normalizer
+) -> Counter[str]:
+    """How often each word occurs after normalising; punctuation marks are words of their own, as in
+    BERT.
 
-    The normaliser must look at one character at a time, as BERT's does. What stands between two spaces is then split once only,
-    however often it occurs.
+    The normaliser must look at one character at a time, as BERT's does. What stands between two
+    spaces is then split once only, however often it occurs.
     """
     counts: Counter[str] = Counter()
     pieces: Counter[str] = Counter()
@@ -43,7 +47,9 @@ def count_words(batches: Iterable[Sequence[str]], normalizer: normalizers.Normal
 
 
 def _add_words(counts: Counter[str], pieces: Counter[str], characters: _Characters) -> None:
-    """Adds the words of each piece as often as it occurs; pieces that occur equally often are split together."""
+    """Adds the words of each piece as often as it occurs; pieces that occur equally often are split
+    together.
+    """
     equally_often: dict[int, list[str]] = {}
     for piece, count in pieces.items():
         equally_often.setdefault(count, []).append(piece)
@@ -53,7 +59,9 @@ def _add_words(counts: Counter[str], pieces: Counter[str], characters: _Characte
 
 
 class _Characters(dict[int, str]):
-    """Code point → what the normaliser makes of it, punctuation marks between spaces; filled when first met."""
+    """Code point → what the normaliser makes of it, punctuation marks between spaces; filled when
+    first met.
+    """
 
     def __init__(self, normalizer: normalizers.Normalizer) -> None:
         super().__init__()
@@ -61,24 +69,36 @@ class _Characters(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         normal = str(self._normalizer.normalize_str(chr(code)))
-        self[code] = found = "".join(f" {character} " if _is_mark(character) else character for character in normal)
+        self[code] = found = "".join(
+            f" {character} " if _is_mark(character) else character for character in normal
+        )
         return found
 
 
 def _is_mark(character: str) -> bool:
-    return unicodedata.category(character).startswith("P") or (character.isascii() and character.isprintable() and not character.isalnum())
+    return unicodedata.category(character).startswith("P") or (
+        character.isascii() and character.isprintable() and not character.isalnum()
+    )
 
 
-def learn(counts: Counter[str], size: int, specials: Sequence[str], alphabet: int, least: int = 2) -> dict[str, int]:
-    """Returns token → number: specials, characters, then merges of the most frequent neighbouring pair, one by one."""
+def learn(
+    counts: Counter[str], size: int, specials: Sequence[str], alphabet: int, least: int = 2
+) -> dict[str, int]:
+    """Returns token → number: specials, characters, then merges of the most frequent neighbouring
+    pair, one by one.
+    """
     codes, starts, often = _characters(counts, alphabet)
     first = np.zeros(len(codes), np.bool_)
     first[starts[:-1]] = True
     beginning, later = np.unique(codes[first]), np.unique(codes[~first])
     tokens = [*specials, *map(chr, beginning), *(PREFIX + chr(code) for code in later)]
     number = {token: i for i, token in enumerate(tokens)}
-    places = np.where(first, np.searchsorted(beginning, codes), len(beginning) + np.searchsorted(later, codes))
-    merger = _Merger((len(specials) + places).astype(np.int32), starts, often, max(size, len(tokens)))
+    places = np.where(
+        first, np.searchsorted(beginning, codes), len(beginning) + np.searchsorted(later, codes)
+    )
+    merger = _Merger(
+        (len(specials) + places).astype(np.int32), starts, often, max(size, len(tokens))
+    )
     while len(tokens) < size and (pair := merger.best(least)) is not None:
         left, right = (tokens[part] for part in pair)
         joined = left + right.removeprefix(PREFIX)
@@ -89,10 +109,13 @@ def learn(counts: Counter[str], size: int, specials: Sequence[str], alphabet: in
     return {token: i for i, token in enumerate(tokens)}
 
 
-def _characters(counts: Counter[str], most: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the words that consist of the `most` frequent characters and are not too long.
+def _characters(
+    counts: Counter[str], most: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The words that consist of the `most` frequent characters and are not too long.
 
-    They come as the code points of all words end to end, where each word begins and the last ends, and how often each occurs.
+    They come as the code points of all words end to end, where each word begins and the last ends,
+    and how often each occurs.
     """
     codes = np.frombuffer("".join(counts).encode("utf-32-le"), "<u4").astype(np.int64)
     lengths = np.fromiter(map(len, counts), np.int64, len(counts))
@@ -100,24 +123,42 @@ def _characters(counts: Counter[str], most: int) -> tuple[NDArray[np.int64], NDA
     frequency = np.zeros(sys.maxunicode + 1, np.int64)
     np.add.at(frequency, codes, np.repeat(often, lengths))
     rare = np.ones(sys.maxunicode + 1, np.bool_)
-    rare[np.argsort(-frequency, kind="stable")[:most]] = False  # of equally frequent ones, the lower code points
+    rare[np.argsort(-frequency, kind="stable")[:most]] = (
+        False  # of equally frequent ones, the lower code points
+    )
     owner = np.repeat(np.arange(len(counts)), lengths)
     kept = (lengths <= _LONGEST) & (np.bincount(owner, rare[codes], len(counts)) == 0)
-    return codes[kept[owner]], np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[kept])]), often[kept]
+    return (
+        codes[kept[owner]],
+        np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[kept])]),
+        often[kept],
+    )
 
 
 class _Merger:
-    """Words as token numbers, with the count and the places of every neighbouring pair; left << 32 | right names a pair."""
+    """Words as token numbers, with the count and the places of every neighbouring pair; left << 32
+    | right names a pair.
+    """
 
-    def __init__(self, tokens: NDArray[np.int32], starts: NDArray[np.int64], often: NDArray[np.int64], size: int) -> None:
+    def __init__(
+        self,
+        tokens: NDArray[np.int32],
+        starts: NDArray[np.int64],
+        often: NDArray[np.int64],
+        size: int,
+    ) -> None:
         self.words, pairs, counts, heads = words_of(tokens, starts, often, size)
         self.pairs = dict(zip(pairs.tolist(), counts.tolist(), strict=True))
-        self.places = {pair: [head] for pair, head in zip(pairs.tolist(), heads.tolist(), strict=True)}
+        self.places = {
+            pair: [head] for pair, head in zip(pairs.tolist(), heads.tolist(), strict=True)
+        }
         self.heap = [(-count, pair) for pair, count in self.pairs.items()]
         heapq.heapify(self.heap)
 
     def best(self, least: int) -> tuple[int, int] | None:
-        """Returns the most frequent pair (the lowest numbers on a tie), or None when none is frequent enough."""
+        """The most frequent pair (the lowest numbers on a tie), or None when none is frequent
+        enough.
+        """
         while self.heap:
             count, pair = heapq.heappop(self.heap)
             now = self.pairs.get(pair, 0)

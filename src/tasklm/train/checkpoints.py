@@ -1,8 +1,9 @@
 """Checkpoints: weights, optimiser and position, written under a temporary name and renamed.
 
-A checkpoint lists its files with their checksums and is on the disk before it has its name. There are always
-two: where the last one is damaged, training goes on from the one before. Nothing is pickled, and no state of
-random generators is needed: every draw of a step comes from a generator seeded by (seed, step).
+A checkpoint lists its files with their checksums and is on the disk before it has its name. There
+are always two: where the last one is damaged, training goes on from the one before. Nothing is
+pickled, and no state of random generators is needed: every draw of a step comes from a generator
+seeded by (seed, step).
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from torch import Tensor
 from tasklm.errors import DamagedError
 from tasklm.models.weights import load_weights, save_weights
 from tasklm.storage.checksums import files_in, problems_of, seal, sums_in
-from tasklm.storage.files import full_disk_is_clear, link_or_copy, publish, read_json, remove, sync, temporary_name
+from tasklm.storage.files import (
+    full_disk_is_clear,
+    link_or_copy,
+    publish,
+    read_json,
+    remove,
+    sync,
+    temporary_name,
+)
 
 STATE = "state.json"
 LEAST = 2  # checkpoints that are kept, so that there is one to fall back to
@@ -35,15 +44,17 @@ class Checkpoint:
 class Checkpoints:
     """The last checkpoints of one training, in one folder.
 
-    `beside` names files in that folder that belong to the state of the training too: each checkpoint holds those of its own
-    moment, as further names of the same content.
+    `beside` names files in that folder that belong to the state of the training too: each
+    checkpoint holds those of its own moment, as further names of the same content.
     """
 
     def __init__(self, folder: Path, keep: int = LEAST, beside: tuple[str, ...] = ()) -> None:
         self.folder, self.keep, self.beside = folder, max(LEAST, keep), beside
 
     def save(self, step: int, tensors: dict[str, dict[str, Tensor]], state: dict[str, Any]) -> None:
-        """Writes a checkpoint for having done `step` steps, one file per group of tensors, and drops the oldest above `keep`."""
+        """Writes a checkpoint for having done `step` steps, one file per group of tensors, and
+        drops the oldest above `keep`.
+        """
         temporary, final = self._temporary, self.folder / f"checkpoint-{step:09d}"
         with full_disk_is_clear(temporary):
             remove(temporary)
@@ -61,11 +72,19 @@ class Checkpoints:
             shutil.rmtree(old)
 
     def last(self) -> Checkpoint | None:
-        """Returns the last checkpoint that is whole, or None when there is none."""
+        """The last checkpoint that is whole, or None when there is none."""
         for folder in reversed(self._all()):
             if _is_whole(folder):
                 tensors = {path.stem: load_weights(path) for path in folder.glob("*.safetensors")}
-                return Checkpoint(folder, tensors, {name: value for name, value in read_json(folder / STATE).items() if name != "files"})
+                return Checkpoint(
+                    folder,
+                    tensors,
+                    {
+                        name: value
+                        for name, value in read_json(folder / STATE).items()
+                        if name != "files"
+                    },
+                )
         return None
 
     def put_back(self, checkpoint: Checkpoint) -> None:
@@ -92,7 +111,7 @@ class Checkpoints:
 
     @property
     def there(self) -> bool:
-        """Returns whether there is any."""
+        """Whether there is any."""
         return bool(self._all())
 
     def clear(self) -> None:

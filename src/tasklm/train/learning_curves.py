@@ -18,7 +18,8 @@ POINTS = 200  # points of a learning curve
 class Curve:
     """At most about POINTS averaged points of the losses, and every dev score.
 
-    Checkpoints hold it, as what is averaged depends on all steps; its file is for those who look on meanwhile.
+    Checkpoints hold it, as what is averaged depends on all steps; its file is for those who look on
+    meanwhile.
     """
 
     def __init__(self, path: Path | None, peak_rate: float) -> None:
@@ -27,27 +28,41 @@ class Curve:
         self._sums: dict[str, list[Any]] = {}
 
     def take(self, record: Record) -> dict[str, float] | None:
-        """Returns a new point when one is due; only then does anybody wait for the device."""
+        """A new point when one is due; only then does anybody wait for the device."""
         for name, loss in record.losses.items():
             self._sums.setdefault(name, []).append(loss)
         due = record.step % max(1, record.steps // POINTS) == 0 or record.step == record.steps
         if not due and not record.scores:
             return None
-        means = {name: round(float(torch.stack(values).mean()), 5) for name, values in self._sums.items()}
-        point = {"step": record.step, "rate": self.peak_rate * record.share, **means, **record.scores}
+        means = {
+            name: round(float(torch.stack(values).mean()), 5) for name, values in self._sums.items()
+        }
+        point = {
+            "step": record.step,
+            "rate": self.peak_rate * record.share,
+            **means,
+            **record.scores,
+        }
         self._sums = {}
         self.points = [old for old in self.points if old["step"] < record.step] + [point]
         self.write()
         return point
 
     def state(self) -> dict[str, Any]:
-        """Returns what a checkpoint must hold: the points, and the losses since the last one."""
-        return {"points": self.points, "since": {name: [float(loss) for loss in losses] for name, losses in self._sums.items()}}
+        """What a checkpoint must hold: the points, and the losses since the last one."""
+        return {
+            "points": self.points,
+            "since": {
+                name: [float(loss) for loss in losses] for name, losses in self._sums.items()
+            },
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over the state of a checkpoint."""
         self.points = state["points"]
-        self._sums = {name: [torch.tensor(loss) for loss in losses] for name, losses in state["since"].items()}
+        self._sums = {
+            name: [torch.tensor(loss) for loss in losses] for name, losses in state["since"].items()
+        }
 
     def write(self) -> None:
         """Writes the curve to its file, where it has one."""
@@ -66,7 +81,9 @@ def _points_in(path: Path) -> list[dict[str, float]]:
 
 
 class Headline:
-    """The one number of a training to follow: the best dev score or, while there is none, the loss."""
+    """The one number of a training to follow: the best dev score or, while
+    there is none, the loss.
+    """
 
     def __init__(self) -> None:
         self._dev: float | None = None
@@ -79,7 +96,11 @@ class Headline:
         if self._dev is not None:
             return f"best dev {100 * self._dev:.1f}"
         losses = {name: value for name, value in point.items() if name not in ("step", "rate")}
-        on_text = [value for name, value in losses.items() if name != "task" and not name.endswith(" on task")]
+        on_text = [
+            value
+            for name, value in losses.items()
+            if name != "task" and not name.endswith(" on task")
+        ]
         self._reads_text = self._reads_text or bool(on_text)
         main = on_text if self._reads_text else list(losses.values())
         return f"loss {main[-1]:.2f}" if main else ""
@@ -93,11 +114,18 @@ class Speed:
         self._tokens, self._flops, self._seconds = 0, 0.0, 0.0
 
     def since_last(self, record: Record) -> dict[str, float]:
-        """Returns tokens_per_second, tflops, their share of the ceiling and (on a GPU) memory in GB."""
+        """Returns tokens_per_second, tflops, their share of the ceiling and (on a GPU) memory in
+        GB.
+        """
         seconds = max(record.seconds - self._seconds, 1e-9)
-        tokens, flops = (record.tokens - self._tokens) / seconds, (record.flops - self._flops) / seconds
+        tokens = (record.tokens - self._tokens) / seconds
+        flops = (record.flops - self._flops) / seconds
         self._tokens, self._flops, self._seconds = record.tokens, record.flops, record.seconds
-        found = {"tokens_per_second": round(tokens), "tflops": round(flops / 1e12, 3), "of_ceiling": round(flops / self.ceiling, 3)}
+        found = {
+            "tokens_per_second": round(tokens),
+            "tflops": round(flops / 1e12, 3),
+            "of_ceiling": round(flops / self.ceiling, 3),
+        }
         if peak := self.machine.peak_bytes():
             found["memory_gb"] = round(peak / 1e9, 2)
         return found

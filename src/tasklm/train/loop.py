@@ -1,8 +1,9 @@
 """The one training loop, for every stage.
 
-It asks the stage for the work of a step, a few steps ahead and in another thread, sums the losses over micro-batches and
-processes with the right denominators, steps the optimiser, writes checkpoints and yields a record per step. What is
-learnt, and when dev is scored, is the stage's. On a GPU it waits for the device only every 25 steps or more.
+It asks the stage for the work of a step, a few steps ahead and in another thread, sums the losses
+over micro-batches and processes with the right denominators, steps the optimiser, writes
+checkpoints and yields a record per step. What is learnt, and when dev is scored, is the stage's. On
+a GPU it waits for the device only every 25 steps or more.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from tasklm.train.prefetch import Ahead
 from tasklm.train.skipped import SkippedSteps
 
 LOOKS = 0.02  # share of the steps after which the clock and the skipped steps are looked at …
-LOOK_OFTEN, LOOK_SELDOM = 25, 50  # … on a GPU, where looking waits for it, at most and at least every so many steps
+LOOK_OFTEN, LOOK_SELDOM = (
+    25,
+    50,
+)  # … on a GPU, where looking waits for it, at most and at least every so many steps
 LONGER = 1.5  # a machine faster than measured does at most so many times the steps first planned
 MOST_SKIPPED = 0.05  # share of the steps that may be skipped because a loss was not finite
 LOWEST = 1 / 64  # of the learning rate, after going back again and again
@@ -35,7 +39,7 @@ class Batch(Protocol):
     """The tensors of a step."""
 
     def part(self, number: int, parts: int) -> Batch:
-        """Returns one of `parts` micro-batches."""
+        """One of `parts` micro-batches."""
         ...
 
     def to(self, device: torch.device) -> Batch:
@@ -47,7 +51,7 @@ class Batch(Protocol):
         ...
 
     def __len__(self) -> int:
-        """Returns the number of rows."""
+        """The number of rows."""
         ...
 
 
@@ -56,7 +60,9 @@ class Step:
     """What one optimiser step computes, prepared on the CPU."""
 
     batch: Batch  # the whole of it, however many processes share it
-    compute: Callable[[Any], dict[str, Tensor]]  # micro-batch on the device → sums of the named losses
+    compute: Callable[
+        [Any], dict[str, Tensor]
+    ]  # micro-batch on the device → sums of the named losses
     targets: dict[str, int]  # of the whole batch, by loss
     weights: dict[str, float]  # of the losses
     tokens: int  # that the encoder reads, padding included
@@ -69,15 +75,17 @@ class Stage(Protocol):
 
     @property
     def module(self) -> nn.Module:
-        """Returns all that is trained."""
+        """All that is trained."""
         ...
 
     def prepare(self, step: int) -> Step:
-        """Returns the work of the next step; called in order, from another thread, ahead of the training."""
+        """The work of the next step; called in order, from another thread,
+        ahead of the training.
+        """
         ...
 
     def position(self) -> dict[str, Any]:
-        """Returns the position of the next step in the data."""
+        """The position of the next step in the data."""
         ...
 
     def go_to(self, position: dict[str, Any]) -> None:
@@ -85,11 +93,15 @@ class Stage(Protocol):
         ...
 
     def phase_end(self, steps: int) -> int:
-        """Returns the step, of `steps` in all, up to which the work is of the present kind; nothing is prepared beyond it."""
+        """The step, of `steps` in all, up to which the work is of the present kind; nothing is
+        prepared beyond it.
+        """
         ...
 
     def begin_phase(self, step: int, steps: int) -> str:
-        """Begins another kind of work where `step` of `steps` steps is the end of the present one; returns what to say of it."""
+        """Begins another kind of work where `step` of `steps` steps is the end of the present one;
+        returns what to say of it.
+        """
         ...
 
     def after_step(self, step: int) -> dict[str, float]:
@@ -97,7 +109,7 @@ class Stage(Protocol):
         ...
 
     def state(self) -> dict[str, Any]:
-        """Returns what a checkpoint must hold beside weights and position."""
+        """What a checkpoint must hold beside weights and position."""
         ...
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -109,7 +121,7 @@ class Resumed(Protocol):
     """What goes along with a training and is in its checkpoints."""
 
     def state(self) -> dict[str, Any]:
-        """Returns what a checkpoint must hold."""
+        """What a checkpoint must hold."""
         ...
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -119,7 +131,9 @@ class Resumed(Protocol):
 
 @dataclass
 class Record:
-    """What happened in one step; losses are tensors until somebody reads them, so that no device waits."""
+    """What happened in one step; losses are tensors until somebody reads them, so that no device
+    waits.
+    """
 
     step: int
     steps: int
@@ -142,7 +156,9 @@ class Settings:
     accumulate: int = 1  # micro-batches that each process makes of its share
     non_finite: str = "skip"  # or "back" or "stop"
     seconds_allowed: float | None = None
-    longer: float = LONGER  # times the steps first planned, at most, on a machine faster than measured
+    longer: float = (
+        LONGER  # times the steps first planned, at most, on a machine faster than measured
+    )
 
 
 @dataclass
@@ -156,12 +172,16 @@ class Progress:
     skipped: int = 0
     lowered: float = 1.0  # factor on the learning rate, after going back
     planned: int = 0  # steps first planned
-    mark: tuple[int, float] | None = None  # step and seconds from which the pace is taken: after the first look
+    mark: tuple[int, float] | None = (
+        None  # step and seconds from which the pace is taken: after the first look
+    )
     messages: list[str] = field(default_factory=list)
 
 
 def step_seed(seed: int, step: int) -> int:
-    """Returns the seed of all random draws of one step, so that a resumed step draws what it would have drawn."""
+    """The seed of all random draws of one step, so that a resumed step draws what it would have
+    drawn.
+    """
     return (seed * 1_000_003 + step) % (2**63)
 
 
@@ -179,13 +199,24 @@ class Loop:
         average: WeightAverage | None = None,
         curve: Resumed | None = None,
     ) -> None:
-        self.stage, self.optimiser, self.schedule, self.settings = stage, optimiser, schedule, settings
-        self.checkpoints, self.machine, self.average, self.curve = checkpoints, machine, average, curve
+        self.stage = stage
+        self.optimiser = optimiser
+        self.schedule = schedule
+        self.settings = settings
+        self.checkpoints = checkpoints
+        self.machine = machine
+        self.average = average
+        self.curve = curve
         self.accumulate = settings.accumulate
         self.at = Progress(planned=schedule.steps)
-        self._parameters = [parameter for parameter in stage.module.parameters() if parameter.requires_grad]
+        self._parameters = [
+            parameter for parameter in stage.module.parameters() if parameter.requires_grad
+        ]
         self.skipped = SkippedSteps(machine.device)
-        self._before, self._since = 0.0, time.monotonic()  # seconds of training, and when the clock went on from there
+        self._before, self._since = (
+            0.0,
+            time.monotonic(),
+        )  # seconds of training, and when the clock went on from there
         self._went_back = False
 
     def run(self) -> Iterator[Record]:
@@ -217,10 +248,14 @@ class Loop:
                 self._went_back = False
                 self._start_clock()
             else:
-                self.stage.go_to(prepared.position)  # where a replanned phase ends early, later steps are prepared already
+                self.stage.go_to(
+                    prepared.position
+                )  # where a replanned phase ends early, later steps are prepared already
 
     def _begin_phase(self) -> None:
-        """Lets the stage go over to another kind of work, which has another pace; all processes do so at the same step."""
+        """Lets the stage go over to another kind of work, which has another pace; all processes do
+        so at the same step.
+        """
         if said := self.stage.begin_phase(self.at.step, self.schedule.steps):
             self.at.messages.append(said)
             self.at.mark = None
@@ -229,7 +264,7 @@ class Loop:
         self._before, self._since = self.at.seconds, time.monotonic()
 
     def _read_clock(self) -> float:
-        """Returns the seconds of training so far, interruptions left out, and keeps them."""
+        """The seconds of training so far, interruptions left out, and keeps them."""
         self.at.seconds = self._before + time.monotonic() - self._since
         return self.at.seconds
 
@@ -262,7 +297,17 @@ class Loop:
         scores = self._scores()
         said, self.at.messages = self.at.messages, []
         named = dict(zip(losses, means, strict=True))
-        return Record(self.at.step, self.schedule.steps, share, named, scores, self.at.tokens, self.at.flops, 0.0, said)
+        return Record(
+            self.at.step,
+            self.schedule.steps,
+            share,
+            named,
+            scores,
+            self.at.tokens,
+            self.at.flops,
+            0.0,
+            said,
+        )
 
     def _scores(self) -> dict[str, float]:
         if self.average is None:
@@ -271,7 +316,9 @@ class Loop:
             return self.stage.after_step(self.at.step)
 
     def _gradients(self, prepared: Step) -> dict[str, Tensor] | None:
-        """Returns the mean losses, their gradients being in the weights; or None where memory ran out: micro-batches are then smaller."""
+        """The mean losses, their gradients being in the weights; or None where memory ran out:
+        micro-batches are then smaller.
+        """
         ranks = self.machine.ranks
         own = prepared.batch.part(ranks.rank, ranks.count)
         means = {name: torch.zeros((), device=self.machine.device) for name in prepared.targets}
@@ -284,8 +331,12 @@ class Loop:
                     continue
                 with self.machine.arithmetic():
                     sums = prepared.compute(part.to(self.machine.device))
-                shares = {name: total / max(1, prepared.targets[name]) for name, total in sums.items()}
-                torch.stack([prepared.weights[name] * share for name, share in shares.items()]).sum().backward()  # type: ignore[no-untyped-call]
+                shares = {
+                    name: total / max(1, prepared.targets[name]) for name, total in sums.items()
+                }
+                torch.stack(
+                    [prepared.weights[name] * share for name, share in shares.items()]
+                ).sum().backward()  # type: ignore[no-untyped-call]
                 for name, share in shares.items():
                     means[name] += share.detach()
         except RuntimeError as error:
@@ -300,60 +351,97 @@ class Loop:
         self.optimiser.zero_grad()
         if self.accumulate * self.machine.ranks.count >= rows:
             raise TrainingError(
-                "the device's memory does not hold the training of one sequence. Use a smaller model (--model.size) or shorter "
+                "the device's memory does not hold the training of one "
+                "sequence. Use a smaller model (--model.size) or shorter "
                 "sequences (--tokens.length); the last checkpoint is kept."
             )
         self.accumulate *= 2
         self.machine.free_unused()
         self.at.messages.append(
-            f"the device's memory was full at step {self.at.step + 1}: micro-batches are halved, the result is the same"
+            f"the device's memory was full at step "
+            f"{self.at.step + 1}: micro-batches are halved, the result is the same"
         )
 
     def _look(self) -> None:
-        """Now and then reads the clock and how many steps were skipped; on a CPU the latter costs nothing and is read every step."""
+        """Now and then reads the clock and how many steps were skipped; on a CPU the latter costs
+        nothing and is read every step.
+        """
         step, steps = self.at.step, self.schedule.steps
         waits = self.machine.device.type != "cpu"
-        due = step % max(LOOK_OFTEN if waits else 1, min(round(LOOKS * steps), LOOK_SELDOM)) == 0 or step == steps
+        due = (
+            step % max(LOOK_OFTEN if waits else 1, min(round(LOOKS * steps), LOOK_SELDOM)) == 0
+            or step == steps
+        )
         if waits and not due:
             return
         skipped = self.skipped.total()  # waits for the device
         if skipped > self.at.skipped:
             self._judge_skipped(skipped)
-        if due and self.settings.seconds_allowed is not None and step < steps and not self._went_back:
+        if (
+            due
+            and self.settings.seconds_allowed is not None
+            and step < steps
+            and not self._went_back
+        ):
             self._read_clock()
             self._keep_to_time(self.settings.seconds_allowed)
 
     def _keep_to_time(self, allowed: float) -> None:
-        """Replans the schedule when the forecast misses the time allowed, so that training ends on time."""
+        """Replans the schedule when the forecast misses the time allowed, so that training ends on
+        time.
+        """
         at = self.at
         if at.mark is None:
-            at.mark = at.step, at.seconds  # what comes before, such as compilation, says nothing about the pace
+            at.mark = (
+                at.step,
+                at.seconds,
+            )  # what comes before, such as compilation, says nothing about the pace
             return
         most = int(self.settings.longer * at.planned)
-        steps = steps_that_fit(at.step, self.schedule.steps, at.seconds, allowed, since=at.mark, most=most)
-        steps = self.machine.ranks.of_first(steps or 0)  # each process has its own clock, all follow one
+        steps = steps_that_fit(
+            at.step, self.schedule.steps, at.seconds, allowed, since=at.mark, most=most
+        )
+        steps = self.machine.ranks.of_first(
+            steps or 0
+        )  # each process has its own clock, all follow one
         if steps:
             self.schedule.replan(at.step, steps)
 
     def _judge_skipped(self, skipped: int) -> None:
-        """Follows the policy for losses that are not finite numbers; the weights have not taken them in."""
+        """Follows the policy for losses that are not finite numbers; the weights have not taken
+        them in.
+        """
         at, policy = self.at, self.settings.non_finite
         what = f"a loss or gradient was not a finite number at or before step {at.step}"
-        remedy = "Lower the learning rate (--train.learning_rate or --finetune.learning_rate) or use --hardware.precision fp32"
+        remedy = (
+            "Lower the learning rate (--train.learning_rate or "
+            "--finetune.learning_rate) or use --hardware.precision fp32"
+        )
         if policy == "stop":
-            raise TrainingError(f"{what}. {remedy}; the weights and the last checkpoint are as before it.")
+            raise TrainingError(
+                f"{what}. {remedy}; the weights and the last checkpoint are as before it."
+            )
         if policy == "back" and self.checkpoints is not None:
             lowered, seconds = at.lowered / 2, at.seconds
             if lowered < LOWEST or not self._restore():
-                raise TrainingError(f"{what}, also at a rate {1 / at.lowered:.0f} times lower. {remedy}.")
+                raise TrainingError(
+                    f"{what}, also at a rate {1 / at.lowered:.0f} times lower. {remedy}."
+                )
             self.at.lowered, self.at.seconds, self._went_back = lowered, seconds, True
-            self.at.messages.append(f"{what}: back to step {self.at.step}, with half the learning rate")
+            self.at.messages.append(
+                f"{what}: back to step {self.at.step}, with half the learning rate"
+            )
             return
         if stuck := self.skipped.stuck():
             kind, count = stuck
-            raise TrainingError(f"{what}, as in all of the last {count} steps on {kind}, which is not being learnt. {remedy}.")
+            raise TrainingError(
+                f"{what}, as in all of the last {count} steps "
+                f"on {kind}, which is not being learnt. {remedy}."
+            )
         if skipped > max(10, MOST_SKIPPED * self.schedule.steps):
-            raise TrainingError(f"{what}, for the {skipped}th time. {remedy}; the last checkpoint is kept.")
+            raise TrainingError(
+                f"{what}, for the {skipped}th time. {remedy}; the last checkpoint is kept."
+            )
         at.messages.append(f"{what}: that step was skipped ({skipped} so far)")
         at.skipped = skipped
 
@@ -393,7 +481,11 @@ class Loop:
         self.schedule.restore(state["schedule"])
         self.stage.go_to(state["position"])
         self.stage.restore(state["stage"])
-        self.accumulate = max(self.accumulate, state["accumulate"]) if self.machine.device.type == "cuda" else self.accumulate
+        self.accumulate = (
+            max(self.accumulate, state["accumulate"])
+            if self.machine.device.type == "cuda"
+            else self.accumulate
+        )
         self.at = Progress(**state["progress"])
         self.at.mark = tuple(self.at.mark) if self.at.mark else None  # type: ignore[assignment]
         self.skipped.restore(self.at.skipped)

@@ -1,4 +1,6 @@
-"""Work prepared in another thread, a few steps ahead, so that the device never waits for its next batch."""
+"""Work prepared in another thread, a few steps ahead, so that the device never waits for its next
+batch.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ DEPTH = 4  # items that wait
 
 
 class Ahead(Generic[Item]):
-    """Calls `prepare(number)` for first … last − 1, in order, in one thread; iterating gives the results in the same order."""
+    """Calls `prepare(number)` for first … last − 1, in order, in one thread; iterating gives the
+    results in the same order.
+    """
 
     def __init__(self, prepare: Callable[[int], Item], first: int, last: int) -> None:
         self._prepare, self._numbers = prepare, range(first, last)

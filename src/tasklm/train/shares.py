@@ -20,7 +20,9 @@ SURE = 1.64  # standard errors: in one of twenty cases chance would do as much
 
 @dataclass(frozen=True)
 class Mixed:
-    """A network and its wide part on dev: the share of the network that is best, and what is gained."""
+    """A network and its wide part on dev: the share of the network that is best, and what is
+    gained.
+    """
 
     share: float
     loss: float  # mean over targets
@@ -28,7 +30,9 @@ class Mixed:
     kept: list[Any]  # what the task keeps of the outputs of each unit
 
 
-def best_share(task: Task, examples: EncodedExamples, outputs: Sequence[Floats], scale: float) -> Mixed:
+def best_share(
+    task: Task, examples: EncodedExamples, outputs: Sequence[Floats], scale: float
+) -> Mixed:
     """The share with the least loss.
 
     `outputs` of each unit are the network's and, times `scale`, those of the wide part. The loss
@@ -52,7 +56,9 @@ def best_share(task: Task, examples: EncodedExamples, outputs: Sequence[Floats],
 
 
 def _cuts(ends: Floats, together: int) -> list[int]:
-    """Where parts of nearly equal size end, at units that are answered as one; `ends` are those of units."""
+    """Where parts of nearly equal size end, at units that are answered as one; `ends` are those of
+    units.
+    """
     groups = np.asarray(ends)[together - 1 :: together]
     wanted = np.linspace(0, len(groups), min(PARTS, len(groups)) + 1).astype(int)[1:]
     return [int(groups[number - 1]) for number in wanted]
@@ -61,11 +67,18 @@ def _cuts(ends: Floats, together: int) -> list[int]:
 def _losses(task: Task, outputs: Floats, targets: Tensor, cuts: Sequence[int]) -> Floats:
     """The summed loss of each part."""
     values, starts = torch.from_numpy(outputs).double()[None], [0, *cuts[:-1]]
-    return np.array([float(task.loss(values[:, a:b], targets[:, a:b])) for a, b in zip(starts, cuts, strict=True)])
+    return np.array(
+        [
+            float(task.loss(values[:, a:b], targets[:, a:b]))
+            for a, b in zip(starts, cuts, strict=True)
+        ]
+    )
 
 
 def _is_sure(gains: Floats) -> bool:
-    """Whether the sum of what parts gain is above 0 by more than chance: a one-sided test of their mean."""
+    """Whether the sum of what parts gain is above 0 by more than chance: a one-sided test of their
+    mean.
+    """
     if len(gains) < 2:
         return bool(gains.sum() > 0)
     return bool(gains.sum() > SURE * gains.std(ddof=1) * np.sqrt(len(gains)))

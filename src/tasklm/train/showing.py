@@ -1,4 +1,6 @@
-"""What the model sees, as text: one packed row and one masked row, shown at the start of training."""
+"""What the model sees, as text: one packed row and one masked row, shown at
+the start of training.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,17 @@ MOST = 96  # tokens shown of a row
 
 
 def shown_rows(vocabulary: Vocabulary, whole: TokenBatch, corrupted: Corrupted | None) -> list[str]:
-    """Returns the first row as the model reads it, and with its masks and what they hide."""
+    """The first row as the model reads it, and with its masks and what they hide."""
     lines = [f"a row of {whole.ids.shape[1]} tokens: {_text(vocabulary, whole.ids[0].tolist())}"]
     if corrupted is None:
         return lines
-    lines.append(f"the same, to be learnt from: {_text(vocabulary, corrupted.batch.ids[0].tolist())}")
+    lines.append(
+        f"the same, to be learnt from: {_text(vocabulary, corrupted.batch.ids[0].tolist())}"
+    )
     hidden = [
-        int(token) for column, token in zip(corrupted.picked[0], corrupted.answers[0], strict=True) if token != NONE and column < MOST
+        int(token)
+        for column, token in zip(corrupted.picked[0], corrupted.answers[0], strict=True)
+        if token != NONE and column < MOST
     ]
     words = ", ".join(str(vocabulary.tokenizer.id_to_token(token)) for token in hidden)
     return [*lines, f"to be predicted there: {words}"]
@@ -26,4 +32,6 @@ def shown_rows(vocabulary: Vocabulary, whole: TokenBatch, corrupted: Corrupted |
 def _text(vocabulary: Vocabulary, row: list[int]) -> str:
     while row and row[-1] == vocabulary.pad:
         row.pop()
-    return " ".join(str(vocabulary.tokenizer.id_to_token(token)) for token in row[:MOST]) + (" …" if len(row) > MOST else "")
+    return " ".join(str(vocabulary.tokenizer.id_to_token(token)) for token in row[:MOST]) + (
+        " …" if len(row) > MOST else ""
+    )

@@ -1,7 +1,8 @@
 """Stage 1 (TLM section 3.2): joint training on the selected text and the task.
 
-ρ1 · E_S[L_lm] + E_T[ρ2 · L_lm + L_task], as one batch of internal (task) data, then ρ1 batches of external (selected)
-data, and so on. The internal loss is divided by ρ2 + 1, which keeps its scale beside an external batch's.
+ρ1 · E_S[L_lm] + E_T[ρ2 · L_lm + L_task], as one batch of internal (task) data, then ρ1 batches of
+external (selected) data, and so on. The internal loss is divided by ρ2 + 1, which keeps its scale
+beside an external batch's.
 """
 
 from __future__ import annotations
@@ -38,18 +39,22 @@ class JointBatch:
         return len(batch.ids)
 
     def part(self, number: int, parts: int) -> JointBatch:
-        """Returns one of `parts` micro-batches."""
+        """One of `parts` micro-batches."""
         text = None if self.text is None else self.text.part(number, parts)
         task = None if self.task is None else self.task.part(number, parts)
         return JointBatch(text, task, self.counted)
 
     def to(self, device: torch.device) -> JointBatch:
-        """Returns it on a device, with its tiles or the bounds of its pieces where they are counted."""
+        """Returns it on a device, with its tiles or the bounds of its pieces where they are
+        counted.
+        """
         text, task = self.text, self.task
         if self.counted:
             text = None if text is None else text.counted()
             task = None if task is None else task.counted()
-        return JointBatch(None if text is None else text.to(device), None if task is None else task.to(device))
+        return JointBatch(
+            None if text is None else text.to(device), None if task is None else task.to(device)
+        )
 
     def pinned(self) -> JointBatch:
         """Returns it in memory that a GPU reads by itself."""
@@ -58,32 +63,43 @@ class JointBatch:
 
 
 def task_flops(cost: EncoderCost, head: Any, batch: TokenBatch) -> float:
-    """Returns the FLOPs of training on a batch of the task, padding among its places."""
+    """The FLOPs of training on a batch of the task, padding among its places."""
     assert batch.places is not None
     rows, places = batch.places.shape
-    return cost.training(batch.ids.numel(), 0, batch.ids.shape[1], wanted=rows * places, task_head=head.flops(rows, places))
+    return cost.training(
+        batch.ids.numel(),
+        0,
+        batch.ids.shape[1],
+        wanted=rows * places,
+        task_head=head.flops(rows, places),
+    )
 
 
 class JointModel(nn.Module):
     """Everything that stage 1 trains."""
 
-    def __init__(self, encoder: nn.Module, objective: nn.Module, head: nn.Module, task: Task) -> None:
+    def __init__(
+        self, encoder: nn.Module, objective: nn.Module, head: nn.Module, task: Task
+    ) -> None:
         super().__init__()
         self.encoder, self.objective, self.head, self.task = encoder, objective, head, task
 
     def language_losses(self, text: Corrupted) -> dict[str, Tensor]:
-        """Returns the objective's losses on a batch of text, summed over their targets."""
+        """The objective's losses on a batch of text, summed over their targets."""
         losses: dict[str, Tensor] = self.objective(self.encoder, text)
         return losses
 
     def task_loss(self, task: TokenBatch) -> Tensor:
-        """Returns the task's loss, summed over the examples."""
+        """The task's loss, summed over the examples."""
         assert task.targets is not None
         return self.task.loss(task_outputs(self.encoder, self.head, task), task.targets)
 
     def internal_losses(self, task: TokenBatch, text: Corrupted) -> dict[str, Tensor]:
-        """Returns the task's and the objective's losses on the same examples."""
-        return {"task": self.task_loss(task), **{f"{name} on task": loss for name, loss in self.language_losses(text).items()}}
+        """The task's and the objective's losses on the same examples."""
+        return {
+            "task": self.task_loss(task),
+            **{f"{name} on task": loss for name, loss in self.language_losses(text).items()},
+        }
 
 
 class JointStage:
@@ -110,27 +126,56 @@ class JointStage:
         self.switched: int | None = None  # steps done when the second half began
 
     def prepare(self, step: int) -> Step:
-        """Returns the work of a step: internal on every (ρ1 + 1)-th step, external on the others."""
+        """The work of a step: internal on every (ρ1 + 1)-th step, external on the others."""
         seed = step_seed(self.seed + 1, step)
         if step % (self.rho1 + 1) == 0 or self.external is None:
             return self._internal(self.internal.next_groups(), seed)
         text = self.objective.corrupt(self.external.next(), seed)
-        batch, targets = JointBatch(text, None, self.machine.counts_pieces(text.batch)), self.objective.targets(text)
+        batch = JointBatch(text, None, self.machine.counts_pieces(text.batch))
+        targets = self.objective.targets(text)
         tokens, flops = text.batch.ids.numel(), self._flops(text, None)
-        return Step(batch, self._compute_external, targets, self.objective.weights, tokens, flops, self.position())
+        return Step(
+            batch,
+            self._compute_external,
+            targets,
+            self.objective.weights,
+            tokens,
+            flops,
+            self.position(),
+        )
 
     def _internal(self, groups: np.ndarray, seed: int) -> Step:
         task = self.internal.task_batch(groups)
-        text = self.objective.corrupt(self.internal.text_batch(groups, seed), seed) if self.rho2 else None
+        text = (
+            self.objective.corrupt(self.internal.text_batch(groups, seed), seed)
+            if self.rho2
+            else None
+        )
         assert task.targets is not None
-        targets, weights = {"task": self.module.task.count(task.targets)}, {"task": 1.0 / (self.rho2 + 1.0)}
+        targets = {"task": self.module.task.count(task.targets)}
+        weights = {"task": 1.0 / (self.rho2 + 1.0)}
         if text is not None:
-            targets |= {f"{name} on task": count for name, count in self.objective.targets(text).items()}
-            weights |= {f"{name} on task": weight * self.rho2 / (self.rho2 + 1.0) for name, weight in self.objective.weights.items()}
+            targets |= {
+                f"{name} on task": count for name, count in self.objective.targets(text).items()
+            }
+            weights |= {
+                f"{name} on task": weight * self.rho2 / (self.rho2 + 1.0)
+                for name, weight in self.objective.weights.items()
+            }
         tokens = task.ids.numel() + (0 if text is None else text.batch.ids.numel())
-        counted = self.machine.counts_pieces(task) or (text is not None and self.machine.counts_pieces(text.batch))
+        counted = self.machine.counts_pieces(task) or (
+            text is not None and self.machine.counts_pieces(text.batch)
+        )
         batch = JointBatch(text, task, counted)
-        return Step(batch, self._compute_internal, targets, weights, tokens, self._flops(text, task), self.position())
+        return Step(
+            batch,
+            self._compute_internal,
+            targets,
+            weights,
+            tokens,
+            self._flops(text, task),
+            self.position(),
+        )
 
     def _flops(self, text: Corrupted | None, task: TokenBatch | None) -> float:
         of_text: float = 0.0 if text is None else self.objective.flops(self.cost, text)
@@ -160,7 +205,9 @@ class JointStage:
         return self.machine.compiled(self.module.internal_losses, self.graphs)
 
     def phase_end(self, steps: int) -> int:
-        """Returns the end of the first half, for an objective that has two and is in it, else of all `steps` steps."""
+        """The end of the first half, for an objective that has two and is in it, else of all
+        `steps` steps.
+        """
         return (steps + 1) // 2 if self.halves and self.switched is None else steps
 
     def begin_phase(self, step: int, steps: int) -> str:
@@ -176,8 +223,11 @@ class JointStage:
         return {}
 
     def position(self) -> dict[str, Any]:
-        """Returns the positions in the data."""
-        return {"internal": self.internal.state(), "external": self.external.state() if self.external else None}
+        """The positions in the data."""
+        return {
+            "internal": self.internal.state(),
+            "external": self.external.state() if self.external else None,
+        }
 
     def go_to(self, position: dict[str, Any]) -> None:
         """Goes to the positions of a checkpoint."""
@@ -186,7 +236,9 @@ class JointStage:
             self.external.restore(position["external"])
 
     def state(self) -> dict[str, Any]:
-        """Returns when the second half began, for an objective that has one: weights and position are all else."""
+        """When the second half began, for an objective that has one: weights and position are all
+        else.
+        """
         return {"switched": self.switched} if self.halves else {}
 
     def restore(self, state: dict[str, Any]) -> None:

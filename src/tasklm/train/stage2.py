@@ -52,12 +52,21 @@ class FinetuneStage:
         self.cost, self.accumulate, self.graphs = cost, accumulate, graphs
 
     def prepare(self, step: int) -> Step:
-        """Returns the one batch of a step."""
+        """The one batch of a step."""
         batch = self.stream.next()
         assert batch.targets is not None
-        work, flops = JointBatch(None, batch, self.machine.counts_pieces(batch)), task_flops(self.cost, self.module.head, batch)
+        work = JointBatch(None, batch, self.machine.counts_pieces(batch))
+        flops = task_flops(self.cost, self.module.head, batch)
         count = self.task.count(batch.targets)
-        return Step(work, self._compute, {"task": count}, {"task": 1.0}, batch.ids.numel(), flops, self.position())
+        return Step(
+            work,
+            self._compute,
+            {"task": count},
+            {"task": 1.0},
+            batch.ids.numel(),
+            flops,
+            self.position(),
+        )
 
     def _compute(self, batch: JointBatch) -> dict[str, Tensor]:
         return {"task": self._loss(batch.task)}
@@ -71,7 +80,7 @@ class FinetuneStage:
         return self.task.loss(self.module(batch), batch.targets)
 
     def phase_end(self, steps: int) -> int:
-        """Returns the last step: all do the same."""
+        """The last step: all do the same."""
         return steps
 
     def begin_phase(self, step: int, steps: int) -> str:
@@ -79,7 +88,7 @@ class FinetuneStage:
         return ""
 
     def after_step(self, step: int) -> dict[str, float]:
-        """Returns the dev score at the end of an epoch; the best weights so far are kept on disk."""
+        """The dev score at the end of an epoch; the best weights so far are kept on disk."""
         return {} if step % len(self.stream) else {"dev": self.judge(step)}
 
     def judge(self, step: int) -> float:
@@ -90,7 +99,9 @@ class FinetuneStage:
         """
         ranks = self.machine.ranks
         judged = astuple(self.evaluate()) if ranks.first else (0.0, 0.0, 0.0)
-        score, share, gains = ranks.sum(torch.tensor(judged, device=self.machine.device, dtype=torch.float64)).tolist()
+        score, share, gains = ranks.sum(
+            torch.tensor(judged, device=self.machine.device, dtype=torch.float64)
+        ).tolist()
         if score > self.best_score and (gains or not step):
             self.best_score, self.best_step, self.best_share = score, step, share
             if self.best_path is not None and ranks.first:
@@ -98,7 +109,7 @@ class FinetuneStage:
         return float(score)
 
     def position(self) -> dict[str, Any]:
-        """Returns the position in the data."""
+        """The position in the data."""
         return self.stream.state()
 
     def go_to(self, position: dict[str, Any]) -> None:
@@ -106,9 +117,15 @@ class FinetuneStage:
         self.stream.restore(position)
 
     def state(self) -> dict[str, Any]:
-        """Returns the best so far."""
-        return {"best_score": self.best_score, "best_step": self.best_step, "best_share": self.best_share}
+        """The best so far."""
+        return {
+            "best_score": self.best_score,
+            "best_step": self.best_step,
+            "best_share": self.best_share,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over the state of a checkpoint."""
-        self.best_score, self.best_step, self.best_share = state["best_score"], state["best_step"], state.get("best_share", 1.0)
+        self.best_score = state["best_score"]
+        self.best_step = state["best_step"]
+        self.best_share = state.get("best_share", 1.0)

@@ -53,7 +53,8 @@ from tasklm.train.start import starting_weights
 from tasklm.train.timing import matmul_ceiling
 
 BEST = "best.safetensors"  # the weights of stage 2 that are best on dev
-GRAPH_FLOPS = 5e13  # a GPU waits now and then for the launches of smaller steps: these are recorded and replayed then
+# a GPU waits now and then for the launches of smaller steps: these are recorded and replayed then
+GRAPH_FLOPS = 5e13
 
 
 @dataclass
@@ -77,7 +78,9 @@ class Ingredients:
 
     @functools.cached_property
     def counted(self) -> Counted:
-        """Returns what counts of the text say about its tokens; counted once, by planning where that comes first."""
+        """What counts of the text say about its tokens; counted once, by planning where that comes
+        first.
+        """
         return count(self.train, self.external, self.vocabulary.specials, self.shape)
 
 
@@ -103,24 +106,43 @@ class Stage2Plan:
 
 def joint_stage(parts: Ingredients, settings: Train, rho1: int, batch: int) -> JointStage:
     """Returns stage 1 with freshly drawn weights."""
-    accumulate = accumulation(parts, settings, batch)  # before the weights take memory: the prediction has them in
+    accumulate = accumulation(
+        parts, settings, batch
+    )  # before the weights take memory: the prediction has them in
     torch.manual_seed(step_seed(settings.seed, 0))
     shape = dataclasses.replace(parts.shape, dropout=settings.dropout)
     encoder = new_encoder(parts.encoder, shape)
     objective = OBJECTIVES.get(settings.objective)(parts.encoder, shape, parts.vocabulary, settings)
     head = parts.task.head(parts.shape.width, settings.dropout, encoder.normed_heads)
     module = JointModel(encoder, objective, head, parts.task).to(parts.machine.device)
-    internal = ExampleStream(parts.train, batch, settings.seed, one_shape=parts.machine.compiles, packs=parts.task.packs)
+    internal = ExampleStream(
+        parts.train, batch, settings.seed, one_shape=parts.machine.compiles, packs=parts.task.packs
+    )
     external = None
     if parts.external is not None and rho1:
-        external = PackedStream(parts.external, parts.vocabulary, parts.length, batch, settings.seed)
+        external = PackedStream(
+            parts.external, parts.vocabulary, parts.length, batch, settings.seed
+        )
     cost = cost_of(parts.encoder, parts.shape)
     graphs = accumulate == 1 and cost.training(batch * parts.length, 0, parts.length) < GRAPH_FLOPS
-    return JointStage(module, internal, external, rho1, settings.rho2, settings.seed, parts.machine, cost, accumulate, graphs)
+    return JointStage(
+        module,
+        internal,
+        external,
+        rho1,
+        settings.rho2,
+        settings.seed,
+        parts.machine,
+        cost,
+        accumulate,
+        graphs,
+    )
 
 
 def accumulation(parts: Ingredients, settings: Train | Finetune, batch: int) -> int:
-    """Returns into how many micro-batches each process cuts its share: as the recipe says, or as memory asks for."""
+    """Returns into how many micro-batches each process cuts its share: as the recipe says, or as
+    memory asks for.
+    """
     asked = settings.accumulate if isinstance(settings, Train) else None
     free = parts.machine.free_bytes()
     if asked is not None or free is None:
@@ -128,20 +150,30 @@ def accumulation(parts: Ingredients, settings: Train | Finetune, batch: int) -> 
     cost, machine, length = cost_of(parts.encoder, parts.shape), parts.machine, parts.length
 
     def bytes_of(rows: int) -> float:
-        """An internal batch of stage 1 runs the encoder on the task, and on the same text as the objective shows it."""
+        """An internal batch of stage 1 runs the encoder on the task, and on the same text as the
+        objective shows it.
+        """
         how = {"bf16": machine.bf16, "compiled": machine.compiles, "dropout": settings.dropout > 0}
         read = rows * parts.train.most_places
-        memory = training_bytes(cost, rows * length, 0, length, wanted=read, optimiser=settings.optimiser, **how)
+        memory = training_bytes(
+            cost, rows * length, 0, length, wanted=read, optimiser=settings.optimiser, **how
+        )
         if isinstance(settings, Finetune):
             return memory.total
-        of_text: float = OBJECTIVES.get(settings.objective).memory(cost, settings, rows * length, length, **how).total
+        of_text: float = (
+            OBJECTIVES.get(settings.objective)
+            .memory(cost, settings, rows * length, length, **how)
+            .total
+        )
         return of_text + memory.activations
 
     return micro_batch_for(-(-batch // machine.ranks.count), bytes_of, free)
 
 
 def begin(module: Any, parts: Ingredients, settings: Train) -> str:
-    """Puts the weights that stage 1 begins with into a freshly drawn joint model; returns what they are, for a person."""
+    """Puts the weights that stage 1 begins with into a freshly drawn joint model; returns what they
+    are, for a person.
+    """
     if settings.start:
         return starting_weights(Path(settings.start)).put_into(module, settings.objective)
     how, said = beginning_of(settings, parts.encoder, parts.shape), []
@@ -149,15 +181,25 @@ def begin(module: Any, parts: Ingredients, settings: Train) -> str:
         put_counts(module.encoder, module.objective, parts.counted)
         said.append(str(parts.counted))
     if how.neighbours:
-        look_at_neighbours(module.encoder, torch.Generator().manual_seed(step_seed(settings.seed, 0)))
+        look_at_neighbours(
+            module.encoder, torch.Generator().manual_seed(step_seed(settings.seed, 0))
+        )
         said.append("attention begins with neighbouring tokens")
     return f"stage 1 starts from random weights{''.join('; ' + part for part in said)}"
 
 
-def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Plan, tracker: Tracker, title: str = "stage 1") -> None:
+def run_stage1(
+    folder: Path,
+    parts: Ingredients,
+    settings: Train,
+    plan: Stage1Plan,
+    tracker: Tracker,
+    title: str = "stage 1",
+) -> None:
     """Trains jointly, from the weights of `begin` or those of `train.start`.
 
-    Leaves model.safetensors (all of it), what describes it, curve.json and summary.json in the folder.
+    Leaves model.safetensors (all of it), what describes it, curve.json and summary.json in the
+    folder.
     """
     ranks = parts.machine.ranks
     checkpoints = Checkpoints(folder, settings.keep)
@@ -166,11 +208,20 @@ def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Pl
         stage = joint_stage(parts, settings, plan.rho1, plan.batch)
         if ranks.of_first(int(not checkpoints.there)):  # else all weights are those of the last one
             tracker.detail(begin(stage.module, parts, settings))
-            ranks.give(stage.module.parameters())  # decompositions may differ in signs from machine to machine
+            ranks.give(
+                stage.module.parameters()
+            )  # decompositions may differ in signs from machine to machine
         _show(stage, parts, tracker)
     peak = settings.learning_rate or stage1_rate(parts.shape.width, settings.optimiser)
     rule = Rule(settings.optimiser, peak, settings.weight_decay, moments=settings)
-    how = Settings(settings.clip, settings.seed, settings.checkpoint_seconds, stage.accumulate, settings.non_finite, plan.seconds_allowed)
+    how = Settings(
+        settings.clip,
+        settings.seed,
+        settings.checkpoint_seconds,
+        stage.accumulate,
+        settings.non_finite,
+        plan.seconds_allowed,
+    )
     schedule = Schedule(settings.schedule, plan.steps, settings.warmup, settings.decay)
     average = WeightAverage(stage.module, settings.average) if settings.average else None
     summary = _follow(title, stage, rule, schedule, how, average, checkpoints, parts, tracker)
@@ -181,18 +232,26 @@ def run_stage1(folder: Path, parts: Ingredients, settings: Train, plan: Stage1Pl
     else:
         with average.applied():
             save_weights(folder / "model.safetensors", stage.module.state_dict())
-    describe_language_model(folder, parts.encoder, parts.shape, parts.vocabulary, settings, parts.length)
+    describe_language_model(
+        folder, parts.encoder, parts.shape, parts.vocabulary, settings, parts.length
+    )
     chosen = {"rho1": stage.rho1, "batch": plan.batch, "learning_rate": peak, **stage.state()}
     write_json(folder / "summary.json", {**summary, **chosen})
     checkpoints.clear()
 
 
 def batch_of(settings: Finetune, parts: Ingredients) -> int:
-    """Rows per step of stage 2; an example of several units (the options of a choice) takes as many."""
-    return settings.batch or parts.task.together * stage2_batch(len(parts.train), parts.shape.layers <= SHALLOW)
+    """Rows per step of stage 2; an example of several units (the options of a choice) takes as
+    many.
+    """
+    return settings.batch or parts.task.together * stage2_batch(
+        len(parts.train), parts.shape.layers <= SHALLOW
+    )
 
 
-def finetune_stage(parts: Ingredients, settings: Finetune, seed: int, metric: str, best: Path | None) -> FinetuneStage:
+def finetune_stage(
+    parts: Ingredients, settings: Finetune, seed: int, metric: str, best: Path | None
+) -> FinetuneStage:
     """Returns stage 2 with freshly drawn weights."""
     batch = batch_of(settings, parts)
     accumulate = accumulation(parts, settings, batch)
@@ -210,17 +269,23 @@ def finetune_stage(parts: Ingredients, settings: Finetune, seed: int, metric: st
         return score(task.metric(metric), gold, [task.label_of(answer) for answer in answers])
 
     def evaluate() -> Judgement:
-        """The score on dev, by the thresholds that dev asks for where the kind has such, and the best share of the network."""
+        """The score on dev, by the thresholds that dev asks for where the kind has such, and the
+        best share of the network.
+        """
         if model.wide_scale is None:
             return Judgement(judged(kept_of([model], parts.task, parts.dev, parts.machine)))
         outputs = kept_of([model], parts.task, parts.dev, parts.machine, keep=np.copy)
         mixed = best_share(parts.task, parts.dev, outputs, float(model.wide_scale.detach()))
         return Judgement(judged(mixed.kept), mixed.share, mixed.gains)
 
-    stream = ExampleStream(parts.train, batch, seed, one_shape=parts.machine.compiles, packs=parts.task.packs)
+    stream = ExampleStream(
+        parts.train, batch, seed, one_shape=parts.machine.compiles, packs=parts.task.packs
+    )
     cost = cost_of(parts.encoder, parts.shape)
     graphs = accumulate == 1 and cost.training(batch * parts.length, 0, parts.length) < GRAPH_FLOPS
-    return FinetuneStage(model, parts.task, stream, evaluate, best, parts.machine, cost, accumulate, graphs)
+    return FinetuneStage(
+        model, parts.task, stream, evaluate, best, parts.machine, cost, accumulate, graphs
+    )
 
 
 def silenced(head: nn.Module) -> nn.Module:
@@ -230,23 +295,45 @@ def silenced(head: nn.Module) -> nn.Module:
     return head
 
 
-def run_stage2(folder: Path, parts: Ingredients, settings: Finetune, plan: Stage2Plan, seed: Seed, tracker: Tracker) -> None:
-    """Fine-tunes with one seed; leaves best.safetensors, curve.json and summary.json (with the dev score)."""
+def run_stage2(
+    folder: Path,
+    parts: Ingredients,
+    settings: Finetune,
+    plan: Stage2Plan,
+    seed: Seed,
+    tracker: Tracker,
+) -> None:
+    """Fine-tunes with one seed; leaves best.safetensors, curve.json and summary.json (with the dev
+    score).
+    """
     # apart from the seeds of stage 1, and from one another
     seed_of_draws = 1000 + 100 * (seed.stage1 - 1) + seed.stage2
     stage = finetune_stage(parts, settings, seed_of_draws, plan.metric, folder / BEST)
     weights = load_weights(seed.training / "model.safetensors")
     prefix = "encoder."
-    stage.module.encoder.load_state_dict({name[len(prefix) :]: value for name, value in weights.items() if name.startswith(prefix)})
+    stage.module.encoder.load_state_dict(
+        {name[len(prefix) :]: value for name, value in weights.items() if name.startswith(prefix)}
+    )
     peak = settings.learning_rate or stage2_rate(parts.shape.width)
     rule = Rule(settings.optimiser, peak, settings.weight_decay, settings.layer_decay, settings)
     allowed = _allowed(folder, plan, parts)
-    how = Settings(settings.clip, seed_of_draws, plan.checkpoint_seconds, stage.accumulate, seconds_allowed=allowed, longer=1.0)
+    how = Settings(
+        settings.clip,
+        seed_of_draws,
+        plan.checkpoint_seconds,
+        stage.accumulate,
+        seconds_allowed=allowed,
+        longer=1.0,
+    )
     schedule = Schedule(settings.schedule, plan.epochs * len(stage.stream), settings.warmup)
     average = WeightAverage(stage.module, settings.average) if settings.average else None
     checkpoints = Checkpoints(folder, beside=(BEST,))
     _drop_damaged(checkpoints, parts, tracker)
-    title = f"stage 2, seed {seed.stage2}" if seed.stage1 == 1 else f"stage 2, training {seed.stage1}, seed {seed.stage2}"
+    title = (
+        f"stage 2, seed {seed.stage2}"
+        if seed.stage1 == 1
+        else f"stage 2, training {seed.stage1}, seed {seed.stage2}"
+    )
     if parts.wide is not None and not checkpoints.there:
         stage.judge(0)  # the wide part alone
     summary = _follow(title, stage, rule, schedule, how, average, checkpoints, parts, tracker)
@@ -256,8 +343,17 @@ def run_stage2(folder: Path, parts: Ingredients, settings: Finetune, plan: Stage
     if not parts.machine.ranks.first:
         return
     epoch = len(stage.stream)
-    best = {"dev": stage.best_score, "best_epoch": -(-stage.best_step // epoch), "share": stage.best_share, "metric": plan.metric}
-    chosen = {"epochs": -(-summary["steps"] // epoch), "learning_rate": peak, "batch": batch_of(settings, parts)}
+    best = {
+        "dev": stage.best_score,
+        "best_epoch": -(-stage.best_step // epoch),
+        "share": stage.best_share,
+        "metric": plan.metric,
+    }
+    chosen = {
+        "epochs": -(-summary["steps"] // epoch),
+        "learning_rate": peak,
+        "batch": batch_of(settings, parts),
+    }
     write_json(folder / "summary.json", {**summary, **best, **chosen})
     checkpoints.clear()
 
@@ -278,7 +374,10 @@ def _drop_damaged(checkpoints: Checkpoints, parts: Ingredients, tracker: Tracker
     dropped = checkpoints.drop_damaged() if parts.machine.ranks.first else []
     if dropped:
         goes_on = "the one before" if checkpoints.there else "the beginning"
-        tracker.say(f"{checkpoints.folder}: {', '.join(dropped)} is damaged: training goes on from {goes_on}")
+        tracker.say(
+            f"{checkpoints.folder}: {', '.join(dropped)} "
+            f"is damaged: training goes on from {goes_on}"
+        )
     parts.machine.ranks.wait()
 
 
@@ -288,7 +387,11 @@ def _show(stage: JointStage, parts: Ingredients, tracker: Tracker) -> None:
     before = stage.position()
     whole = (stage.external or stage.internal).next()
     stage.go_to(before)
-    for line in shown_rows(parts.vocabulary, whole, stage.module.objective.corrupt(whole, step_seed(1, 1))):  # type: ignore[operator]
+    for line in shown_rows(
+        parts.vocabulary,
+        whole,
+        stage.module.objective.corrupt(whole, step_seed(1, 1)),  # type: ignore[operator]
+    ):
         tracker.detail(line)
 
 
@@ -311,7 +414,16 @@ def _follow(
     with tracker.progress(title, schedule.steps) as bar:
         bar.note = "compiling" if machine.compiles else ""
         speed = Speed(machine, matmul_ceiling(machine))
-        loop = Loop(stage, make_optimiser(stage.module, rule), schedule, how, checkpoints, machine, average, curve)
+        loop = Loop(
+            stage,
+            make_optimiser(stage.module, rule),
+            schedule,
+            how,
+            checkpoints,
+            machine,
+            average,
+            curve,
+        )
         for record in loop.run():
             for message in record.messages:
                 tracker.say(f"{title}: {message}")
@@ -321,7 +433,9 @@ def _follow(
                 bar.at(record.step, headline.text(point))
             else:
                 bar.at(record.step)
-    if record is None:  # no step was asked for: the last one is always done again after an interruption
+    if (
+        record is None
+    ):  # no step was asked for: the last one is always done again after an interruption
         curve.write()
         return {"steps": 0, "tokens": 0, "flops": 0.0, "seconds": 0.0, "steps_planned": planned}
     return {

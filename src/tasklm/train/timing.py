@@ -14,14 +14,25 @@ from tasklm.train.optim.schedules import Schedule
 
 WARM = 2  # steps before the clock: the first internal and external ones also allocate …
 WARM_COMPILED = 8  # … and where they are compiled, are recorded as well
-SQUARE_ON_GPU, SQUARE_IN_BF16, SQUARE = 8192, 2048, 1024  # side of the matrices that show the ceiling: the faster, the larger
+SQUARE_ON_GPU, SQUARE_IN_BF16, SQUARE = (
+    8192,
+    2048,
+    1024,
+)  # side of the matrices that show the ceiling: the faster, the larger
 
 
-def seconds_per_step(stage: Stage, rule: Rule, machine: Machine, seconds: float, least: int = 4) -> float:
-    """Returns the seconds of one step of a stage, which is spoilt by it: make another one to train."""
+def seconds_per_step(
+    stage: Stage, rule: Rule, machine: Machine, seconds: float, least: int = 4
+) -> float:
+    """The seconds of one step of a stage, which is spoilt by it: make another one to train."""
     with machine.ranks.by_itself():
         steps = Loop(
-            stage, make_optimiser(stage.module, rule), Schedule("linear", 1_000_000, 0.0), Settings(1.0, 0, 0.0), None, machine
+            stage,
+            make_optimiser(stage.module, rule),
+            Schedule("linear", 1_000_000, 0.0),
+            Settings(1.0, 0, 0.0),
+            None,
+            machine,
         ).run()
         for _ in range(WARM_COMPILED if machine.compiles else WARM):
             next(steps)
@@ -37,13 +48,22 @@ def seconds_per_step(stage: Stage, rule: Rule, machine: Machine, seconds: float,
 
 
 @functools.cache
-def matmul_ceiling(machine: Machine, side: int = 0, seconds: float = 0.05, blocks: int = 3) -> float:
-    """Returns the FLOP/s of one large square matrix product, the most that training could reach: best of a few timed blocks.
+def matmul_ceiling(
+    machine: Machine, side: int = 0, seconds: float = 0.05, blocks: int = 3
+) -> float:
+    """The FLOP/s of one large square matrix product, the most that training could reach: best of a
+    few timed blocks.
 
-    `side` is that of the matrices (0: by the machine), `seconds` the least that a block takes. Measured once by a process: all
-    stages are to be compared with the same number.
+    `side` is that of the matrices (0: by the machine), `seconds` the least that a block takes.
+    Measured once by a process: all stages are to be compared with the same number.
     """
-    side = side or (SQUARE_ON_GPU if machine.device.type == "cuda" else SQUARE_IN_BF16 if machine.bf16 else SQUARE)
+    side = side or (
+        SQUARE_ON_GPU
+        if machine.device.type == "cuda"
+        else SQUARE_IN_BF16
+        if machine.bf16
+        else SQUARE
+    )
     kind = torch.bfloat16 if machine.bf16 else torch.float32
     first, second = (torch.randn(side, side, device=machine.device).to(kind) for _ in range(2))
     out = torch.empty_like(first)

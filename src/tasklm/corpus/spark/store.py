@@ -1,8 +1,11 @@
-"""The corpus on a cluster: the passages, their order and their numbers are those of a PassageStore of the same files.
+"""The corpus on a cluster: the passages, their order and their numbers are those of a PassageStore
+of the same files.
 
-Passages are never brought to one machine. This folder holds what numbering them needs, about a bit per passage:
+Passages are never brought to one machine. This folder holds what numbering them needs, about a bit
+per passage:
 
-chunks.npy    int64 [chunks, 5]: file, place in the file, passages read, passages kept, bytes kept; in corpus order
+chunks.npy    int64 [chunks, 5], in corpus order: file, place in the file, passages read,
+              passages kept, bytes kept
 kept.npy      bits, one per passage read: 0 for a repeat of an earlier one
 sample.json   the texts of some passages
 store.json    format, files, how they are read, and counts; written last
@@ -22,7 +25,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasklm.corpus.decontaminate import MOST_EXAMPLES, Contamination, HeldOutRuns
-from tasklm.corpus.spark.files import Chunk, CorpusFile, FileEnd, Sizes, files_key, only_chunks, read_chunks
+from tasklm.corpus.spark.files import (
+    Chunk,
+    CorpusFile,
+    FileEnd,
+    Sizes,
+    files_key,
+    only_chunks,
+    read_chunks,
+)
 from tasklm.corpus.spark.session import Spark, spark_errors_are_clear
 from tasklm.errors import DataError, RunError
 from tasklm.storage.checksums import damage_is_clear, load_array
@@ -37,7 +48,7 @@ _FIND_AT_ONCE = 2048
 
 
 def spark_corpus_key(files: Sequence[CorpusFile], column: str, passage_words: int) -> str:
-    """Returns the key of the store that these files and settings make."""
+    """The key of the store that these files and settings make."""
     return digest(["spark corpus", FORMAT, files_key(files), column, passage_words])
 
 
@@ -61,39 +72,72 @@ def build_spark_store(
         numbered = raw.mapPartitions(only_chunks).map(_Numbering(heads, kept, spark))
         weighed = sorted(numbered.map(_weigh).collect())
         sample = _sample(numbered, sum(entry[2] for entry in weighed), spark)
-    rows = [(*head, len_kept, size) for head, (_, _, len_kept, size, _) in zip(heads, weighed, strict=True)]
-    counts |= {"passages": sum(row[3] for row in rows), "bytes": sum(row[4] for row in rows), "words": sum(w[4] for w in weighed)}
+    rows = [
+        (*head, len_kept, size)
+        for head, (_, _, len_kept, size, _) in zip(heads, weighed, strict=True)
+    ]
+    counts |= {
+        "passages": sum(row[3] for row in rows),
+        "bytes": sum(row[4] for row in rows),
+        "words": sum(w[4] for w in weighed),
+    }
     counts["duplicates"] = read - counts["passages"]
     if not counts["passages"]:
-        remedy = "Name other files, or the column with the text with --corpus-column (recipe: data.corpus_column)."
-        raise DataError("the corpus has no text", file=", ".join(file.path for file in files[:3]), remedy=remedy)
+        remedy = (
+            "Name other files, or the column with the text "
+            "with --corpus-column (recipe: data.corpus_column)."
+        )
+        raise DataError(
+            "the corpus has no text", file=", ".join(file.path for file in files[:3]), remedy=remedy
+        )
     tracker.event("corpus", **counts, seconds=round(time.monotonic() - started, 3))
     np.save(folder / "chunks.npy", np.array(rows, np.int64), allow_pickle=False)
     np.save(folder / "kept.npy", kept, allow_pickle=False)
     write_json(folder / "sample.json", sample)
-    reading = {"column": column, "passage_words": passage_words, "files": [asdict(file) for file in files], "sizes": asdict(sizes)}
+    reading = {
+        "column": column,
+        "passage_words": passage_words,
+        "files": [asdict(file) for file in files],
+        "sizes": asdict(sizes),
+    }
     write_json(folder / "store.json", {"format": FORMAT, "counts": counts, **reading})
 
 
-def _read(files: Sequence[CorpusFile], column: str, passage_words: int, sizes: Sizes, spark: Spark) -> Any:
-    """Returns the RDD of the files' Chunks and FileEnds; the passages wait on the workers' disks once they were read."""
+def _read(
+    files: Sequence[CorpusFile], column: str, passage_words: int, sizes: Sizes, spark: Spark
+) -> Any:
+    """The RDD of the files' Chunks and FileEnds; the passages wait on the workers' disks once they
+    were read.
+    """
     key = (tuple(files), column, passage_words, sizes)
     if key not in spark.held:
-        spark.held[key] = spark.persisted(read_chunks(files, column, passage_words, sizes, spark), "DISK_ONLY")
+        spark.held[key] = spark.persisted(
+            read_chunks(files, column, passage_words, sizes, spark), "DISK_ONLY"
+        )
     return spark.held[key]
 
 
 def _sample(numbered: Any, passages: int, spark: Spark) -> list[str]:
-    """Returns the texts of some passages, drawn with replacement; the draw depends on the number of passages alone."""
+    """The texts of some passages, drawn with replacement; the draw depends on the number of
+    passages alone.
+    """
     drawn = np.random.default_rng(0).integers(0, passages, SAMPLE).tolist() if passages else []
     wanted = spark.context.broadcast(np.unique(np.array(drawn, np.int64)))
-    found = {row[0]: row[2] for rows in numbered.flatMap(partial(_wanted_passages, wanted=wanted)).collect() for row in rows}
+    found = {
+        row[0]: row[2]
+        for rows in numbered.flatMap(partial(_wanted_passages, wanted=wanted)).collect()
+        for row in rows
+    }
     wanted.unpersist()
     return [found[number] for number in drawn]
 
 
-def _heads(raw: Any, files: Sequence[CorpusFile], tracker: Tracker) -> tuple[list[tuple[int, int, int]], dict[str, int]]:
-    """Returns file, place and passages of every chunk in corpus order, and what was counted; raises what was wrong."""
+def _heads(
+    raw: Any, files: Sequence[CorpusFile], tracker: Tracker
+) -> tuple[list[tuple[int, int, int]], dict[str, int]]:
+    """Returns file, place and passages of every chunk in corpus order, and what was counted; raises
+    what was wrong.
+    """
     told = raw.map(_head).collect()
     ends = sorted((end for end in told if isinstance(end, FileEnd)), key=lambda end: end.file)
     left_out = [end for end in ends if end.no_text]
@@ -114,11 +158,19 @@ def _head(part: Chunk | FileEnd) -> tuple[int, int, int] | FileEnd:
 
 
 def _weigh(chunk: Chunk) -> tuple[int, int, int, int, int]:
-    return chunk.file, chunk.place, len(chunk), len(chunk.text), int(chunk.words.sum(dtype=np.int64))
+    return (
+        chunk.file,
+        chunk.place,
+        len(chunk),
+        len(chunk.text),
+        int(chunk.words.sum(dtype=np.int64)),
+    )
 
 
-def _first_ones(raw: Any, heads: Sequence[tuple[int, int, int]], read: int, spark: Spark) -> NDArray[np.bool_]:
-    """Returns for each passage read whether it is the first with its text.
+def _first_ones(
+    raw: Any, heads: Sequence[tuple[int, int, int]], read: int, spark: Spark
+) -> NDArray[np.bool_]:
+    """For each passage read whether it is the first with its text.
 
     Keys meet in buckets, each sorted by one task; only the places of repeats come back.
     """
@@ -140,7 +192,9 @@ def _starts(heads: Sequence[tuple[int, ...]], counts: Sequence[int]) -> dict[tup
     return starts
 
 
-def _keys_by_bucket(parts: Iterable[Chunk | FileEnd], starts: Any, buckets: int) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+def _keys_by_bucket(
+    parts: Iterable[Chunk | FileEnd], starts: Any, buckets: int
+) -> Iterator[tuple[int, NDArray[np.uint64]]]:
     held: list[NDArray[np.uint64]] = []
     size = 0
     for chunk in only_chunks(parts):
@@ -154,7 +208,9 @@ def _keys_by_bucket(parts: Iterable[Chunk | FileEnd], starts: Any, buckets: int)
         yield from _bucketed(held, buckets)
 
 
-def _bucketed(held: Sequence[NDArray[np.uint64]], buckets: int) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+def _bucketed(
+    held: Sequence[NDArray[np.uint64]], buckets: int
+) -> Iterator[tuple[int, NDArray[np.uint64]]]:
     pairs = np.concatenate(held, axis=1)
     bucket_of = (pairs[0] % np.uint64(buckets)).astype(np.int64)
     order = np.argsort(bucket_of, kind="stable")
@@ -176,11 +232,17 @@ def _repeats(entries: Iterable[tuple[int, NDArray[np.uint64]]]) -> Iterator[NDAr
 class _Numbering:
     """Chunk as read → chunk without repeats, numbered."""
 
-    def __init__(self, heads: Sequence[tuple[int, ...]], kept: NDArray[np.uint8], spark: Spark) -> None:
+    def __init__(
+        self, heads: Sequence[tuple[int, ...]], kept: NDArray[np.uint8], spark: Spark
+    ) -> None:
         counts = np.array([head[2] for head in heads], np.int64)
         read = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         whole = np.unpackbits(kept, count=int(read[-1])).view(np.bool_)
-        numbers = np.cumsum([0, *np.add.reduceat(whole, read[:-1], dtype=np.int64)]) if len(heads) else np.zeros(1, np.int64)
+        numbers = (
+            np.cumsum([0, *np.add.reduceat(whole, read[:-1], dtype=np.int64)])
+            if len(heads)
+            else np.zeros(1, np.int64)
+        )
         bounds = zip(read[:-1].tolist(), read[1:].tolist(), numbers[:-1].tolist(), strict=True)
         places = {(head[0], head[1]): place for head, place in zip(heads, bounds, strict=True)}
         self._known = spark.context.broadcast((places, kept))
@@ -189,39 +251,55 @@ class _Numbering:
         places, kept = self._known.value
         start, end, number = places.get((chunk.file, chunk.place), (0, -1, 0))
         if end - start != len(chunk):
-            raise RunError("a file of the corpus has changed since it was read first; run the same command again")
+            raise RunError(
+                "a file of the corpus has changed since it "
+                "was read first; run the same command again"
+            )
         first = start // 8
-        bits = np.unpackbits(kept[first : end // 8 + 1])[start - first * 8 : end - first * 8].view(np.bool_)
+        bits = np.unpackbits(kept[first : end // 8 + 1])[start - first * 8 : end - first * 8].view(
+            np.bool_
+        )
         return chunk.numbered(bits, number)
 
 
 class SparkStore:
-    """The passages of a corpus that stays on the cluster; Spark starts when passages are needed, not before."""
+    """The passages of a corpus that stays on the cluster; Spark starts when passages are needed,
+    not before.
+    """
 
     def __init__(self, folder: Path, spark: Spark) -> None:
         path = folder / "store.json"
         with damage_is_clear(path):
             record = read_json(path)
             if record["format"] != FORMAT:
-                again = "Delete this folder and run the same command again: it is made anew from the corpus."
+                again = (
+                    "Delete this folder and run the same "
+                    "command again: it is made anew from the corpus."
+                )
                 raise RunError(f"{folder} was written by another version of tasklm. {again}")
             self.counts: dict[str, int] = dict(record["counts"])
             self.files = [CorpusFile(**file) for file in record["files"]]
             self.sizes = Sizes(**record["sizes"])
             self._column, self._passage_words = str(record["column"]), int(record["passage_words"])
-            self.heads: NDArray[np.int64] = load_array(folder / "chunks.npy", np.int64, dimensions=2)
+            self.heads: NDArray[np.int64] = load_array(
+                folder / "chunks.npy", np.int64, dimensions=2
+            )
             self._kept: NDArray[np.uint8] = load_array(folder / "kept.npy", np.uint8)
-            whole = int(self.heads[:, 3].sum()) == self.counts["passages"] and len(self._kept) == -(-int(self.heads[:, 2].sum()) // 8)
+            whole = int(self.heads[:, 3].sum()) == self.counts["passages"] and len(self._kept) == -(
+                -int(self.heads[:, 2].sum()) // 8
+            )
         if not whole:
             raise damaged(path, "the files of the corpus do not fit together")
         self.folder, self.spark = folder, spark
-        self.key = digest([record["counts"], record["files"], self._column, self._passage_words])  # says what is in it
+        self.key = digest(
+            [record["counts"], record["files"], self._column, self._passage_words]
+        )  # says what is in it
 
     def __len__(self) -> int:
         return self.counts["passages"]
 
     def chunks(self) -> Any:
-        """Returns the RDD of all Chunks, without repeats and numbered."""
+        """The RDD of all Chunks, without repeats and numbered."""
         if self.key not in self.spark.held:
             raw = _read(self.files, self._column, self._passage_words, self.sizes, self.spark)
             numbering = _Numbering(self.heads.tolist(), self._kept, self.spark)
@@ -229,12 +307,14 @@ class SparkStore:
         return self.spark.held[self.key]
 
     def sample(self) -> list[str]:
-        """Returns the texts of 2,000 passages drawn at random, the same at each call."""
+        """The texts of 2,000 passages drawn at random, the same at each call."""
         texts: list[str] = read_json(self.folder / "sample.json")
         return texts
 
     def collect(self, what: Callable[[Chunk], Iterable[Any]]) -> Iterator[Any]:
-        """Yields what the function finds in the chunks; all chunks are worked on at once, results come in any order."""
+        """Yields what the function finds in the chunks; all chunks are worked on at once, results
+        come in any order.
+        """
         with spark_errors_are_clear():
             found = self.spark.persisted(self.chunks().flatMap(what), "MEMORY_AND_DISK")
             try:
@@ -253,7 +333,7 @@ class SparkStore:
             wanted.unpersist()
 
     def texts_of(self, numbers: Sequence[int]) -> list[str]:
-        """Returns the texts of some passages, as many as fit in memory, in the order asked for."""
+        """The texts of some passages, as many as fit in memory, in the order asked for."""
         found = {number: text for number, _, text, _ in self.passages(np.array(numbers, np.int64))}
         return [found[int(number)] for number in numbers]
 
@@ -263,13 +343,25 @@ def _wanted_passages(chunk: Chunk, wanted: Any) -> Iterator[list[tuple[int, str,
     numbers = wanted.value[first:last].tolist()
     if numbers:
         at = [number - chunk.start for number in numbers]
-        yield [(chunk.start + i, f"{int(chunk.keys[i]):016x}", chunk.passage(i), chunk.sources[chunk.source_of[i]]) for i in at]
+        yield [
+            (
+                chunk.start + i,
+                f"{int(chunk.keys[i]):016x}",
+                chunk.passage(i),
+                chunk.sources[chunk.source_of[i]],
+            )
+            for i in at
+        ]
 
 
-def contaminated_on_spark(store: SparkStore, splits: Mapping[str, Sequence[str]], run_words: int, tracker: Tracker) -> Contamination:
-    """Returns what `contaminated` returns for a PassageStore of the same files."""
+def contaminated_on_spark(
+    store: SparkStore, splits: Mapping[str, Sequence[str]], run_words: int, tracker: Tracker
+) -> Contamination:
+    """What `contaminated` returns for a PassageStore of the same files."""
     runs = HeldOutRuns(splits, run_words)
-    result = Contamination(np.zeros(len(store), np.bool_), short=runs.short, unchecked=runs.unchecked)
+    result = Contamination(
+        np.zeros(len(store), np.bool_), short=runs.short, unchecked=runs.unchecked
+    )
     if not runs.task.size:
         return result
     known = store.spark.context.broadcast(runs)
@@ -280,11 +372,18 @@ def contaminated_on_spark(store: SparkStore, splits: Mapping[str, Sequence[str]]
             shown = sorted([*shown, *examples], key=lambda entry: entry[0])[:MOST_EXAMPLES]
     known.unpersist()
     result.examples = [example for _, example in shown]
-    tracker.event("contamination", banned=int(result.banned.sum()), short=result.short, unchecked=result.unchecked)
+    tracker.event(
+        "contamination",
+        banned=int(result.banned.sum()),
+        short=result.short,
+        unchecked=result.unchecked,
+    )
     return result
 
 
-def _contaminated_passages(chunk: Chunk, runs: Any) -> Iterator[tuple[NDArray[np.int64], list[tuple[int, dict[str, Any]]]]]:
+def _contaminated_passages(
+    chunk: Chunk, runs: Any
+) -> Iterator[tuple[NDArray[np.int64], list[tuple[int, dict[str, Any]]]]]:
     texts = chunk.texts()
     for first in range(0, len(texts), _FIND_AT_ONCE):
         places, sizes = runs.value.find(texts[first : first + _FIND_AT_ONCE])
@@ -292,7 +391,13 @@ def _contaminated_passages(chunk: Chunk, runs: Any) -> Iterator[tuple[NDArray[np
         examples = []
         for i in found[:MOST_EXAMPLES].tolist():
             at = first + i
-            passage = {"id": f"{int(chunk.keys[at]):016x}", "source": chunk.sources[chunk.source_of[at]], "text": texts[at]}
-            examples.append((chunk.start + at, passage | runs.value.shared(int(places[i]), int(sizes[i]))))
+            passage = {
+                "id": f"{int(chunk.keys[at]):016x}",
+                "source": chunk.sources[chunk.source_of[at]],
+                "text": texts[at],
+            }
+            examples.append(
+                (chunk.start + at, passage | runs.value.shared(int(places[i]), int(sizes[i])))
+            )
         if len(found):
             yield found + (chunk.start + first), examples

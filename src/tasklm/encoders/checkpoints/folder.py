@@ -1,6 +1,8 @@
-"""Checkpoints in Hugging Face's layout: a folder, or a name of its hub that is in the cache. Nothing in them is run or unpickled.
+"""Checkpoints in Hugging Face's layout: a folder, or a name of its hub that is in the cache.
+Nothing in them is run or unpickled.
 
-A folder holds config.json, tokenizer.json and the weights as safetensors, in one file or in several with an index.
+A folder holds config.json, tokenizer.json and the weights as safetensors, in one file or in several
+with an index.
 """
 
 from __future__ import annotations
@@ -17,7 +19,12 @@ import torch
 from safetensors import SafetensorError
 
 from tasklm.encoders.base import ENCODERS, Shape
-from tasklm.encoders.checkpoints.hub_names import State, from_hugging_face, head_from_hugging_face, judgement_from_hugging_face
+from tasklm.encoders.checkpoints.hub_names import (
+    State,
+    from_hugging_face,
+    head_from_hugging_face,
+    judgement_from_hugging_face,
+)
 from tasklm.encoders.checkpoints.weight_files import Shapes, finite_weights, shapes_in
 from tasklm.encoders.initial_weights import shapes_alone
 from tasklm.errors import DataError, RecipeError
@@ -41,7 +48,9 @@ class Checkpoint:
     shape: Shape
 
     def weights(self) -> tuple[State, dict[str, State]]:
-        """Returns the encoder's weights and the heads there are (name for a person → weights), in our names and in fp32."""
+        """The encoder's weights and the heads there are (name for a person → weights), in our names
+        and in fp32.
+        """
         state: State = {}
         for file in self.files:
             with _damage_is_clear(file):
@@ -49,23 +58,35 @@ class Checkpoint:
             state |= {_name_today(name): tensor.float() for name, tensor in tensors.items()}
         encoder = from_hugging_face(self.config, state)[2]
         judgement = judgement_from_hugging_face(self.config, state)
-        heads = {"prediction head": self._prediction(state), "discriminator's head": {f"judgement.{n}": t for n, t in judgement.items()}}
+        heads = {
+            "prediction head": self._prediction(state),
+            "discriminator's head": {f"judgement.{n}": t for n, t in judgement.items()},
+        }
         return encoder, {name: head for name, head in heads.items() if head}
 
     def _prediction(self, state: State) -> State:
-        """Returns the head of masked language modelling with all biases, or nothing where there is none that computes what ours does."""
+        """The head of masked language modelling with all biases, or nothing where there is none
+        that computes what ours does.
+        """
         try:
             head = head_from_hugging_face(self.config, state)
         except DataError:
             return {}
-        if not self.config.get("tie_word_embeddings", True) or self.config.get("classifier_activation", "gelu") != "gelu":
+        if (
+            not self.config.get("tie_word_embeddings", True)
+            or self.config.get("classifier_activation", "gelu") != "gelu"
+        ):
             return {}
-        zeros = {name: torch.zeros(len(head["norm.weight"])) for name in ("dense.bias", "norm.bias")}  # ModernBERT's has none of these
+        zeros = {
+            name: torch.zeros(len(head["norm.weight"])) for name in ("dense.bias", "norm.bias")
+        }  # ModernBERT's has none of these
         return {**zeros, **head}
 
 
 def find_checkpoint(where: Path) -> Path | None:
-    """Returns the folder of the checkpoint that a path or a name of the hub stands for; None where it is something else."""
+    """The folder of the checkpoint that a path or a name of the hub stands for; None where it is
+    something else.
+    """
     if is_there(where) and where.is_dir():
         config = where / "config.json"
         return where if is_there(config) and "model_type" in _json(config) else None
@@ -75,30 +96,50 @@ def find_checkpoint(where: Path) -> Path | None:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """Returns what the folder of a checkpoint holds; raises DataError where it cannot be started from."""
+    """What the folder of a checkpoint holds; raises DataError where it cannot be started from."""
     config = _json(folder / "config.json")
     files = _weight_files(folder, config)
     if not (folder / TOKENIZER).exists():
         convert = f"AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})"
-        raise DataError(f"there is no {TOKENIZER}", file=folder, remedy=f"Write it with transformers: {convert}.")
+        raise DataError(
+            f"there is no {TOKENIZER}",
+            file=folder,
+            remedy=f"Write it with transformers: {convert}.",
+        )
     shapes: Shapes = {}
     for file in files:
         with _damage_is_clear(file):
             shapes |= shapes_in(file)
     try:
-        name, shape, found = from_hugging_face(config, {_name_today(key): torch.empty(size, device="meta") for key, size in shapes.items()})
+        name, shape, found = from_hugging_face(
+            config,
+            {_name_today(key): torch.empty(size, device="meta") for key, size in shapes.items()},
+        )
         with shapes_alone():
             wanted = ENCODERS.get(name)(shape).state_dict()
     except DataError as error:
         raise DataError(error.problem, file=folder, remedy=error.remedy) from None
     except RecipeError as error:
-        raise DataError("; ".join(error.problems), file=folder, remedy="Give another model.") from None
-    except (ValueError, TypeError, RuntimeError, AttributeError, LookupError, ArithmeticError) as error:
-        raise DataError(f"config.json does not describe an encoder ({error})", file=folder, remedy=AGAIN) from None
+        raise DataError(
+            "; ".join(error.problems), file=folder, remedy="Give another model."
+        ) from None
+    except (
+        ValueError,
+        TypeError,
+        RuntimeError,
+        AttributeError,
+        LookupError,
+        ArithmeticError,
+    ) as error:
+        raise DataError(
+            f"config.json does not describe an encoder ({error})", file=folder, remedy=AGAIN
+        ) from None
     for key, tensor in wanted.items():
         if found.keys() != wanted.keys() or found[key].shape != tensor.shape:
             size = tuple(found[key].shape) if key in found else "no shape: it is missing"
-            problem = f"the weights do not fit config.json ({key} has {size}, not {tuple(tensor.shape)})"
+            problem = (
+                f"the weights do not fit config.json ({key} has {size}, not {tuple(tensor.shape)})"
+            )
             raise DataError(problem, file=folder, remedy=AGAIN)
     return Checkpoint(folder, config, files, name, shape)
 
@@ -109,17 +150,36 @@ def _weight_files(folder: Path, config: dict[str, Any]) -> tuple[Path, ...]:
     if (folder / INDEX).exists():
         listed = _json(folder / INDEX).get("weight_map")
         names = sorted({str(name) for name in listed.values()}) if isinstance(listed, dict) else []
-        missing = [name for name in names if Path(name).name != name or not (folder / name).exists()]
+        missing = [
+            name for name in names if Path(name).name != name or not (folder / name).exists()
+        ]
         if missing or not names:
-            raise DataError(f"{INDEX} names {missing[0] if missing else 'no file'}, which is not there", file=folder, remedy=AGAIN)
+            raise DataError(
+                f"{INDEX} names {missing[0] if missing else 'no file'}, which is not there",
+                file=folder,
+                remedy=AGAIN,
+            )
         return tuple(folder / name for name in names)
     if any((folder / name).exists() for name in PICKLED):
         named = config.get("architectures")  # another class would draw the heads afresh
-        own_class = str(named[0]) if isinstance(named, list) and named and str(named[0]).isidentifier() else "AutoModel"
+        own_class = (
+            str(named[0])
+            if isinstance(named, list) and named and str(named[0]).isidentifier()
+            else "AutoModel"
+        )
         convert = f"{own_class}.from_pretrained({str(folder)!r}).save_pretrained('converted')"
-        remedy = f"Unpickling runs code of the file. Where you trust it, convert it, and its tokenizer, with transformers: {convert}."
-        raise DataError(f"the weights are pickled ({PICKLED[0]}), not {WEIGHTS}", file=folder, remedy=remedy)
-    raise DataError(f"there are no weights ({WEIGHTS})", file=folder, remedy="Give a folder that has them, or fetch them too.")
+        remedy = (
+            f"Unpickling runs code of the file. Where you trust it, "
+            f"convert it, and its tokenizer, with transformers: {convert}."
+        )
+        raise DataError(
+            f"the weights are pickled ({PICKLED[0]}), not {WEIGHTS}", file=folder, remedy=remedy
+        )
+    raise DataError(
+        f"there are no weights ({WEIGHTS})",
+        file=folder,
+        remedy="Give a folder that has them, or fetch them too.",
+    )
 
 
 @contextmanager
@@ -144,37 +204,67 @@ def _line(file: Path) -> str:
     try:
         return read_text(file, MOST_LINE).strip()
     except (OSError, ValueError) as error:
-        raise DataError(f"cannot be read ({error})", file=file, remedy="Fetch the model again.") from None
+        raise DataError(
+            f"cannot be read ({error})", file=file, remedy="Fetch the model again."
+        ) from None
 
 
 def _name_today(name: str) -> str:
-    """Returns the name of a weight in old files, such as those of the first BERT, as it is today."""
-    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+    """The name of a weight in old files, such as those of the first BERT, as it is today."""
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
+        "LayerNorm.beta", "LayerNorm.bias"
+    )
 
 
 def hub_cache() -> Path:
-    """Returns where Hugging Face's tools keep what they fetched."""
+    """Where Hugging Face's tools keep what they fetched."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
     home = Path(os.environ.get("HF_HOME") or cache)
     return Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
 
 
 def _cached(name: str) -> Path:
-    """Returns the folder of a model of the hub, looked up in the cache; nothing is fetched."""
+    """The folder of a model of the hub, looked up in the cache; nothing is fetched."""
     cache = hub_cache()
     exact = cache / f"models--{name.replace('/', '--')}"
-    found = [exact] if exact.is_dir() else [] if "/" in name else sorted(cache.glob(f"models--*--{name}"))
+    found = (
+        [exact]
+        if exact.is_dir()
+        else []
+        if "/" in name
+        else sorted(cache.glob(f"models--*--{name}"))
+    )
     if not found:
-        problem = f"there is no folder {name}, and no model of this name in the cache of Hugging Face's hub ({cache})"
-        raise DataError(problem, remedy=f"Give the folder of a run or of a checkpoint, or fetch the model first: hf download {name}")
+        problem = (
+            f"there is no folder {name}, and no model of this "
+            f"name in the cache of Hugging Face's hub ({cache})"
+        )
+        raise DataError(
+            problem,
+            remedy=(
+                f"Give the folder of a run or of a checkpoint, "
+                f"or fetch the model first: hf download {name}"
+            ),
+        )
     if len(found) > 1:
-        names = ", ".join(folder.name.removeprefix("models--").replace("--", "/") for folder in found)
-        raise DataError(f"the cache of Hugging Face's hub has several models called {name}", remedy=f"Choose from {names}.")
+        names = ", ".join(
+            folder.name.removeprefix("models--").replace("--", "/") for folder in found
+        )
+        raise DataError(
+            f"the cache of Hugging Face's hub has several models called {name}",
+            remedy=f"Choose from {names}.",
+        )
     main = found[0] / "refs" / "main"
     snapshots = sorted(folder for folder in (found[0] / "snapshots").glob("*") if folder.is_dir())
     if main.exists():
         snapshots = [folder for folder in snapshots if folder.name == _line(main)]
     if len(snapshots) != 1:
-        problem = f"the cache of Hugging Face's hub holds {len(snapshots) or 'no'} versions of {name} ({found[0]})"
-        raise DataError(problem, remedy=f"Give the folder of one of them, or fetch the model again: hf download {name}")
+        problem = (
+            f"the cache of Hugging Face's hub holds "
+            f"{len(snapshots) or 'no'} versions of {name} ({found[0]})"
+        )
+        raise DataError(
+            problem,
+            remedy=f"Give the folder of one of them, or fetch the model again: hf download {name}",
+        )
     return snapshots[0]

@@ -20,7 +20,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def shapes_in(path: Path) -> Shapes:
-    """Returns the shapes of a file's weights, which are not read; whole numbers, which some files
+    """The shapes of a file's weights, which are not read; whole numbers, which some files
     hold beside them, are left out.
 
     Raises ValueError where they would not fit into the memory of this machine.
@@ -33,20 +33,27 @@ def shapes_in(path: Path) -> Shapes:
                 shapes[name] = tuple(part.get_shape())
                 size += each * torch.Size(shapes[name]).numel()
     if size > memory():
-        raise ValueError(f"{path.name} holds {size / 2**30:.0f} GiB of weights, this machine has a memory of {memory() / 2**30:.0f}")
+        raise ValueError(
+            f"{path.name} holds {size / 2**30:.0f} GiB of "
+            f"weights, this machine has a memory of {memory() / 2**30:.0f}"
+        )
     return shapes
 
 
 def memory() -> int:
-    """Returns the bytes of memory that this process may have at most."""
+    """The bytes of memory that this process may have at most."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return physical if limit == resource.RLIM_INFINITY else min(physical, limit)
 
 
 def finite_weights(path: Path) -> dict[str, Tensor]:
-    """Returns the weights of a file; raises ValueError where one of them is NaN or infinite."""
-    tensors = {name: tensor for name, tensor in load_file(require_regular(path)).items() if tensor.is_floating_point()}
+    """The weights of a file; raises ValueError where one of them is NaN or infinite."""
+    tensors = {
+        name: tensor
+        for name, tensor in load_file(require_regular(path)).items()
+        if tensor.is_floating_point()
+    }
     for name, tensor in tensors.items():
         if not bool(torch.isfinite(tensor).all()):
             raise ValueError(f"{name} in {path.name} has numbers that are not finite")
@@ -54,11 +61,13 @@ def finite_weights(path: Path) -> dict[str, Tensor]:
 
 
 def misfits(module: nn.Module, prefix: str, shapes: Shapes) -> list[str]:
-    """Returns in what the tensors under a prefix are not those of a module."""
+    """In what the tensors under a prefix are not those of a module."""
     wanted = {prefix + name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
     given = {name: shape for name, shape in shapes.items() if name.startswith(prefix)}
     problems = [f"{name} is missing" for name in wanted if name not in given]
     problems += [f"{name} is not known" for name in given if name not in wanted]
     return problems + [
-        f"{name} has shape {given[name]}, not {shape}" for name, shape in wanted.items() if name in given and given[name] != shape
+        f"{name} has shape {given[name]}, not {shape}"
+        for name, shape in wanted.items()
+        if name in given and given[name] != shape
     ]

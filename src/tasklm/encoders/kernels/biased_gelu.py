@@ -1,8 +1,9 @@
-"""GELU of a linear map's output plus its bias, as two GPU kernels in Triton, which comes with PyTorch.
+"""GELU of a linear map's output plus its bias, as two GPU kernels in Triton, which comes with
+PyTorch.
 
-Compiled code reads the wide inner states once for GELU's gradient and again for the bias's, and computes erf with the
-care that 32 bits ask for. Here one pass gives both gradients, and erf comes from a formula that is right to 2e-7, which
-16-bit numbers cannot tell from exact.
+Compiled code reads the wide inner states once for GELU's gradient and again for the bias's, and
+computes erf with the care that 32 bits ask for. Here one pass gives both gradients, and erf comes
+from a formula that is right to 2e-7, which 16-bit numbers cannot tell from exact.
 """
 
 from __future__ import annotations
@@ -14,26 +15,40 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# Rows that a program takes, and rows and columns that it has at hand at once: measured best on an H200.
+# Rows that a program takes, and rows and columns that it has at hand at once: measured best on an
+# H200.
 FORWARD, BACKWARD = (2, 2, 1024), (32, 2, 1024)
 
 
 @triton.jit
 def _beyond(distance):  # type: ignore[no-untyped-def]
-    """Returns the probability that a normal variable is larger than the distance, which is not negative, and the density there.
+    """The probability that a normal variable is larger than the distance, which is not negative,
+    and the density there.
 
-    1 - erf by Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26. A root and a power of two are an instruction each, a
-    division and a power of e are several: with those the kernels would wait for the arithmetic, not for the memory.
+    1 - erf by Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26. A root and a power
+    of two are an instruction each, a division and a power of e are several: with those the kernels
+    would wait for the arithmetic, not for the memory.
     """
     root = tl.rsqrt(1.0 + 0.23164188826630546 * distance)
     t = root * root
     power = tl.exp2(-0.7213475204444817 * distance * distance)
-    polynomial = ((((0.5307027145 * t - 0.7265760135) * t + 0.7107068705) * t - 0.142248368) * t + 0.127414796) * t
+    polynomial = (
+        (((0.5307027145 * t - 0.7265760135) * t + 0.7107068705) * t - 0.142248368) * t + 0.127414796
+    ) * t
     return polynomial * power, 0.3989422804014327 * power
 
 
 @triton.jit
-def _forward(inner_at, bias_at, out_at, rows, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _forward(  # type: ignore[no-untyped-def]
+    inner_at,
+    bias_at,
+    out_at,
+    rows,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
     first = tl.program_id(0).to(tl.int64) * ROWS
     inner_at += first * WIDTH
     out_at += first * WIDTH
@@ -47,7 +62,11 @@ def _forward(inner_at, bias_at, out_at, rows, WIDTH: tl.constexpr, ROWS: tl.cons
         value = tl.load(inner_at + place, mask=here, other=0.0).to(tl.float32) + bias[None, :]
         distance = tl.abs(value)
         beyond, _ = _beyond(distance)
-        tl.store(out_at + place, (tl.maximum(value, 0.0) - distance * beyond).to(out_at.dtype.element_ty), mask=here)
+        tl.store(
+            out_at + place,
+            (tl.maximum(value, 0.0) - distance * beyond).to(out_at.dtype.element_ty),
+            mask=here,
+        )
 
 
 @triton.jit
@@ -79,7 +98,9 @@ def _backward(  # type: ignore[no-untyped-def]
         gradient = tl.load(gradient_at + place, mask=here, other=0.0).to(tl.float32)
         distance = tl.abs(value)
         beyond, density = _beyond(distance)
-        slope = beyond - distance * density  # of a negative value; that of a positive one is the rest to 1
+        slope = (
+            beyond - distance * density
+        )  # of a negative value; that of a positive one is the rest to 1
         result = gradient * tl.where(value > 0, 1.0 - slope, slope)
         tl.store(result_at + place, result.to(result_at.dtype.element_ty), mask=here)
         sums += result
@@ -101,7 +122,9 @@ def biased_gelu(inner: Tensor, bias: Tensor) -> Tensor:
 
 @torch.library.triton_op("tasklm::biased_gelu_gradient", mutates_args=())
 def biased_gelu_gradient(inner: Tensor, bias: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the gradient of the inner states, and that of the bias in parts, (parts, width), still to be summed."""
+    """The gradient of the inner states, and that of the bias in parts, (parts, width), still to be
+    summed.
+    """
     result, (rows, _, columns) = torch.empty_like(inner), BACKWARD
     grid = _grid(inner, rows, columns)
     sums = torch.empty((grid[0], inner.shape[1]), dtype=torch.float32, device=inner.device)

@@ -1,8 +1,10 @@
 """LayerNorm of a residual plus a linear map's output and its bias, as two GPU kernels in Triton.
 
-Compiled code sums the gradients of the norm's weight and bias and of the linear map's bias in small kernels of their own, several for each
-norm. Here the pass that gives the gradient of the sum also adds up all three. What is normalised is read twice, by the next linear map and
-by the next residual: the function returns it twice, so that the two gradients meet inside the kernel and not in a pass of their own.
+Compiled code sums the gradients of the norm's weight and bias and of the linear map's bias in small
+kernels of their own, several for each norm. Here the pass that gives the gradient of the sum also
+adds up all three. What is normalised is read twice, by the next linear map and by the next
+residual: the function returns it twice, so that the two gradients meet inside the kernel and not in
+a pass of their own.
 """
 
 from __future__ import annotations
@@ -54,14 +56,20 @@ def _forward(  # type: ignore[no-untyped-def]
         row = start + tl.arange(0, BLOCK)
         here = (row < rows)[:, None] & real[None, :]
         place = row[:, None] * WIDTH + column[None, :]
-        total = tl.load(hidden_at + place, mask=here, other=0.0).to(tl.float32) + added_bias[None, :]
+        total = (
+            tl.load(hidden_at + place, mask=here, other=0.0).to(tl.float32) + added_bias[None, :]
+        )
         total += tl.load(added_at + place, mask=here, other=0.0).to(tl.float32)
         mean = tl.sum(total, 1) / WIDTH
         centred = tl.where(real[None, :], total - mean[:, None], 0.0)
         scale = 1.0 / tl.sqrt(tl.sum(centred * centred, 1) / WIDTH + EPSILON)
         unit = centred * scale[:, None]
         tl.store(unit_at + place, unit.to(unit_at.dtype.element_ty), mask=here)
-        tl.store(out_at + place, (unit * weight[None, :] + bias[None, :]).to(out_at.dtype.element_ty), mask=here)
+        tl.store(
+            out_at + place,
+            (unit * weight[None, :] + bias[None, :]).to(out_at.dtype.element_ty),
+            mask=here,
+        )
         tl.store(scale_at + row, scale, mask=row < rows)
 
 
@@ -116,7 +124,7 @@ def _backward(  # type: ignore[no-untyped-def]
 
 
 def _shape(width: int) -> tuple[int, int, int]:
-    """Returns the width, and the rows and columns that a program has at hand at once."""
+    """The width, and the rows and columns that a program has at hand at once."""
     columns = triton.next_power_of_2(width)
     return width, max(1, VALUES // columns), columns
 
@@ -125,36 +133,57 @@ def _shape(width: int) -> tuple[int, int, int]:
 def residual_norm_of(
     hidden: Tensor, added: Tensor, added_bias: Tensor, weight: Tensor, bias: Tensor, epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the normalised sum, the same before weight and bias, and the inverse deviation of each row."""
+    """The normalised sum, the same before weight and bias, and the inverse
+    deviation of each row.
+    """
     out, unit = torch.empty_like(added), torch.empty_like(added)
     scale = torch.empty(added.shape[:1], dtype=torch.float32, device=added.device)
     width, block, columns = _shape(added.shape[1])
     kernel, rows = torch.library.wrap_triton(_forward), max(ROWS, block)
     given, made = (hidden, added, added_bias, weight, bias), (out, unit, scale)
     grid = (triton.cdiv(added.shape[0], rows),)
-    kernel[grid](*given, *made, added.shape[0], epsilon, width, rows, block, columns, num_warps=WARPS)
+    kernel[grid](
+        *given, *made, added.shape[0], epsilon, width, rows, block, columns, num_warps=WARPS
+    )
     return out, unit, scale
 
 
 @torch.library.triton_op("tasklm::residual_norm_gradient", mutates_args=())
-def residual_norm_gradient(unit: Tensor, scale: Tensor, weight: Tensor, gradient: Tensor, of_residual: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the gradient of the sum, and those of weight, bias and added bias in parts, (parts, 3, width), still to be summed."""
+def residual_norm_gradient(
+    unit: Tensor, scale: Tensor, weight: Tensor, gradient: Tensor, of_residual: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradient of the sum, and those of weight, bias and added bias in parts, (parts, 3,
+    width), still to be summed.
+    """
     result, (rows, width) = torch.empty_like(unit), unit.shape
     rows_each = triton.cdiv(rows, PROGRAMS)
-    sums = torch.empty((triton.cdiv(rows, rows_each), 3, width), dtype=torch.float32, device=unit.device)
-    given, kernel = (unit, scale, weight, gradient, of_residual), torch.library.wrap_triton(_backward)
-    kernel[(len(sums),)](*given, result, sums, rows, rows_each, *_shape(width), STAGES, num_warps=WARPS)
+    sums = torch.empty(
+        (triton.cdiv(rows, rows_each), 3, width), dtype=torch.float32, device=unit.device
+    )
+    given = (unit, scale, weight, gradient, of_residual)
+    kernel = torch.library.wrap_triton(_backward)
+    kernel[(len(sums),)](
+        *given, result, sums, rows, rows_each, *_shape(width), STAGES, num_warps=WARPS
+    )
     return result, sums
 
 
 class _ResidualNorm(torch.autograd.Function):
-    """The two passes; an operator of PyTorch's library may not return a tensor twice, a function may."""
+    """The two passes; an operator of PyTorch's library may not return a tensor twice, a function
+    may.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, added: Tensor, added_bias: Tensor, weight: Tensor, bias: Tensor, epsilon: float
+        ctx: Any,
+        hidden: Tensor,
+        added: Tensor,
+        added_bias: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        epsilon: float,
     ) -> tuple[Tensor, Tensor]:
-        """Returns the normalised sum twice."""
+        """The normalised sum twice."""
         out, unit, scale = residual_norm_of(hidden, added, added_bias, weight, bias, epsilon)
         ctx.save_for_backward(unit, scale, weight)
         ctx.hidden_type = hidden.dtype
@@ -162,15 +191,24 @@ class _ResidualNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, of_residual: Tensor) -> tuple[Tensor | None, ...]:
-        """Returns the gradients of all that `forward` was given."""
-        result, sums = residual_norm_gradient(*ctx.saved_tensors, gradient.contiguous(), of_residual.contiguous())
+        """The gradients of all that `forward` was given."""
+        result, sums = residual_norm_gradient(
+            *ctx.saved_tensors, gradient.contiguous(), of_residual.contiguous()
+        )
         sums = sums.sum(0)  # of weight, bias and added bias
         return result.to(ctx.hidden_type), result, sums[2], sums[0], sums[1], None
 
 
-def residual_norm(hidden: Tensor, added: Tensor, added_bias: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    """Returns norm(hidden + added + added_bias) twice, for the next linear map and for the next residual.
+def residual_norm(
+    hidden: Tensor, added: Tensor, added_bias: Tensor, weight: Tensor, bias: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """Returns norm(hidden + added + added_bias) twice, for the next linear map and for the next
+    residual.
 
-    All contiguous; `hidden` (tokens, width) may be of more bits than `added` (tokens, width), whose type is that of the result.
+    All contiguous; `hidden` (tokens, width) may be of more bits than `added` (tokens, width), whose
+    type is that of the result.
     """
-    return cast(tuple[Tensor, Tensor], _ResidualNorm.apply(hidden, added, added_bias, weight, bias, epsilon))  # type: ignore[no-untyped-call]
+    return cast(
+        tuple[Tensor, Tensor],
+        _ResidualNorm.apply(hidden, added, added_bias, weight, bias, epsilon),  # type: ignore[no-untyped-call]
+    )

@@ -1,7 +1,8 @@
 """Cross-entropy of logits over a vocabulary plus its bias, as two GPU kernels in Triton.
 
-Logits of a vocabulary are the largest tensor of a training step, and compiled code goes over them again and again. Here one pass gives the
-loss, and a second one both gradients: that of the logits and that of the bias.
+Logits of a vocabulary are the largest tensor of a training step, and compiled code goes over them
+again and again. Here one pass gives the loss, and a second one both gradients: that of the logits
+and that of the bias.
 """
 
 from __future__ import annotations
@@ -14,14 +15,20 @@ import triton.language as tl
 from torch import Tensor
 
 FORWARD, FORWARD_WARPS = 4096, 8  # logits of a row that a program has at hand at once
-BACKWARD = (64, 2, 1024)  # rows that a program takes, and rows and columns that it has at hand at once
+BACKWARD = (
+    64,
+    2,
+    1024,
+)  # rows that a program takes, and rows and columns that it has at hand at once
 
 LOG2_E = tl.constexpr(1.4426950408889634)  # powers of two are an instruction each
 LOW = tl.constexpr(-1.0e30)  # in place of a logit that there is not
 
 
 @triton.jit
-def _forward(logits_at, bias_at, answers_at, losses_at, logs_at, TYPES: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _forward(  # type: ignore[no-untyped-def]
+    logits_at, bias_at, answers_at, losses_at, logs_at, TYPES: tl.constexpr, COLUMNS: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     logits_at += row * TYPES
     answer = tl.load(answers_at + row)
@@ -79,7 +86,9 @@ def _backward(  # type: ignore[no-untyped-def]
         answer = tl.load(answers_at + row, mask=row < rows, other=-1).to(tl.int32)
         gradient = tl.load(gradients_at + row, mask=row < rows, other=0.0)
         share = tl.exp2((value + bias[None, :]) * LOG2_E - log[:, None])
-        result = tl.where(answer[:, None] == column[None, :], share - 1.0, share) * gradient[:, None]
+        result = (
+            tl.where(answer[:, None] == column[None, :], share - 1.0, share) * gradient[:, None]
+        )
         tl.store(result_at + place, result.to(result_at.dtype.element_ty), mask=here)
         sums += result
     tl.store(sums_at + tl.program_id(0) * TYPES + column, tl.sum(sums, 0), mask=column < TYPES)
@@ -87,7 +96,7 @@ def _backward(  # type: ignore[no-untyped-def]
 
 @torch.library.triton_op("tasklm::token_losses_of", mutates_args=())
 def token_losses_of(logits: Tensor, bias: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the losses of the rows, and the logarithms to base 2 of the sums of their powers of e."""
+    """The losses of the rows, and the logarithms to base 2 of the sums of their powers of e."""
     rows, types = logits.shape
     losses, logs = (torch.empty(rows, dtype=torch.float32, device=logits.device) for _ in range(2))
     kernel = torch.library.wrap_triton(_forward)
@@ -96,8 +105,12 @@ def token_losses_of(logits: Tensor, bias: Tensor, answers: Tensor) -> tuple[Tens
 
 
 @torch.library.triton_op("tasklm::token_losses_gradient", mutates_args=())
-def token_losses_gradient(logits: Tensor, bias: Tensor, answers: Tensor, logs: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the gradient of the logits, and that of the bias in parts, (parts, types), still to be summed."""
+def token_losses_gradient(
+    logits: Tensor, bias: Tensor, answers: Tensor, logs: Tensor, gradients: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradient of the logits, and that of the bias in parts, (parts, types), still to be
+    summed.
+    """
     result, (rows, types) = torch.empty_like(logits), logits.shape
     grid = (triton.cdiv(rows, BACKWARD[0]), triton.cdiv(types, BACKWARD[2]))
     sums = torch.empty((grid[0], types), dtype=torch.float32, device=logits.device)
@@ -119,6 +132,8 @@ token_losses_of.register_autograd(_differentiate, setup_context=_keep)
 
 
 def token_losses(logits: Tensor, bias: Tensor, answers: Tensor) -> Tensor:
-    """Returns the cross-entropies (rows,) of logits (rows, types) + bias (types,) in fp32; negative answers ask nothing and cost 0."""
+    """The cross-entropies (rows,) of logits (rows, types) + bias (types,) in fp32; negative answers
+    ask nothing and cost 0.
+    """
     losses: Tensor = token_losses_of(logits, bias, answers)[0]
     return losses

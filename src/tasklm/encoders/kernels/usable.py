@@ -1,4 +1,6 @@
-"""Whether the kernels of this folder can be used: there must be a GPU, and Triton, which PyTorch for GPUs brings."""
+"""Whether the kernels of this folder can be used: there must be a GPU, and Triton, which PyTorch
+for GPUs brings.
+"""
 
 from __future__ import annotations
 

@@ -17,12 +17,20 @@ if USABLE:
 else:  # PyTorch's own kernels do it
     biased_gelu = None
 
-SLOW_GRADIENT = platform.machine() in ("aarch64", "arm64")  # where PyTorch's kernel for GELU's gradient is a slow one
+SLOW_GRADIENT = platform.machine() in (
+    "aarch64",
+    "arm64",
+)  # where PyTorch's kernel for GELU's gradient is a slow one
 
 
 def linear_gelu(linear: nn.Linear, hidden: Tensor, form: str) -> Tensor:
     """Returns gelu(linear(hidden)), exact (form "none") or in its tanh form ("tanh")."""
-    if biased_gelu is None or form != "none" or hidden.device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
+    if (
+        biased_gelu is None
+        or form != "none"
+        or hidden.device.type != "cuda"
+        or not torch.is_autocast_enabled("cuda")
+    ):
         return gelu(linear(hidden), form)
     inner = functional.linear(hidden, linear.weight)
     return cast(Tensor, biased_gelu(inner.flatten(0, -2), linear.bias)).view(inner.shape)
@@ -30,7 +38,13 @@ def linear_gelu(linear: nn.Linear, hidden: Tensor, form: str) -> Tensor:
 
 def gelu(inner: Tensor, form: str = "none") -> Tensor:
     """Returns GELU, exact (form "none") or in its tanh form ("tanh")."""
-    if SLOW_GRADIENT and form == "none" and inner.device.type == "cpu" and inner.requires_grad and not torch.compiler.is_compiling():
+    if (
+        SLOW_GRADIENT
+        and form == "none"
+        and inner.device.type == "cpu"
+        and inner.requires_grad
+        and not torch.compiler.is_compiling()
+    ):
         return cast(Tensor, _Gelu.apply(inner))  # type: ignore[no-untyped-call]
     return functional.gelu(inner, approximate=form)
 
@@ -47,7 +61,7 @@ class _Gelu(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        """Returns the gradient times Φ(inner) + inner · φ(inner)."""
+        """The gradient times Φ(inner) + inner · φ(inner)."""
         (inner,) = ctx.saved_tensors
         slope = torch.erf(inner * 0.7071067811865476).add_(1.0).mul_(0.5)
         slope.add_(torch.mul(inner, inner).mul_(-0.5).exp_().mul_(inner), alpha=0.3989422804014327)

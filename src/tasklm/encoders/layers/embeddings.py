@@ -12,7 +12,9 @@ SEGMENTS = 2  # the first and the second text of a pair
 
 
 class SummedEmbeddings(nn.Module):
-    """Base of the encoders with learned positions; `projection` maps embeddings of another width onto the layers'."""
+    """Base of the encoders with learned positions; `projection` maps embeddings of another width
+    onto the layers'.
+    """
 
     def __init__(self, shape: Shape, projected: bool, tables: bool) -> None:
         super().__init__()
@@ -26,7 +28,7 @@ class SummedEmbeddings(nn.Module):
         self.projection = nn.Linear(shape.token_width, shape.width) if projected else nn.Identity()
 
     def embed(self, batch: TokenBatch) -> Tensor:
-        """Returns the embeddings of all tokens (rows, length, token width)."""
+        """The embeddings of all tokens (rows, length, token width)."""
         segment = self.segment.weight[0] if batch.segments is None else self.segment(batch.segments)
         summed = self.token(batch.ids) + segment + self.position(batch.positions)
         embedded: Tensor = self.dropout(self.norm(summed))

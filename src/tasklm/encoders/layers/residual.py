@@ -1,4 +1,6 @@
-"""A linear map, its dropout, the residual and LayerNorm, in one call: on a GPU in 16 bits by kernels of our own."""
+"""A linear map, its dropout, the residual and LayerNorm, in one call: on a GPU in 16 bits by
+kernels of our own.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,27 @@ else:  # PyTorch's own kernels do it
 
 
 class Hidden(NamedTuple):
-    """The same hidden states twice, once for each reader: apart, the two gradients can be added up inside a kernel."""
+    """The same hidden states twice, once for each reader: apart, the two gradients can be added up
+    inside a kernel.
+    """
 
     states: Tensor  # for the next linear map, or for a head
     residual: Tensor  # for the next sum
 
 
-def add_and_norm(linear: nn.Linear, given: Tensor, residual: Tensor, norm: nn.LayerNorm, dropout: nn.Dropout) -> Hidden:
-    """Returns norm(residual + dropout(linear(given))), in the type of the matrix products also where norms give fp32."""
+def add_and_norm(
+    linear: nn.Linear, given: Tensor, residual: Tensor, norm: nn.LayerNorm, dropout: nn.Dropout
+) -> Hidden:
+    """Returns norm(residual + dropout(linear(given))), in the type of the matrix products also
+    where norms give fp32.
+    """
     drops = dropout.training and dropout.p > 0
-    if residual_norm is None or drops or given.device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
+    if (
+        residual_norm is None
+        or drops
+        or given.device.type != "cuda"
+        or not torch.is_autocast_enabled("cuda")
+    ):
         added = dropout(linear(given))
         states = norm(residual + added).to(added.dtype)
         return Hidden(states, states)

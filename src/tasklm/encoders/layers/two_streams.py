@@ -1,7 +1,9 @@
-"""Two-stream attention (XLNet, arXiv 1906.08237, section 2.3): the content stream reads tokens, the query stream asks for some of them.
+"""Two-stream attention (XLNet, arXiv 1906.08237, section 2.3): the content stream reads tokens, the
+query stream asks for some of them.
 
-Both run through the same layers. A query starts without its token and finds keys and values in the content stream alone, so that
-no query is seen by anybody. The query stream exists at the places asked for, not at all tokens.
+Both run through the same layers. A query starts without its token and finds keys and values in the
+content stream alone, so that no query is seen by anybody. The query stream exists at the places
+asked for, not at all tokens.
 """
 
 from __future__ import annotations
@@ -32,41 +34,61 @@ class TwoStreamEncoder(Encoder, Protocol):
     """An encoder whose layers can be run with both streams."""
 
     def two_streams(self, batch: TokenBatch, streams: Streams) -> Tensor:
-        """Returns the states of the query stream (rows, places, width)."""
+        """The states of the query stream (rows, places, width)."""
         ...
 
 
 def embed_queries(encoder: SummedEmbeddings, batch: TokenBatch, streams: Streams) -> Tensor:
-    """Returns the embeddings of the queries (rows, places, token width): the vector, segments and positions, as tokens have them."""
+    """The embeddings of the queries (rows, places, token width): the vector, segments and
+    positions, as tokens have them.
+    """
     picked = streams.picked
-    segment = encoder.segment.weight[0] if batch.segments is None else encoder.segment(batch.segments.gather(1, picked))
+    segment = (
+        encoder.segment.weight[0]
+        if batch.segments is None
+        else encoder.segment(batch.segments.gather(1, picked))
+    )
     summed = streams.vector + segment + encoder.position(batch.positions.gather(1, picked))
     embedded: Tensor = encoder.dropout(encoder.norm(summed))
     return embedded
 
 
-def project(query_key_value: nn.Linear, states: Tensor, heads: int, first: int = 0, last: int = 2) -> Tensor:
-    """Returns queries (0), keys (1) and values (2) of states (rows, tokens, width), or some: (rows, tokens, some, heads, head width)."""
+def project(
+    query_key_value: nn.Linear, states: Tensor, heads: int, first: int = 0, last: int = 2
+) -> Tensor:
+    """Returns queries (0), keys (1) and values (2) of states (rows, tokens, width), or some: (rows,
+    tokens, some, heads, head width).
+    """
     rows, tokens, width = states.shape
     if (first, last) == (0, 2):
         return torch.as_tensor(query_key_value(states)).view(rows, tokens, 3, heads, width // heads)
     some = slice(first * width, (last + 1) * width)
     bias = None if query_key_value.bias is None else query_key_value.bias[some]
-    return functional.linear(states, query_key_value.weight[some], bias).view(rows, tokens, last + 1 - first, heads, width // heads)
+    return functional.linear(states, query_key_value.weight[some], bias).view(
+        rows, tokens, last + 1 - first, heads, width // heads
+    )
 
 
 def attend_streams(asking: Tensor, split: Tensor, streams: Streams) -> tuple[Tensor, Tensor | None]:
-    """Returns softmax(QKᵀ/√d)·V over what is seen, for queries (rows, places, width) and for content (rows, length, width).
+    """Returns softmax(QKᵀ/√d)·V over what is seen, for queries (rows, places, width) and for
+    content (rows, length, width).
 
-    `asking` (rows, places, 1, heads, head width) are the query stream's, `split` (rows, length, 3, heads, head width) the content's. Where
-    that has keys and values alone, the content gets nothing. On a CPU it stays in fp32, as in encoders/layers/attention.py.
+    `asking` (rows, places, 1, heads, head width) are the query stream's, `split` (rows, length, 3,
+    heads, head width) the content's. Where that has keys and values alone, the content gets
+    nothing. On a CPU it stays in fp32, as in encoders/layers/attention.py.
     """
     if split.device.type == "cpu" and split.dtype != torch.float32:
         with torch.autocast("cpu", enabled=False):
             return attend_streams(asking.float(), split.float(), streams)
     *own, key, value = split.transpose(1, 3).unbind(2)  # each (rows, heads, length, head width)
     attend = functional.scaled_dot_product_attention
-    queries = attend(asking[:, :, 0].transpose(1, 2), key, value, attn_mask=streams.seen_by_queries).transpose(1, 2).flatten(2)
+    queries = (
+        attend(asking[:, :, 0].transpose(1, 2), key, value, attn_mask=streams.seen_by_queries)
+        .transpose(1, 2)
+        .flatten(2)
+    )
     if not own:
         return queries, None
-    return queries, attend(own[0], key, value, attn_mask=streams.seen_by_content).transpose(1, 2).flatten(2)
+    return queries, attend(own[0], key, value, attn_mask=streams.seen_by_content).transpose(
+        1, 2
+    ).flatten(2)

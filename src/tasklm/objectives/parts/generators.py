@@ -1,6 +1,7 @@
 """Where replaced tokens come from: a small network that fills masked places, or chance.
 
-The network reads the encoder's embeddings, and no gradient passes through its samples (ELECTRA, arXiv 2003.10555).
+The network reads the encoder's embeddings, and no gradient passes through its samples (ELECTRA,
+arXiv 2003.10555).
 """
 
 from __future__ import annotations
@@ -37,36 +38,46 @@ class Noised:
     logits: Tensor | None = None  # (targets, vocabulary): the generator's, which carry its gradient
 
     def generator_loss(self) -> Tensor:
-        """Returns the generator's cross-entropy, summed over the places."""
+        """The generator's cross-entropy, summed over the places."""
         assert self.logits is not None
         return functional.cross_entropy(self.logits, self.answers, reduction="sum")
 
 
 class Generator(nn.Module):
-    """An encoder without embeddings of its own (but with `tables`), and the head that predicts tokens."""
+    """An encoder without embeddings of its own (but with `tables`), and the head that predicts
+    tokens.
+    """
 
-    def __init__(self, encoder: str, shape: Shape, types: int, temperature: float, tables: bool = False) -> None:
+    def __init__(
+        self, encoder: str, shape: Shape, types: int, temperature: float, tables: bool = False
+    ) -> None:
         super().__init__()
         self.network = ENCODERS.get(encoder)(shape, tables=tables)
         self.prediction = TokenPrediction(encoder, shape)
         self.types, self.temperature = types, temperature
 
     def forward(self, encoder: Encoder, corrupted: Corrupted) -> Noised:
-        """Returns the batch with a sample of the network in every masked place."""
+        """The batch with a sample of the network in every masked place."""
         places, answers, draws = corrupted.drawn_places()
         states = self.network.contextualise(encoder.embed(corrupted.batch), corrupted.batch, places)
         logits = self.prediction.logits(states, encoder.token).float()
         sampled = sample(logits.detach()[:, : self.types] / self.temperature, draws)
-        return replace(noised(corrupted.batch, places, answers, sampled), states=states, logits=logits)
+        return replace(
+            noised(corrupted.batch, places, answers, sampled), states=states, logits=logits
+        )
 
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
-        """Returns the exact FLOPs of a training step, beside an encoder of this cost."""
+        """The exact FLOPs of a training step, beside an encoder of this cost."""
         targets, (rows, length) = corrupted.targets(), corrupted.batch.ids.shape
-        return generator_cost(cost, self.network.shape).training(rows * length, targets, length, wanted=targets)
+        return generator_cost(cost, self.network.shape).training(
+            rows * length, targets, length, wanted=targets
+        )
 
 
 class Replacing(nn.Module):
-    """Base of the objectives that replace tokens by samples of a generator, which learns beside the encoder."""
+    """Base of the objectives that replace tokens by samples of a generator, which learns beside the
+    encoder.
+    """
 
     network: type[nn.Module] = Generator
     hide = "mask"  # what the generator sees where it is asked
@@ -78,41 +89,78 @@ class Replacing(nn.Module):
         self.masks = Masks(vocabulary, shape, settings.mask_rate, self.hide)
 
     def corrupt(self, batch: TokenBatch, seed: int) -> Corrupted:
-        """Returns the batch with fresh places, and the random numbers of their samples."""
+        """The batch with fresh places, and the random numbers of their samples."""
         return self.masks.draw(batch, seed, draws=True)
 
 
-def with_generator(memory: MemoryCost, cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool) -> MemoryCost:
-    """Returns the memory of a training step together with that of a generator."""
-    numbers = (cost.vocabulary, cost.layers, cost.width, cost.attention_heads, cost.feedforward, cost.positions)
-    small = generator_cost(cost, generator_shape(cost.kind, Shape(*numbers, embedding=cost.embedding), settings.generator))
+def with_generator(
+    memory: MemoryCost, cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool
+) -> MemoryCost:
+    """The memory of a training step together with that of a generator."""
+    numbers = (
+        cost.vocabulary,
+        cost.layers,
+        cost.width,
+        cost.attention_heads,
+        cost.feedforward,
+        cost.positions,
+    )
+    small = generator_cost(
+        cost,
+        generator_shape(cost.kind, Shape(*numbers, embedding=cost.embedding), settings.generator),
+    )
     targets = round(settings.mask_rate * tokens)
-    beside = training_bytes(small, tokens, targets, length, wanted=targets, optimiser=settings.optimiser, **how)
-    return MemoryCost(**{name: value + getattr(beside, name) for name, value in vars(memory).items()})
+    beside = training_bytes(
+        small, tokens, targets, length, wanted=targets, optimiser=settings.optimiser, **how
+    )
+    return MemoryCost(
+        **{name: value + getattr(beside, name) for name, value in vars(memory).items()}
+    )
 
 
 def noised(batch: TokenBatch, places: Tensor, answers: Tensor, tokens: Tensor) -> Noised:
-    """Returns the batch with these tokens in the places that ask; those that are the original ones count as not replaced."""
+    """The batch with these tokens in the places that ask; those that are the original ones count as
+    not replaced.
+    """
     asked, flat = answers != NONE, batch.ids.flatten()
     filled = flat.scatter(0, places, torch.where(asked, tokens, flat[places]))
-    replaced = torch.zeros_like(flat, dtype=torch.bool).scatter(0, places, asked & (tokens != answers))
-    return Noised(replace(batch, ids=filled.view(batch.ids.shape)), places, answers, replaced.view(batch.ids.shape))
+    replaced = torch.zeros_like(flat, dtype=torch.bool).scatter(
+        0, places, asked & (tokens != answers)
+    )
+    return Noised(
+        replace(batch, ids=filled.view(batch.ids.shape)),
+        places,
+        answers,
+        replaced.view(batch.ids.shape),
+    )
 
 
 def sample(logits: Tensor, draws: Tensor) -> Tensor:
-    """Returns a token for each row of logits (targets, types), from its distribution, by a random number in [0, 1) (targets,)."""
+    """A token for each row of logits (targets, types), from its distribution, by a random number in
+    [0, 1) (targets,).
+    """
     below = logits.softmax(-1).cumsum(-1)
     return (below <= draws[:, None] * below[:, -1:]).sum(-1).clamp(max=logits.shape[-1] - 1)
 
 
 def generator_shape(encoder: str, shape: Shape, share: float) -> Shape:
-    """Returns the shape of a generator: as deep, `share` as wide (to a multiple of its head width), reading the same embeddings."""
+    """The shape of a generator: as deep, `share` as wide (to a multiple of its head width), reading
+    the same embeddings.
+    """
     head = min(HEAD_WIDTH, shape.width)
     width = max(head, round(share * shape.width / head) * head)
-    narrow = replace(shape, width=width, heads=width // head, feedforward=default_feedforward(encoder, width))
+    narrow = replace(
+        shape, width=width, heads=width // head, feedforward=default_feedforward(encoder, width)
+    )
     return replace(narrow, embedding=0 if shape.token_width == width else shape.token_width)
 
 
 def generator_cost(cost: EncoderCost, shape: Shape) -> EncoderCost:
-    """Returns what a generator costs beside an encoder; its look-ups are the encoder's, and free."""
-    return replace(cost, width=shape.width, feedforward=shape.feedforward, embedding=shape.embedding, heads=shape.heads)
+    """What a generator costs beside an encoder; its look-ups are the encoder's, and free."""
+    return replace(
+        cost,
+        width=shape.width,
+        feedforward=shape.feedforward,
+        embedding=shape.embedding,
+        heads=shape.heads,
+    )

@@ -1,4 +1,6 @@
-"""The head that predicts tokens: a dense layer, GELU and a norm; its output matrix is the encoder's token embedding."""
+"""The head that predicts tokens: a dense layer, GELU and a norm; its output matrix is the encoder's
+token embedding.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,20 @@ class TokenPrediction(nn.Module):
         return functional.linear(self._transformed(hidden), tokens.weight, self.bias)
 
     def loss(self, hidden: Tensor, tokens: nn.Embedding, answers: Tensor) -> Tensor:
-        """Returns the cross-entropy summed over the hidden states (states, width), but for those whose answer (states,) is NONE."""
-        if token_losses is None or hidden.device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
-            return functional.cross_entropy(self.logits(hidden, tokens).float(), answers, ignore_index=NONE, reduction="sum")
-        losses: Tensor = token_losses(functional.linear(self._transformed(hidden), tokens.weight), self.bias, answers)
+        """The cross-entropy summed over the hidden states (states, width), but for those whose
+        answer (states,) is NONE.
+        """
+        if (
+            token_losses is None
+            or hidden.device.type != "cuda"
+            or not torch.is_autocast_enabled("cuda")
+        ):
+            return functional.cross_entropy(
+                self.logits(hidden, tokens).float(), answers, ignore_index=NONE, reduction="sum"
+            )
+        losses: Tensor = token_losses(
+            functional.linear(self._transformed(hidden), tokens.weight), self.bias, answers
+        )
         return losses.sum()
 
     def _transformed(self, hidden: Tensor) -> Tensor:

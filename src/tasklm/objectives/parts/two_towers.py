@@ -1,7 +1,9 @@
-"""The noise of Electric: two small networks, one reads to the right and one to the left, predict every token from both sides.
+"""The noise of Electric: two small networks, one reads to the right and one to the left, predict
+every token from both sides.
 
-q(x_t | context) = softmax(head([h→_{t−1}, h←_{t+1}])), a cloze model as in *Cloze-driven Pretraining of Self-attention Networks* (arXiv
-1903.07785). It needs no masks and so gives q for all tokens of a text in one pass. Both networks read the encoder's embeddings.
+q(x_t | context) = softmax(head([h→_{t−1}, h←_{t+1}])), a cloze model as in *Cloze-driven
+Pretraining of Self-attention Networks* (arXiv 1903.07785). It needs no masks and so gives q for all
+tokens of a text in one pass. Both networks read the encoder's embeddings.
 """
 
 from __future__ import annotations
@@ -25,11 +27,15 @@ class TwoTowers(nn.Module):
     def __init__(self, encoder: str, shape: Shape, types: int, temperature: float) -> None:
         super().__init__()
         self.right, self.left = (ENCODERS.get(encoder)(shape, tables=False) for _ in range(2))
-        self.prediction = TokenPrediction(encoder, replace(shape, width=2 * shape.width, embedding=shape.token_width))
+        self.prediction = TokenPrediction(
+            encoder, replace(shape, width=2 * shape.width, embedding=shape.token_width)
+        )
         self.types, self.temperature = types, temperature
 
     def states(self, encoder: Encoder, batch: TokenBatch) -> Tensor:
-        """Returns what is known of each token from both sides (rows · length, 2 · width); nothing at the ends of a row."""
+        """What is known of each token from both sides (rows · length, 2 · width); nothing at the
+        ends of a row.
+        """
         embedded = encoder.embed(batch)
         before = self.right.contextualise(embedded, replace(batch, direction=1))
         after = self.left.contextualise(embedded, replace(batch, direction=-1))
@@ -38,30 +44,43 @@ class TwoTowers(nn.Module):
         return torch.cat(both, -1).flatten(0, 1)
 
     def forward(self, encoder: Encoder, corrupted: Corrupted) -> Noised:
-        """Returns the batch with a sample in every picked place."""
+        """The batch with a sample in every picked place."""
         places, answers, draws = corrupted.drawn_places()
         chosen = self.states(encoder, corrupted.batch)[places]
         logits = self.prediction.logits(chosen, encoder.token).float()
         sampled = sample(logits.detach()[:, : self.types] / self.temperature, draws)
-        return replace(noised(corrupted.batch, places, answers, sampled), states=chosen, logits=logits)
+        return replace(
+            noised(corrupted.batch, places, answers, sampled), states=chosen, logits=logits
+        )
 
     def log_probabilities(self, encoder: Encoder, batch: TokenBatch) -> Tensor:
-        """Returns log q of every token (rows, length), without a gradient: a constant of the encoder's loss."""
+        """Returns log q of every token (rows, length), without a gradient: a constant of the
+        encoder's loss.
+        """
         with torch.no_grad():
-            logits = self.prediction.logits(self.states(encoder, batch), encoder.token).float()[:, : self.types] / self.temperature
-            return logits.log_softmax(-1).gather(1, batch.ids.flatten()[:, None]).view(batch.ids.shape)
+            logits = (
+                self.prediction.logits(self.states(encoder, batch), encoder.token).float()[
+                    :, : self.types
+                ]
+                / self.temperature
+            )
+            return (
+                logits.log_softmax(-1).gather(1, batch.ids.flatten()[:, None]).view(batch.ids.shape)
+            )
 
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
-        """Returns the exact FLOPs of a training step, beside an encoder of this cost."""
+        """The exact FLOPs of a training step, beside an encoder of this cost."""
         (rows, length), (tower, per_target) = corrupted.batch.ids.shape, self._costs(cost)
         return 2 * tower.training(rows * length, 0, length) + 3.0 * corrupted.targets() * per_target
 
     def log_probability_flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
-        """Returns those of the probabilities of all tokens, which have no backward pass."""
+        """Those of the probabilities of all tokens, which have no backward pass."""
         (rows, length), (tower, per_target) = corrupted.batch.ids.shape, self._costs(cost)
         return rows * length * (2 * tower.forward_per_token(length) + per_target)
 
     def _costs(self, cost: EncoderCost) -> tuple[EncoderCost, float]:
-        """Returns the cost of one tower, and the FLOPs of predicting one token from both."""
+        """The cost of one tower, and the FLOPs of predicting one token from both."""
         tower = generator_cost(cost, self.right.shape)
-        return tower, replace(tower, width=2 * tower.width, embedding=tower.embedding_width).forward_per_target()
+        return tower, replace(
+            tower, width=2 * tower.width, embedding=tower.embedding_width
+        ).forward_per_target()

@@ -1,8 +1,8 @@
 """Talking to an Elasticsearch or OpenSearch server over HTTP, with the standard library alone.
 
-A request that meets a broken connection, a timeout or a server that is busy or restarting (429, 502, 503, 504) is sent
-again after a pause, a bounded number of times; everything else that is not the answer asked for is an error. Credentials
-come from the URL and stand in no message.
+A request that meets a broken connection, a timeout or a server that is busy or restarting (429,
+502, 503, 504) is sent again after a pause, a bounded number of times; everything else that is not
+the answer asked for is an error. Credentials come from the URL and stand in no message.
 """
 
 from __future__ import annotations
@@ -44,21 +44,32 @@ class ElasticServer:
     """One server, one connection."""
 
     def __init__(self, url: str) -> None:
-        """Reads the URL: http or https, host, port (9200 unless given), an optional path, optional user:password."""
+        """Reads the URL: http or https, host, port (9200 unless given), an optional path, optional
+        user:password.
+        """
         parts = urlsplit(url)
         try:
             port = parts.port or 9200
         except ValueError:
             port = 0
-        if parts.scheme not in ("http", "https") or not parts.hostname or not port or parts.query or parts.fragment:
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or not port
+            or parts.query
+            or parts.fragment
+        ):
             raise RunError(
-                "select.url is not the address of a server. Give one such as http://127.0.0.1:9200 or https://USER:PASSWORD@HOST:9200;"
+                "select.url is not the address of a server. "
+                "Give one such as http://127.0.0.1:9200 or https://USER:PASSWORD@HOST:9200;"
                 " signs such as @ : / in a name or password are written as %40 %3A %2F."
             )
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         self.shown = f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}"
         self._path = parts.path.rstrip("/")
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        kind = (
+            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        )
         self._connection = kind(parts.hostname, port, timeout=_TIMEOUT)
         self._met = False  # it has answered before: then a refused connection may be a restart
         self._headers = {"Accept": "application/json"}
@@ -70,8 +81,15 @@ class ElasticServer:
         """Ends the connection."""
         self._connection.close()
 
-    def ask(self, method: str, path: str, body: bytes | dict[str, Any] | None = None, missing_is_empty: bool = False) -> dict[str, Any]:
-        """Returns the server's answer to a request, a JSON object; with `missing_is_empty`, an empty one for 404.
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | dict[str, Any] | None = None,
+        missing_is_empty: bool = False,
+    ) -> dict[str, Any]:
+        """The server's answer to a request, a JSON object; with `missing_is_empty`, an empty one
+        for 404.
 
         A body of bytes is sent as lines of JSON, a dict as one JSON object.
         """
@@ -93,39 +111,73 @@ class ElasticServer:
                 trouble = f"{status} {reason_of(_parsed(content)) or reason}"
             if pause is not None:
                 sleep(min(max(pause, asked_pause), _LONGEST_PAUSE))
-        raise RunError(f"{self.shown}: {method} {path} failed {len(PAUSES) + 1} times; the last time: {trouble}. {CONTINUES}")
+        raise RunError(
+            f"{self.shown}: {method} {path} failed "
+            f"{len(PAUSES) + 1} times; the last time: {trouble}. {CONTINUES}"
+        )
 
     def _raise_if_hopeless(self, error: Exception) -> None:
         if isinstance(error, ssl.SSLCertVerificationError):
             remedy = "Add the authority that signed it to the certificates that this system trusts."
-            raise RunError(f"{self.shown}: the server's certificate is not trusted ({error.verify_message}). {remedy}") from None
+            raise RunError(
+                f"{self.shown}: the server's certificate is "
+                f"not trusted ({error.verify_message}). {remedy}"
+            ) from None
         if not self._met and isinstance(error, ConnectionRefusedError | socket.gaierror):
             raise RunError(
-                f"no server answers at {self.shown} ({error.strerror}). Start it, or give its address as --select.url."
+                f"no server answers at {self.shown} "
+                f"({error.strerror}). Start it, or give its address as --select.url."
             ) from None
 
-    def _once(self, method: str, path: str, body: bytes | dict[str, Any] | None) -> tuple[int, str, float, bytes]:
+    def _once(
+        self, method: str, path: str, body: bytes | dict[str, Any] | None
+    ) -> tuple[int, str, float, bytes]:
         headers = dict(self._headers)
         if body is not None:
-            headers["Content-Type"] = "application/x-ndjson" if isinstance(body, bytes) else "application/json"
+            headers["Content-Type"] = (
+                "application/x-ndjson" if isinstance(body, bytes) else "application/json"
+            )
         sent = json.dumps(body).encode() if isinstance(body, dict) else body
         self._connection.request(method, self._path + path, sent, headers)
         response = self._connection.getresponse()
         content = response.read()
-        return response.status, response.reason, _retry_after(response.getheader("Retry-After")), content
+        return (
+            response.status,
+            response.reason,
+            _retry_after(response.getheader("Retry-After")),
+            content,
+        )
 
-    def _answer(self, method: str, path: str, status: int, reason: str, content: bytes) -> dict[str, Any]:
+    def _answer(
+        self, method: str, path: str, status: int, reason: str, content: bytes
+    ) -> dict[str, Any]:
         answer = _parsed(content)
         if 200 <= status < 300 and isinstance(answer, dict):
             return answer
         said = f"{self.shown}: {method} {path}: {status} {reason_of(answer) or reason}"
         if status in (401, 403):
-            raise ServerError(f"{said}. Give select.url a user who may do this: https://USER:PASSWORD@HOST:9200.", status, answer)
+            raise ServerError(
+                f"{said}. Give select.url a user who may do this: https://USER:PASSWORD@HOST:9200.",
+                status,
+                answer,
+            )
         if status == 413:
-            raise ServerError(f"{said}. Raise http.max_content_length of the server, or the limit of the proxy before it.", status, answer)
+            raise ServerError(
+                (
+                    f"{said}. Raise http.max_content_length of the "
+                    f"server, or the limit of the proxy before it."
+                ),
+                status,
+                answer,
+            )
         if not isinstance(answer, dict):
             raise ServerError(
-                f"{said}; the answer is no JSON object. Check that select.url is an Elasticsearch or OpenSearch server.", status, None
+                (
+                    f"{said}; the answer is no JSON object. "
+                    f"Check that select.url is an Elasticsearch or OpenSearch server."
+                ),
+                status,
+                None,
             )
         raise ServerError(f"{said}. Look into the server's log.", status, answer)
 
@@ -139,7 +191,7 @@ class ServerError(RunError):
 
 
 def reason_of(answer: Any) -> str:
-    """Returns the server's words for what is wrong, innermost cause last; empty when it gave none."""
+    """The server's words for what is wrong, innermost cause last; empty when it gave none."""
     error = answer.get("error") if isinstance(answer, dict) else None
     if error is None:
         return ""
@@ -151,16 +203,23 @@ def reason_of(answer: Any) -> str:
             causes.append(failed["reason"])
     if isinstance(error.get("caused_by"), dict):
         causes.append(error["caused_by"])
-    said = dict.fromkeys(f"{cause.get('type', 'error')}: {cause.get('reason', 'no reason given')}" for cause in causes)
+    said = dict.fromkeys(
+        f"{cause.get('type', 'error')}: {cause.get('reason', 'no reason given')}"
+        for cause in causes
+    )
     return "; ".join(said)[:_REASON_LENGTH]
 
 
 def send_until_done(
-    items: Sequence[Item], send: Callable[[Sequence[Item]], Sequence[Any]], fail: Callable[[Item, str], RunError]
+    items: Sequence[Item],
+    send: Callable[[Sequence[Item]], Sequence[Any]],
+    fail: Callable[[Item, str], RunError],
 ) -> list[Any]:
-    """Returns the answer to each item of a bulk request; those refused for now are sent again, alone, after a pause.
+    """The answer to each item of a bulk request; those refused for now are sent again, alone, after
+    a pause.
 
-    `send` returns an answer or a `Refusal` per item; `fail` makes the error for an item that stays refused.
+    `send` returns an answer or a `Refusal` per item; `fail` makes the error for an item that stays
+    refused.
     """
     answers: dict[int, Any] = {}
     waiting = list(range(len(items)))
@@ -173,7 +232,9 @@ def send_until_done(
         if not waiting:
             break
         if pause is None:
-            raise fail(items[waiting[0]], f"{answers[waiting[0]].reason}, after {len(PAUSES) + 1} tries")
+            raise fail(
+                items[waiting[0]], f"{answers[waiting[0]].reason}, after {len(PAUSES) + 1} tries"
+            )
         sleep(pause)
     return [answers[place] for place in range(len(items))]
 
@@ -186,7 +247,7 @@ def _parsed(content: bytes) -> Any:
 
 
 def _retry_after(header: str | None) -> float:
-    """Returns the seconds that a Retry-After header asks for, which gives them as such or as a date."""
+    """The seconds that a Retry-After header asks for, which gives them as such or as a date."""
     if not header:
         return 0.0
     if header.strip().isdigit():

@@ -1,11 +1,12 @@
 """The passages of a corpus as an index on an Elasticsearch or OpenSearch server.
 
-Passages are split by tasklm's own rules and sent joined by spaces, so that the server's `whitespace` analyzer sees the
-same words as the local engine. Only word counts are kept there: no positions and not the text. The index is named after
-the corpus and the dials of BM25; tasks share it. It counts as complete only after every passage was acknowledged and
-counted; until then it is never searched, and the same command goes on where it stopped. Passages are sent with the
-operation `create`: one that is there already stays as it is, where writing it anew would leave a deleted copy that
-still counts in the server's word statistics.
+Passages are split by tasklm's own rules and sent joined by spaces, so that the server's
+`whitespace` analyzer sees the same words as the local engine. Only word counts are kept there: no
+positions and not the text. The index is named after the corpus and the dials of BM25; tasks share
+it. It counts as complete only after every passage was acknowledged and counted; until then it is
+never searched, and the same command goes on where it stopped. Passages are sent with the operation
+`create`: one that is there already stays as it is, where writing it anew would leave a deleted copy
+that still counts in the server's word statistics.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ from tasklm.corpus.store import PassageStore
 from tasklm.errors import DamagedError, RunError
 from tasklm.select.base import Workplace
 from tasklm.select.content import content_key
-from tasklm.select.elastic.client import BUSY, CONTINUES, ElasticServer, Refusal, ServerError, reason_of, send_until_done
+from tasklm.select.elastic.client import (
+    BUSY,
+    CONTINUES,
+    ElasticServer,
+    Refusal,
+    ServerError,
+    reason_of,
+    send_until_done,
+)
 from tasklm.select.lexical.terms import Stemmer, stemmer, terms
 from tasklm.storage.files import digest, read_json, write_record
 
@@ -46,24 +55,36 @@ class ElasticIndex:
     def allow(self, hits: int) -> None:
         """Raises the server's limit on hits per search where it is below `hits`."""
         if hits > self.window:
-            self.server.ask("PUT", f"/{self.name}/_settings", {"index": {"max_result_window": hits}})
+            self.server.ask(
+                "PUT", f"/{self.name}/_settings", {"index": {"max_result_window": hits}}
+            )
             self.window = hits
 
 
 def server_word(word: str) -> str:
-    """Returns the word as the server knows it: as it is, or a hash in place of one that is too long for its analyzer."""
-    return word if len(word) <= _LONGEST_WORD else hashlib.blake2b(word.encode(), digest_size=16).hexdigest()
+    """The word as the server knows it: as it is, or a hash in place of one that is too long for its
+    analyzer.
+    """
+    return (
+        word
+        if len(word) <= _LONGEST_WORD
+        else hashlib.blake2b(word.encode(), digest_size=16).hexdigest()
+    )
 
 
-def open_index(server: ElasticServer, store: PassageStore, k1: float, b: float, stemming: str, place: Workplace) -> ElasticIndex:
-    """Returns the store's index, made or completed first where it has to be."""
+def open_index(
+    server: ElasticServer, store: PassageStore, k1: float, b: float, stemming: str, place: Workplace
+) -> ElasticIndex:
+    """The store's index, made or completed first where it has to be."""
     name = f"tasklm-{digest(['elastic', FORMAT, content_key(store), k1, b, stemming])}"
     found = _look(server, name)
     if found is None:
         _create(server, name, len(store), k1, b)
         found = _look(server, name)
         if found is None:
-            raise RunError(f"{server.shown}: the index {name} was made but is not there. {CONTINUES}")
+            raise RunError(
+                f"{server.shown}: the index {name} was made but is not there. {CONTINUES}"
+            )
     identity = str(found["settings"]["index"]["uuid"])
     if not found["mappings"].get("_meta", {}).get("complete"):
         _fill(server, name, identity, store, stemmer(stemming), place)
@@ -72,17 +93,25 @@ def open_index(server: ElasticServer, store: PassageStore, k1: float, b: float, 
             f"{server.shown}: the index {name} has {count:,} passages, the corpus {len(store):,}."
             " Delete the index on the server and run the same command again: it is then made anew."
         )
-    return ElasticIndex(server, name, identity, int(found["settings"]["index"].get("max_result_window", _DEFAULT_WINDOW)))
+    return ElasticIndex(
+        server,
+        name,
+        identity,
+        int(found["settings"]["index"].get("max_result_window", _DEFAULT_WINDOW)),
+    )
 
 
 def _look(server: ElasticServer, name: str) -> dict[str, Any] | None:
-    """Returns the index's settings and mappings, or None where there is none."""
+    """The index's settings and mappings, or None where there is none."""
     answer = server.ask("GET", f"/{name}", missing_is_empty=True)
     if not answer:
         return None
     found = answer.get(name)
     if not isinstance(found, dict):
-        raise RunError(f"{server.shown}: {name} is an alias of another index. Delete the alias and run the same command again.")
+        raise RunError(
+            f"{server.shown}: {name} is an alias of another "
+            f"index. Delete the alias and run the same command again."
+        )
     return found
 
 
@@ -98,7 +127,12 @@ def _create(server: ElasticServer, name: str, passages: int, k1: float, b: float
         "_source": {"enabled": False},
         "_meta": {"complete": False},
         "properties": {
-            "text": {"type": "text", "analyzer": "whitespace", "similarity": "tasklm", "index_options": "freqs"},
+            "text": {
+                "type": "text",
+                "analyzer": "whitespace",
+                "similarity": "tasklm",
+                "index_options": "freqs",
+            },
             "number": {"type": "long", "index": False},
         },
     }
@@ -110,8 +144,17 @@ def _create(server: ElasticServer, name: str, passages: int, k1: float, b: float
             raise
 
 
-def _fill(server: ElasticServer, name: str, identity: str, store: PassageStore, stem: Stemmer | None, place: Workplace) -> None:
-    """Sends the passages from where an earlier process stopped, counts them, and marks the index as complete."""
+def _fill(
+    server: ElasticServer,
+    name: str,
+    identity: str,
+    store: PassageStore,
+    stem: Stemmer | None,
+    place: Workplace,
+) -> None:
+    """Sends the passages from where an earlier process stopped, counts them, and marks the index as
+    complete.
+    """
     record = place.scratch / "elastic-index.json"
     done = _done(record, identity)
     started, first = time.monotonic(), done
@@ -127,17 +170,26 @@ def _fill(server: ElasticServer, name: str, identity: str, store: PassageStore, 
     if refreshed.get("_shards", {}).get("failed", 1):
         raise RunError(f"{server.shown}: {name} could not be refreshed on every shard. {CONTINUES}")
     if (count := _count(server, name)) != len(store):
-        record.unlink(missing_ok=True)  # so that all are sent again, of which the server takes those that it lacks
+        record.unlink(
+            missing_ok=True
+        )  # so that all are sent again, of which the server takes those that it lacks
         raise RunError(
             f"{server.shown}: {len(store):,} passages were sent to {name} and it holds {count:,}."
-            " Run the same command again, which sends what is missing; if it stays so, delete the index on the server first."
+            " Run the same command again, which sends what is "
+            "missing; if it stays so, delete the index on the server first."
         )
     server.ask("PUT", f"/{name}/_mapping", {"_meta": {"complete": True, "passages": len(store)}})
-    place.tracker.event("indexed", engine="elastic", index=name, passages=len(store), seconds=round(time.monotonic() - started, 3))
+    place.tracker.event(
+        "indexed",
+        engine="elastic",
+        index=name,
+        passages=len(store),
+        seconds=round(time.monotonic() - started, 3),
+    )
 
 
 def _done(record: Path, identity: str) -> int:
-    """Returns how many passages an earlier process has sent to this very index."""
+    """How many passages an earlier process has sent to this very index."""
     try:
         earlier = read_json(record) if record.exists() else {}
     except DamagedError:
@@ -145,14 +197,19 @@ def _done(record: Path, identity: str) -> int:
     return int(earlier["done"]) if earlier.get("identity") == identity else 0
 
 
-def _batches(store: PassageStore, start: int, stem: Stemmer | None) -> Iterator[list[tuple[int, bytes]]]:
+def _batches(
+    store: PassageStore, start: int, stem: Stemmer | None
+) -> Iterator[list[tuple[int, bytes]]]:
     """Yields passage numbers with their two lines of a bulk request, as many as fit in one."""
     batch: list[tuple[int, bytes]] = []
     size = 0
     for first in range(start, len(store), _READ_AT_ONCE):
-        for number, text in enumerate(store.texts(first, min(first + _READ_AT_ONCE, len(store))), first):
+        for number, text in enumerate(
+            store.texts(first, min(first + _READ_AT_ONCE, len(store))), first
+        ):
             document = {"number": number, "text": " ".join(map(server_word, terms(text, stem)))}
-            lines = f'{{"create":{{"_id":"{number}"}}}}\n{json.dumps(document, ensure_ascii=False)}\n'.encode()
+            action = f'{{"create":{{"_id":"{number}"}}}}'
+            lines = f"{action}\n{json.dumps(document, ensure_ascii=False)}\n".encode()
             if batch and size + len(lines) > _BATCH_BYTES:
                 yield batch
                 batch, size = [], 0
@@ -167,11 +224,16 @@ def _send(server: ElasticServer, name: str, batch: Sequence[tuple[int, bytes]]) 
         path = f"/{name}/_bulk?filter_path=error,status,items.create.status,items.create.error"
         items = server.ask("POST", path, b"".join(lines for _, lines in part)).get("items", [])
         if len(items) != len(part):
-            raise RunError(f"{server.shown}: {len(part)} passages were sent to {name} and {len(items)} answered. {CONTINUES}")
+            raise RunError(
+                f"{server.shown}: {len(part)} passages were sent "
+                f"to {name} and {len(items)} answered. {CONTINUES}"
+            )
         return [_outcome(item.get("create", {})) for item in items]
 
     def fail(item: tuple[int, bytes], reason: str) -> RunError:
-        return RunError(f"{server.shown}: passage {item[0]} was not taken into {name}: {reason}. {CONTINUES}")
+        return RunError(
+            f"{server.shown}: passage {item[0]} was not taken into {name}: {reason}. {CONTINUES}"
+        )
 
     send_until_done(batch, send, fail)
 
@@ -184,8 +246,11 @@ def _outcome(item: dict[str, Any]) -> Refusal | None:
 
 
 def _count(server: ElasticServer, name: str) -> int:
-    """Returns how many passages the index holds."""
+    """How many passages the index holds."""
     answer = server.ask("GET", f"/{name}/_count")
     if answer.get("_shards", {}).get("failed", 1):
-        raise RunError(f"{server.shown}: the passages of {name} could not be counted on every shard. {CONTINUES}")
+        raise RunError(
+            f"{server.shown}: the passages of {name} "
+            f"could not be counted on every shard. {CONTINUES}"
+        )
     return int(answer["count"])

@@ -1,13 +1,15 @@
-"""BM25 selection by an Elasticsearch or OpenSearch server, as in the original TLM set-up (arXiv 2111.04130).
+"""BM25 selection by an Elasticsearch or OpenSearch server, as in the original TLM set-up (arXiv
+2111.04130).
 
-Each query goes out as its distinct words, each boosted by how often the query has it; what comes back per query is
-(score, passage number), best first and ties by lower number. Word statistics are those of the whole index. Banned
-passages are in the index, which other tasks share, so more hits than k are asked for and the banned ones dropped, with
-more again until k allowed ones are there or the server has no more. Finished queries are kept on disk: an interrupted
-search goes on.
+Each query goes out as its distinct words, each boosted by how often the query has it; what comes
+back per query is (score, passage number), best first and ties by lower number. Word statistics are
+those of the whole index. Banned passages are in the index, which other tasks share, so more hits
+than k are asked for and the banned ones dropped, with more again until k allowed ones are there or
+the server has no more. Finished queries are kept on disk: an interrupted search goes on.
 
-A server allows a query of 1,024 words unless told otherwise. Of a query with more distinct words those are kept that
-weigh most in it (how often it has the word · idf); a passage's score then lacks the others, the most common ones.
+A server allows a query of 1,024 words unless told otherwise. Of a query with more distinct words
+those are kept that weigh most in it (how often it has the word · idf); a passage's score then lacks
+the others, the most common ones.
 """
 
 from __future__ import annotations
@@ -31,7 +33,14 @@ from tasklm.corpus.store import PassageStore
 from tasklm.errors import DamagedError, RunError
 from tasklm.select.base import Ranking, Workplace
 from tasklm.select.checks import require_passages
-from tasklm.select.elastic.client import BUSY, CONTINUES, ElasticServer, Refusal, reason_of, send_until_done
+from tasklm.select.elastic.client import (
+    BUSY,
+    CONTINUES,
+    ElasticServer,
+    Refusal,
+    reason_of,
+    send_until_done,
+)
 from tasklm.select.elastic.index import ElasticIndex, open_index, server_word
 from tasklm.storage.files import full_disk_is_clear, read_json, write_record
 
@@ -40,7 +49,10 @@ _HITS_AT_ONCE = 200_000
 _QUERIES_AT_ONCE = 200
 _REQUEST_BYTES = 5 << 20
 _SHARD_STATISTICS_JOINED = "search_type=dfs_query_then_fetch"
-_ANSWERED = "filter_path=error,status,responses.status,responses.error,responses.timed_out,responses._shards"
+_ANSWERED = (
+    "filter_path=error,status,"
+    "responses.status,responses.error,responses.timed_out,responses._shards"
+)
 
 Hits = list[tuple[float, int]]
 
@@ -74,7 +86,7 @@ def elastic_ranking(
     k: int,
     place: Workplace,
 ) -> Ranking:
-    """Returns the k best passages of each query that are not banned, by the server at `settings.url`."""
+    """The k best passages of each query that are not banned, by the server at `settings.url`."""
     require_passages(len(store), banned)
     server = ElasticServer(settings.url)
     try:
@@ -98,20 +110,28 @@ class _Asking:
     """The search for all queries, batch after batch."""
 
     def __init__(
-        self, index: ElasticIndex, queries: Sequence[Sequence[str]], banned: npt.NDArray[np.bool_], k: int, place: Workplace
+        self,
+        index: ElasticIndex,
+        queries: Sequence[Sequence[str]],
+        banned: npt.NDArray[np.bool_],
+        k: int,
+        place: Workplace,
     ) -> None:
         self.index, self.queries, self.banned, self.place = index, queries, banned, place
         self.passages = len(banned)
         out = int(np.count_nonzero(banned))
         self.k = min(k, self.passages - out)
         self.most = self.k + out  # enough whatever the banned passages' ranks are
-        # twice the share of banned passages that chance would bring; a query that needs more is asked again
-        self.first_size = min(self.most, self.k + -(-2 * self.k * out // self.passages) + min(out, 16))
+        # twice the share of banned passages that chance would bring; a query that needs more is
+        # asked again
+        self.first_size = min(
+            self.most, self.k + -(-2 * self.k * out // self.passages) + min(out, 16)
+        )
         self.frequencies: dict[str, int] = {}
         self.shortened = 0
 
     def ranking(self) -> Ranking:
-        """Returns what all queries found, of which an earlier process may have asked some."""
+        """What all queries found, of which an earlier process may have asked some."""
         queries = self.queries
         found = _Found(self.place.scratch / "elastic-search", self._key())
         step = max(1, min(_QUERIES_AT_ONCE, _HITS_AT_ONCE // self.first_size))
@@ -125,22 +145,27 @@ class _Asking:
                 bar.advance(len(rows), f"{rate:,.0f} queries/s")
         if self.shortened:
             self.place.tracker.say(
-                f"{self.shortened:,} queries have more than the {MOST_WORDS:,} distinct words that a server allows: their most common words"
+                f"{self.shortened:,} queries have more than the {MOST_WORDS:,} distinct "
+                f"words that a server allows: their most common words"
                 " were left out"
             )
         return found.ranking()
 
     def _key(self) -> str:
-        """Returns a hash of everything that the result depends on."""
-        hasher = hashlib.blake2b(f"{self.index.name} {self.index.identity} {self.k}\n".encode(), digest_size=12)
+        """A hash of everything that the result depends on."""
+        hasher = hashlib.blake2b(
+            f"{self.index.name} {self.index.identity} {self.k}\n".encode(), digest_size=12
+        )
         hasher.update(np.ascontiguousarray(self.banned).tobytes())
         for query in self.queries:
             hasher.update(" ".join(query).encode() + b"\n")
         return hasher.hexdigest()
 
     def _batch(self, start: int, stop: int) -> list[Hits]:
-        """Returns the allowed hits of queries start…stop."""
-        bags = {number: Counter(map(server_word, self.queries[number])) for number in range(start, stop)}
+        """The allowed hits of queries start…stop."""
+        bags = {
+            number: Counter(map(server_word, self.queries[number])) for number in range(start, stop)
+        }
         self._shorten(bags)
         rows: dict[int, Hits] = {number: [] for number in bags}
         asking, size = [number for number, bag in bags.items() if bag], self.first_size
@@ -149,26 +174,36 @@ class _Asking:
             step, again = max(1, _HITS_AT_ONCE // size), []
             for first in range(0, len(asking), step):
                 part = asking[first : first + step]
-                answers = self._search([_Search(number, _query(bags[number], size)) for number in part], "responses.hits.hits.sort")
+                answers = self._search(
+                    [_Search(number, _query(bags[number], size)) for number in part],
+                    "responses.hits.hits.sort",
+                )
                 for number, answer in zip(part, answers, strict=True):
                     hits = self._hits(answer)
-                    rows[number] = [(score, passage) for score, passage in hits if not self.banned[passage]][: self.k]
+                    rows[number] = [
+                        (score, passage) for score, passage in hits if not self.banned[passage]
+                    ][: self.k]
                     if len(rows[number]) < self.k and len(hits) == size < self.most:
                         again.append(number)
             asking, size = again, min(2 * size, self.most)
         return [rows[number] for number in range(start, stop)]
 
     def _hits(self, answer: dict[str, Any]) -> Hits:
-        hits: Hits = [(float(hit["sort"][0]), int(hit["sort"][1])) for hit in answer.get("hits", {}).get("hits", [])]
+        hits: Hits = [
+            (float(hit["sort"][0]), int(hit["sort"][1]))
+            for hit in answer.get("hits", {}).get("hits", [])
+        ]
         if any(not 0 <= passage < self.passages for _, passage in hits):
             raise RunError(
-                f"{self.index.server.shown}: {self.index.name} holds passages that are not of this corpus."
-                " Delete the index on the server and run the same command again: it is then made anew."
+                f"{self.index.server.shown}: "
+                f"{self.index.name} holds passages that are not of this corpus."
+                " Delete the index on the server and run "
+                "the same command again: it is then made anew."
             )
         return hits
 
     def _search(self, searches: Sequence[_Search], wanted: str) -> list[dict[str, Any]]:
-        """Returns the server's answer to each search, all of them whole."""
+        """The server's answer to each search, all of them whole."""
         server, name = self.index.server, self.index.name
 
         def send(part: Sequence[_Search]) -> list[Any]:
@@ -177,25 +212,39 @@ class _Asking:
                 path = f"/{name}/_msearch?{_SHARD_STATISTICS_JOINED}&{_ANSWERED},{wanted}"
                 given = server.ask("POST", path, b"".join(lines)).get("responses", [])
                 if len(given) != len(lines):
-                    raise RunError(f"{server.shown}: {len(lines)} queries were sent and {len(given)} answered. {CONTINUES}")
+                    raise RunError(
+                        f"{server.shown}: {len(lines)} queries were "
+                        f"sent and {len(given)} answered. {CONTINUES}"
+                    )
                 answers += [_refused(answer) or answer for answer in given]
             return answers
 
         def fail(search: _Search, reason: str) -> RunError:
             remedy = CONTINUES
             if "clause" in reason:
-                remedy = f"Raise indices.query.bool.max_clause_count of the server to {MOST_WORDS}, or ask less with --select.queries rake."
-            return RunError(f"{server.shown}: query {search.number} in {name} failed: {reason}. {remedy}")
+                remedy = (
+                    f"Raise indices.query.bool.max_clause_count of the server "
+                    f"to {MOST_WORDS}, or ask less with --select.queries rake."
+                )
+            return RunError(
+                f"{server.shown}: query {search.number} in {name} failed: {reason}. {remedy}"
+            )
 
         return send_until_done(searches, send, fail)
 
     def _shorten(self, bags: dict[int, Counter[str]]) -> None:
-        """Cuts queries with too many distinct words to those that weigh most; how common words are, the server counts."""
+        """Cuts queries with too many distinct words to those that weigh most; how common words are,
+        the server counts.
+        """
         long = [number for number, bag in bags.items() if len(bag) > MOST_WORDS]
         for number in long:
             bag = bags[number]
             self._count([word for word in bag if word not in self.frequencies], number)
-            weights = {word: count * self._idf(word) for word, count in bag.items() if self.frequencies[word]}
+            weights = {
+                word: count * self._idf(word)
+                for word, count in bag.items()
+                if self.frequencies[word]
+            }
             kept = sorted(weights, key=lambda word: (-weights[word], word))[:MOST_WORDS]
             bags[number] = Counter({word: bag[word] for word in kept})
             self.shortened += len(weights) > MOST_WORDS
@@ -204,9 +253,18 @@ class _Asking:
         """Notes in how many passages each word occurs."""
         for start in range(0, len(unknown), _QUERIES_AT_ONCE):
             part = unknown[start : start + _QUERIES_AT_ONCE]
-            bodies = [{"query": {"term": {"text": {"value": word}}}, "size": 0, "track_total_hits": True} for word in part]
-            answers = self._search([_Search(number, body) for body in bodies], "responses.hits.total")
-            self.frequencies.update(zip(part, (int(answer["hits"]["total"]["value"]) for answer in answers), strict=True))
+            bodies = [
+                {"query": {"term": {"text": {"value": word}}}, "size": 0, "track_total_hits": True}
+                for word in part
+            ]
+            answers = self._search(
+                [_Search(number, body) for body in bodies], "responses.hits.total"
+            )
+            self.frequencies.update(
+                zip(
+                    part, (int(answer["hits"]["total"]["value"]) for answer in answers), strict=True
+                )
+            )
 
     def _idf(self, word: str) -> float:
         holders = self.frequencies[word]
@@ -225,7 +283,7 @@ def _query(bag: Counter[str], size: int) -> dict[str, Any]:
 
 
 def _requests(searches: Sequence[_Search]) -> list[list[bytes]]:
-    """Returns the searches as lines, shared out to requests of bounded size."""
+    """The searches as lines, shared out to requests of bounded size."""
     requests: list[list[bytes]] = []
     size = _REQUEST_BYTES
     for search in searches:
@@ -239,20 +297,26 @@ def _requests(searches: Sequence[_Search]) -> list[list[bytes]]:
 
 
 def _refused(answer: dict[str, Any]) -> Refusal | None:
-    """Returns what is wrong with an answer: an error, a search cut off by a time limit, or shards that did not answer."""
+    """What is wrong with an answer: an error, a search cut off by a time limit, or shards that did
+    not answer.
+    """
     status, shards = int(answer.get("status", 0)), answer.get("_shards", {})
     if status != 200 or "error" in answer:
         return Refusal(f"{status} {reason_of(answer)}", status in BUSY)
     if answer.get("timed_out") is not False:
         return Refusal("the server's time limit cut the search off", True)
     if shards.get("failed", 1) or not shards.get("successful"):
-        reasons = "; ".join(reason_of({"error": failure.get("reason")}) for failure in shards.get("failures", []))
+        reasons = "; ".join(
+            reason_of({"error": failure.get("reason")}) for failure in shards.get("failures", [])
+        )
         return Refusal(f"{shards.get('failed', 'all')} shards failed: {reasons}", True)
     return None
 
 
 class _Found:
-    """What finished queries found, in three growing files; a record says how much of them counts."""
+    """What finished queries found, in three growing files; a record says how
+    much of them counts.
+    """
 
     def __init__(self, folder: Path, key: str) -> None:
         self.folder, self.key = folder, key
@@ -262,7 +326,10 @@ class _Found:
         self._sums = {name: 0 for name in _FILES}  # CRC-32 of each file
         if not self._is_whole():
             self.queries, self.entries, self._sums = 0, 0, dict.fromkeys(_FILES, 0)
-            for name in ("done.json", *_FILES):  # not emptied: an earlier ranking may still be mapped
+            for name in (
+                "done.json",
+                *_FILES,
+            ):  # not emptied: an earlier ranking may still be mapped
                 (folder / name).unlink(missing_ok=True)
         for name in _FILES:
             with full_disk_is_clear(folder), (folder / name).open("ab") as file:
@@ -273,12 +340,18 @@ class _Found:
         the record is damaged."""
         try:
             record = read_json(self.folder / "done.json")
-            return (int(record["queries"]), int(record["entries"])) if record["key"] == self.key else (0, 0)
+            return (
+                (int(record["queries"]), int(record["entries"]))
+                if record["key"] == self.key
+                else (0, 0)
+            )
         except (DamagedError, KeyError, TypeError, ValueError):
             return 0, 0
 
     def _size(self, name: str) -> int:
-        return np.dtype(_FILES[name][0]).itemsize * (self.queries if name == "counts.bin" else self.entries)
+        return np.dtype(_FILES[name][0]).itemsize * (
+            self.queries if name == "counts.bin" else self.entries
+        )
 
     def _is_whole(self) -> bool:
         """Whether the files hold what the record says; their checksums are kept, to go on from."""
@@ -294,7 +367,11 @@ class _Found:
     def add(self, rows: Sequence[Hits]) -> None:
         """Puts the hits of the next queries at the end."""
         for name, (kind, column) in _FILES.items():
-            values = [len(row) for row in rows] if column is None else [hit[column] for row in rows for hit in row]
+            values = (
+                [len(row) for row in rows]
+                if column is None
+                else [hit[column] for row in rows for hit in row]
+            )
             content = np.array(values, kind).tobytes()
             self._sums[name] = zlib.crc32(content, self._sums[name])
             with full_disk_is_clear(self.folder), (self.folder / name).open("ab") as file:
@@ -303,17 +380,30 @@ class _Found:
                 os.fsync(file.fileno())
         self.queries += len(rows)
         self.entries += sum(map(len, rows))
-        about = {"key": self.key, "queries": self.queries, "entries": self.entries, "sums": self._sums}
+        about = {
+            "key": self.key,
+            "queries": self.queries,
+            "entries": self.entries,
+            "sums": self._sums,
+        }
         write_record(self.folder / "done.json", about)
 
     def ranking(self) -> Ranking:
         """Returns everything as a ranking whose entries stay on disk."""
         counts, passages, scores = (self._column(name) for name in _FILES)
-        return Ranking(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)]), passages, scores)
+        return Ranking(
+            np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)]),
+            passages,
+            scores,
+        )
 
     def _column(self, name: str) -> npt.NDArray[Any]:
         path, kind = self.folder / name, np.dtype(_FILES[name][0])
-        return np.asarray(np.memmap(path, kind, mode="r")) if path.stat().st_size else np.empty(0, kind)
+        return (
+            np.asarray(np.memmap(path, kind, mode="r"))
+            if path.stat().st_size
+            else np.empty(0, kind)
+        )
 
 
 def _checksum(path: Path, size: int) -> int:
@@ -324,4 +414,8 @@ def _checksum(path: Path, size: int) -> int:
     return checksum
 
 
-_FILES: dict[str, tuple[str, int | None]] = {"counts.bin": ("<i8", None), "passages.bin": ("<i8", 1), "scores.bin": ("<f4", 0)}
+_FILES: dict[str, tuple[str, int | None]] = {
+    "counts.bin": ("<i8", None),
+    "passages.bin": ("<i8", 1),
+    "scores.bin": ("<f4", 0),
+}

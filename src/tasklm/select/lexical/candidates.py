@@ -1,6 +1,8 @@
-"""The candidates of a batch of queries: collected as keys, written down while a search goes on, and at its end as a ranking.
+"""The candidates of a batch of queries: collected as keys, written down while a search goes on, and
+at its end as a ranking.
 
-A key is a whole-number sum above the reversed number of the passage: the highest keys are the best passages, ties by lower number.
+A key is a whole-number sum above the reversed number of the passage: the highest keys are the best
+passages, ties by lower number.
 """
 
 from __future__ import annotations
@@ -22,18 +24,27 @@ from tasklm.storage.files import full_disk_is_clear, read_json
 class Candidates:
     """The best keys of each query so far, and the threads that find them."""
 
-    def __init__(self, queries: int, best: int, allowed: int, threads: int, pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, queries: int, best: int, allowed: int, threads: int, pool: ThreadPoolExecutor
+    ) -> None:
         self.queries, self.best, self.pool = queries, best, pool
         self.keys = np.empty((queries, row_width(best, allowed)), np.uint64)
         self.counts = np.zeros(queries, np.int64)
         self.floors = np.zeros(queries, np.int64)
-        self.patience = np.full(queries, 0.5, np.float32)  # what it is changes how fast, never what is found
+        self.patience = np.full(
+            queries, 0.5, np.float32
+        )  # what it is changes how fast, never what is found
         self._share = max(1, -(-queries // (4 * threads)))
 
     def share_out(self, work: Callable[[int, int], None]) -> None:
-        """Does `work(first, last)` for all queries, shared out to the threads; rows are independent of each other."""
+        """Does `work(first, last)` for all queries, shared out to the threads; rows are independent
+        of each other.
+        """
         firsts = range(0, self.queries, self._share)
-        for task in [self.pool.submit(work, first, min(first + self._share, self.queries)) for first in firsts]:
+        for task in [
+            self.pool.submit(work, first, min(first + self._share, self.queries))
+            for first in firsts
+        ]:
             task.result()
 
     def sort(self) -> None:
@@ -49,10 +60,18 @@ class Candidates:
         self.share_out(work)
 
     def rows(self) -> npt.NDArray[np.uint64]:
-        """Returns all keys, query after query."""
-        return np.concatenate([row[:count] for row, count in zip(self.keys, self.counts, strict=True)] or [np.empty(0, np.uint64)])
+        """All keys, query after query."""
+        return np.concatenate(
+            [row[:count] for row, count in zip(self.keys, self.counts, strict=True)]
+            or [np.empty(0, np.uint64)]
+        )
 
-    def put(self, keys: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64], floors: npt.NDArray[np.int64]) -> None:
+    def put(
+        self,
+        keys: npt.NDArray[np.uint64],
+        counts: npt.NDArray[np.int64],
+        floors: npt.NDArray[np.int64],
+    ) -> None:
         """Takes over what `rows` gave."""
         self.counts[:], self.floors[:] = counts, floors
         for row, part in zip(self.keys, np.split(keys, np.cumsum(counts)[:-1]), strict=True):
@@ -60,26 +79,32 @@ class Candidates:
 
 
 def row_width(best: int, allowed: int) -> int:
-    """Returns how many keys a query's row holds: beyond `best` is room to collect before the next cut."""
+    """How many keys a query's row holds: beyond `best` is room to collect before the next cut."""
     return max(best + 1, min(2 * best + 64, allowed + 1))
 
 
 def numbers_of(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Returns the passage numbers in keys."""
+    """The passage numbers in keys."""
     return 0xFFFFFFFF - (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
 
 def sums_of(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Returns the sums in keys."""
+    """The sums in keys."""
     return (keys >> np.uint64(32)).astype(np.int64)
 
 
 def save_open(record: Path, found: Candidates, done: int) -> None:
-    """Writes down an unfinished batch after `done` blocks; the record of fewer blocks is removed only then."""
+    """Writes down an unfinished batch after `done` blocks; the record of fewer blocks is removed
+    only then.
+    """
     with full_disk_is_clear(record):
         folder = record.with_name(f"{record.name}-{done:05d}")
         folder.mkdir(exist_ok=True)
-        for name, values in (("keys", found.rows()), ("counts", found.counts), ("floors", found.floors)):
+        for name, values in (
+            ("keys", found.rows()),
+            ("counts", found.counts),
+            ("floors", found.floors),
+        ):
             np.save(folder / f"{name}.npy", values, allow_pickle=False)
         seal(folder / "done.json", {"blocks": done}, files_in(folder, leave_out=("done.json",)))
     for older in record.parent.glob(f"{record.name}-*"):
@@ -92,7 +117,12 @@ def restore_open(record: Path, found: Candidates) -> int:
     blocks that are done."""
     for folder in sorted(record.parent.glob(f"{record.name}-*"), reverse=True):
         if is_sealed(folder / "done.json"):
-            found.put(*(np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("keys", "counts", "floors")))
+            found.put(
+                *(
+                    np.load(folder / f"{name}.npy", allow_pickle=False)
+                    for name in ("keys", "counts", "floors")
+                )
+            )
             return int(read_json(folder / "done.json")["blocks"])
     return 0
 
@@ -104,13 +134,19 @@ def _remove(folder: Path) -> None:
     folder.rmdir()
 
 
-def write_batch(folder: Path, number: int, found: Candidates, scales: npt.NDArray[np.float64]) -> None:
+def write_batch(
+    folder: Path, number: int, found: Candidates, scales: npt.NDArray[np.float64]
+) -> None:
     """Writes the results of a batch; `scales` are units per score of each query."""
     total = int(found.counts.sum())
     numbers, scores = np.empty(total, np.int64), np.empty(total, np.float32)
     unpack(found.keys, found.counts, scales, numbers, scores)
     with full_disk_is_clear(folder):
-        arrays: dict[str, npt.NDArray[Any]] = {"counts": found.counts, "passages": numbers, "scores": scores}
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "counts": found.counts,
+            "passages": numbers,
+            "scores": scores,
+        }
         for name, values in arrays.items():
             np.save(folder / f"{name}-{number:05d}.npy", values, allow_pickle=False)
         files = [folder / f"{name}-{number:05d}.npy" for name in arrays]
@@ -124,26 +160,35 @@ def _done(folder: Path, number: int) -> Path:
 
 
 def is_done(folder: Path, number: int) -> bool:
-    """Returns whether the results of a batch are there, and are what was written."""
+    """Whether the results of a batch are there, and are what was written."""
     return is_sealed(_done(folder, number))
 
 
 def joined(folder: Path, batches: int) -> Ranking:
-    """Returns the results of all batches; of more than one, as maps of a file."""
+    """The results of all batches; of more than one, as maps of a file."""
     counts = [np.load(folder / f"counts-{number:05d}.npy") for number in range(batches)]
     offsets = np.concatenate([np.zeros(1, np.int64), *map(np.asarray, counts)]).cumsum()
-    return Ranking(offsets, _column(folder, "passages", batches, np.int64), _column(folder, "scores", batches, np.float32))
+    return Ranking(
+        offsets,
+        _column(folder, "passages", batches, np.int64),
+        _column(folder, "scores", batches, np.float32),
+    )
 
 
 def _column(folder: Path, name: str, batches: int, kind: Any) -> npt.NDArray[Any]:
-    parts = [np.load(folder / f"{name}-{number:05d}.npy", mmap_mode="r", allow_pickle=False) for number in range(batches)]
+    parts = [
+        np.load(folder / f"{name}-{number:05d}.npy", mmap_mode="r", allow_pickle=False)
+        for number in range(batches)
+    ]
     total = sum(map(len, parts))
     if len(parts) <= 1 or not total:
         return np.asarray(parts[0]) if parts else np.empty(0, kind)
     path = folder / f"{name}.npy"
     # written, not mapped: a map of a file on a full disk ends the process
     with full_disk_is_clear(folder), path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": np.dtype(kind).str, "fortran_order": False, "shape": (total,)})
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": np.dtype(kind).str, "fortran_order": False, "shape": (total,)}
+        )
         for part in parts:
             file.write(np.ascontiguousarray(part).data.cast("B"))
     return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))

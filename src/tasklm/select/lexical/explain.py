@@ -1,4 +1,6 @@
-"""Why a passage was found: which of its words were asked for, and what each of them added to its score."""
+"""Why a passage was found: which of its words were asked for, and what each of them added to its
+score.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,12 @@ class Term:
     adds: float
 
 
-def explained(query: Sequence[str], passage: str, index: Index, scoring: Scoring, stem: Stemmer | None) -> list[Term]:
-    """Returns the terms that query and passage share, what adds most first; together they are the passage's score."""
+def explained(
+    query: Sequence[str], passage: str, index: Index, scoring: Scoring, stem: Stemmer | None
+) -> list[Term]:
+    """The terms that query and passage share, what adds most first; together they are the passage's
+    score.
+    """
     own, asked = terms(passage, stem), Counter(query)
     counts = Counter(own)
     shared = [term for term in asked if counts[term]]
@@ -37,16 +43,26 @@ def explained(query: Sequence[str], passage: str, index: Index, scoring: Scoring
         return []
     statistics = index.statistics(hash_terms(shared))
     norm = scoring.k1 * (1 - scoring.b + scoring.b * len(own) / statistics.average_length)
-    idf = np.log1p((statistics.passages - statistics.frequencies + 0.5) / (statistics.frequencies + 0.5))
+    idf = np.log1p(
+        (statistics.passages - statistics.frequencies + 0.5) / (statistics.frequencies + 0.5)
+    )
     found = [
-        Term(term, asked[term], counts[term], int(df), asked[term] * float(weight) * counts[term] / (counts[term] + norm))
+        Term(
+            term,
+            asked[term],
+            counts[term],
+            int(df),
+            asked[term] * float(weight) * counts[term] / (counts[term] + norm),
+        )
         for term, weight, df in zip(shared, idf, statistics.frequencies, strict=True)
     ]
     return sorted(found, key=lambda term: (-term.adds, term.term))
 
 
 def spans(text: str, asked: set[str], stem: Stemmer | None) -> list[tuple[int, int]]:
-    """Returns where in the text the asked terms stand, as (start, end) of words or of pairs of characters."""
+    """Where in the text the asked terms stand, as (start, end) of words or of
+    pairs of characters.
+    """
     found: list[tuple[int, int]] = []
     for match in _WORD.finditer(text):
         word, start = match.group(), match.start()

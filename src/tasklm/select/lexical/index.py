@@ -1,9 +1,11 @@
-"""The BM25 index: independent blocks of plain arrays, on disk and memory-mapped, or made anew from the text when needed.
+"""The BM25 index: independent blocks of plain arrays, on disk and memory-mapped, or made anew from
+the text when needed.
 
-A block covers up to 65,536 consecutive passages (fewer when their text is long) and holds, by ascending 64-bit term
-hash, which passages contain the term and how often, and each passage's length in words. Nothing in it depends on k1, b
-or the task, so every task on the same corpus shares it. A half-built index goes on after its finished blocks, and a
-block that another index of the same folder holds already is taken over: a corpus that grew at its end is not read again.
+A block covers up to 65,536 consecutive passages (fewer when their text is long) and holds, by
+ascending 64-bit term hash, which passages contain the term and how often, and each passage's length
+in words. Nothing in it depends on k1, b or the task, so every task on the same corpus shares it. A
+half-built index goes on after its finished blocks, and a block that another index of the same
+folder holds already is taken over: a corpus that grew at its end is not read again.
 """
 
 from __future__ import annotations
@@ -46,17 +48,21 @@ class Block:
     tf: npt.NDArray[np.unsignedinteger[Any]]
     lengths: npt.NDArray[np.uint32]  # [stop - start] words per passage
 
-    def find(self, terms: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-        """Returns where the postings of each term start and end; both 0 for a term that is not here."""
+    def find(
+        self, terms: npt.NDArray[np.uint64]
+    ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+        """Where the postings of each term start and end; both 0 for a term that is not here."""
         if not len(self.terms):
             return np.zeros(len(terms), np.uint32), np.zeros(len(terms), np.uint32)
         at = np.minimum(np.searchsorted(self.terms, terms), len(self.terms) - 1)
         here = self.terms[at] == terms
         nowhere = np.uint32(0)
-        return np.where(here, self.offsets[at], nowhere), np.where(here, self.offsets[at + 1], nowhere)
+        return np.where(here, self.offsets[at], nowhere), np.where(
+            here, self.offsets[at + 1], nowhere
+        )
 
     def frequencies(self, terms: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """Returns in how many of the block's passages each term occurs."""
+        """In how many of the block's passages each term occurs."""
         starts, ends = self.find(terms)
         return (ends - starts).astype(np.int64)
 
@@ -70,17 +76,23 @@ class Statistics:
     frequencies: npt.NDArray[np.int64]  # of the terms asked about
 
     def __add__(self, other: Statistics) -> Statistics:
-        return Statistics(self.passages + other.passages, self.words + other.words, self.frequencies + other.frequencies)
+        return Statistics(
+            self.passages + other.passages,
+            self.words + other.words,
+            self.frequencies + other.frequencies,
+        )
 
     @property
     def average_length(self) -> float:
-        """Returns the mean length of a passage in words, at least a little above nothing."""
+        """The mean length of a passage in words, at least a little above nothing."""
         return max(self.words, 1) / max(self.passages, 1)
 
 
 def block_statistics(block: Block, terms: npt.NDArray[np.uint64]) -> Statistics:
-    """Returns the block's part of the statistics."""
-    return Statistics(block.stop - block.start, int(block.lengths.sum(dtype=np.int64)), block.frequencies(terms))
+    """The block's part of the statistics."""
+    return Statistics(
+        block.stop - block.start, int(block.lengths.sum(dtype=np.int64)), block.frequencies(terms)
+    )
 
 
 class Index(Protocol):
@@ -94,7 +106,7 @@ class Index(Protocol):
         """Yields the blocks in order, from block number `first` on."""
 
     def statistics(self, terms: npt.NDArray[np.uint64]) -> Statistics:
-        """Returns what BM25 must know, with the frequencies of these terms."""
+        """What BM25 must know, with the frequencies of these terms."""
 
 
 class StoredIndex:
@@ -103,20 +115,27 @@ class StoredIndex:
     def __init__(self, folder: Path) -> None:
         record = _record(folder / "index.json", folder, ("format",))
         if record["format"] != FORMAT:
-            raise RunError(f"the index {folder} has format {record['format']}, this tasklm reads {FORMAT}. {_REDO}")
+            raise RunError(
+                f"the index {folder} has format "
+                f"{record['format']}, this tasklm reads {FORMAT}. {_REDO}"
+            )
         record = _record(folder / "index.json", folder, ("blocks", "passages"))
         self.folder, self.key = folder, folder.name
         self.passages, self.count = int(record["passages"]), int(record["blocks"])
         self._blocks = [_open_block(folder / _block_name(number)) for number in range(self.count)]
         ends = [0] + [block.stop for block in self._blocks]
-        if any(block.start != end for block, end in zip(self._blocks, ends, strict=False)) or ends[-1] != self.passages:
+        if (
+            any(block.start != end for block, end in zip(self._blocks, ends, strict=False))
+            or ends[-1] != self.passages
+        ):
             raise damaged_index(folder)
         self._checked: set[int] = set()
 
     def blocks(self, first: int = 0) -> Iterator[Block]:
         """Yields the blocks; each is compared with its checksums when it is first handed out.
 
-        Once a block was used its pages are given back, so that a large index does not fill the memory of this process.
+        Once a block was used its pages are given back, so that a large index does not fill the
+        memory of this process.
         """
         for number in range(first, self.count):
             if number not in self._checked:
@@ -126,8 +145,11 @@ class StoredIndex:
             _let_go(self._blocks[number])
 
     def statistics(self, terms: npt.NDArray[np.uint64]) -> Statistics:
-        """Returns what BM25 must know, with the frequencies of these terms."""
-        return sum((block_statistics(block, terms) for block in self.blocks()), Statistics(0, 0, np.zeros(len(terms), np.int64)))
+        """What BM25 must know, with the frequencies of these terms."""
+        return sum(
+            (block_statistics(block, terms) for block in self.blocks()),
+            Statistics(0, 0, np.zeros(len(terms), np.int64)),
+        )
 
 
 class FreshIndex:
@@ -144,48 +166,73 @@ class FreshIndex:
         with ThreadPoolExecutor(self.threads) as pool:
             ahead: deque[Future[Block]] = deque()
             for bounds in self._bounds[first:]:
-                ahead.append(pool.submit(lambda bounds: inverted(read_block(self.store, *bounds, self.stem)), bounds))
+                ahead.append(
+                    pool.submit(
+                        lambda bounds: inverted(read_block(self.store, *bounds, self.stem)), bounds
+                    )
+                )
                 if len(ahead) > self.threads:
                     yield ahead.popleft().result()
             while ahead:
                 yield ahead.popleft().result()
 
     def statistics(self, terms: npt.NDArray[np.uint64]) -> Statistics:
-        """Returns what BM25 must know, with the frequencies of these terms; goes through the whole text."""
-        return sum((block_statistics(block, terms) for block in self.blocks()), Statistics(0, 0, np.zeros(len(terms), np.int64)))
+        """What BM25 must know, with the frequencies of these terms; goes through the whole text."""
+        return sum(
+            (block_statistics(block, terms) for block in self.blocks()),
+            Statistics(0, 0, np.zeros(len(terms), np.int64)),
+        )
 
 
 _REDO = "Delete this folder and run the same command again: the index is then built anew."
 
 
 def damaged_index(folder: Path) -> DamagedError:
-    """Returns the error for an index whose files are not what was written."""
+    """The error for an index whose files are not what was written."""
     return damaged(folder / "index.json", "the files of the index are not what was written")
 
 
 def hash_terms(terms: list[str]) -> npt.NDArray[np.uint64]:
-    """Returns the 64-bit hash of each term; terms are not empty."""
+    """The 64-bit hash of each term; terms are not empty."""
     text = np.frombuffer(SEPARATOR.join(terms).encode("utf-8", "replace"), np.uint8)
-    hashes, numbers, _ = split(text, np.array([0, len(text)], np.int64), np.ones(1, np.bool_), folds().at, folds().folded)
+    hashes, numbers, _ = split(
+        text, np.array([0, len(text)], np.int64), np.ones(1, np.bool_), folds().at, folds().folded
+    )
     return np.asarray(hashes[numbers], np.uint64)
 
 
 def inverted(raw: RawBlock) -> Block:
-    """Returns the postings of a block of text."""
-    hashes, numbers, word_bounds = split(raw.text, raw.bounds, raw.split_already, folds().at, folds().folded)
+    """The postings of a block of text."""
+    hashes, numbers, word_bounds = split(
+        raw.text, raw.bounds, raw.split_already, folds().at, folds().folded
+    )
     terms, offsets, passages, tf = invert(hashes, numbers, word_bounds)
     widest = int(tf.max()) if len(tf) else 0
     narrow = np.uint8 if widest < 1 << 8 else np.uint16 if widest < 1 << 16 else np.uint32
-    return Block(raw.start, raw.stop, terms, offsets, passages, tf.astype(narrow), np.diff(word_bounds).astype(np.uint32))
+    return Block(
+        raw.start,
+        raw.stop,
+        terms,
+        offsets,
+        passages,
+        tf.astype(narrow),
+        np.diff(word_bounds).astype(np.uint32),
+    )
 
 
-def build_index(store: PassageStore, folder: Path, stem: Stemmer | None, threads: int, tracker: Tracker) -> None:
-    """Writes the index of all passages of the store into `folder`, going on after the blocks that are there."""
+def build_index(
+    store: PassageStore, folder: Path, stem: Stemmer | None, threads: int, tracker: Tracker
+) -> None:
+    """Writes the index of all passages of the store into `folder`, going on after the blocks that
+    are there.
+    """
     bounds = list(block_bounds(store))
     started, done = time.monotonic(), 0
 
     def make(number: int) -> int:
-        """Makes block `number` unless it is there; returns how many of its passages had to be read."""
+        """Makes block `number` unless it is there; returns how many of its
+        passages had to be read.
+        """
         start, stop = bounds[number]
         part, content = folder / _block_name(number), content_key(store, start, stop)
         if _is_whole(part, content) or _taken_over(part, folder.parent, start, stop, content):
@@ -204,7 +251,9 @@ def build_index(store: PassageStore, folder: Path, stem: Stemmer | None, threads
                 bar.advance(size, f"{done / max(time.monotonic() - started, 1e-9):,.0f} passages/s")
         while ahead:
             ahead.popleft()[1].result()
-    write_json(folder / "index.json", {"format": FORMAT, "passages": len(store), "blocks": len(bounds)})
+    write_json(
+        folder / "index.json", {"format": FORMAT, "passages": len(store), "blocks": len(bounds)}
+    )
 
 
 def _block_name(number: int) -> str:
@@ -217,17 +266,25 @@ def _write_block(folder: Path, block: Block, content: str) -> None:
         folder.mkdir(exist_ok=True)
         for name, array in arrays.items():
             np.save(folder / f"{name}.npy", array, allow_pickle=False)
-    sums = {name: {"length": len(array), "crc": zlib.crc32(memoryview(array))} for name, array in arrays.items()}
+    sums = {
+        name: {"length": len(array), "crc": zlib.crc32(memoryview(array))}
+        for name, array in arrays.items()
+    }
     _write_record(folder, block.start, block.stop, content, sums)
 
 
 def _write_record(folder: Path, start: int, stop: int, content: str, sums: dict[str, Any]) -> None:
     """Marks the block as finished: written last."""
-    write_json(folder / "block.json", {"format": FORMAT, "start": start, "stop": stop, "content": content, **sums})
+    write_json(
+        folder / "block.json",
+        {"format": FORMAT, "start": start, "stop": stop, "content": content, **sums},
+    )
 
 
 def _is_whole(folder: Path, content: str) -> bool:
-    """Returns whether an interrupted build finished this block; one that a crash of the machine cut off is written again."""
+    """Whether an interrupted build finished this block; one that a crash of the machine cut off is
+    written again.
+    """
     if not (folder / "block.json").exists():
         return False
     try:
@@ -238,13 +295,21 @@ def _is_whole(folder: Path, content: str) -> bool:
 
 
 def _taken_over(folder: Path, indexes: Path, start: int, stop: int, content: str) -> bool:
-    """Links the files of an equal block of another finished index beside this one; returns whether there was one."""
-    for path in sorted(indexes.glob(f"{folder.parent.name.split('-')[0]}-*/{folder.name}/block.json")):
+    """Links the files of an equal block of another finished index beside this one; returns whether
+    there was one.
+    """
+    for path in sorted(
+        indexes.glob(f"{folder.parent.name.split('-')[0]}-*/{folder.name}/block.json")
+    ):
         try:
             record = _record(path, path.parent.parent, ("content", "format", "stop"))
         except DamagedError:
             continue
-        same = record.get("content") == content and record.get("format") == FORMAT and record.get("stop") == stop
+        same = (
+            record.get("content") == content
+            and record.get("format") == FORMAT
+            and record.get("stop") == stop
+        )
         if not same or path.parent == folder or not (path.parent.parent / "index.json").exists():
             continue
         try:
@@ -270,7 +335,9 @@ def _record(path: Path, index: Path, keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _open_block(folder: Path) -> Block:
-    """Returns the block with its arrays mapped; kinds and lengths are checked, contents are left to `_verify`."""
+    """The block with its arrays mapped; kinds and lengths are checked, contents are left to
+    `_verify`.
+    """
     index = folder.parent
     record = _record(folder / "block.json", index, ("start", "stop", *_ARRAYS))
     arrays: dict[str, Any] = {}
@@ -279,7 +346,9 @@ def _open_block(folder: Path) -> Block:
             array = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError):
             raise damaged_index(index) from None
-        if array.shape != (record[name]["length"],) or array.dtype not in [np.dtype(kind) for kind in kinds.split()]:
+        if array.shape != (record[name]["length"],) or array.dtype not in [
+            np.dtype(kind) for kind in kinds.split()
+        ]:
             raise damaged_index(index)
         arrays[name] = np.asarray(array)
     lengths_fit = (
@@ -301,7 +370,9 @@ def _let_go(block: Block) -> None:
 
 
 def _verify(block: Block, folder: Path) -> None:
-    """Raises unless the block's arrays are, byte for byte, what was written; the compiled loops trust them after this."""
+    """Raises unless the block's arrays are, byte for byte, what was written; the compiled loops
+    trust them after this.
+    """
     record = _record(folder / "block.json", folder.parent, tuple(_ARRAYS))
     for name in _ARRAYS:
         if zlib.crc32(memoryview(getattr(block, name))) != record[name]["crc"]:

@@ -23,7 +23,9 @@ _WIDE = np.uint8(1)  # no letter or digit has this code
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """Returns the function compiled without Python's lock, kept on disk between processes where that can be written."""
+    """The function compiled without Python's lock, kept on disk between processes where that can be
+    written.
+    """
     try:
         return numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:  # numba's way to say that no cache folder is writable
@@ -31,7 +33,9 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 
 class Folds(NamedTuple):
-    """How characters fold, by code point: folded[at[c] : at[c + 1]] is UTF-8, nothing for what separates words."""
+    """How characters fold, by code point: folded[at[c] : at[c + 1]] is UTF-8, nothing for what
+    separates words.
+    """
 
     hard: Any  # [65536] bool: needs more than a table
     at: Any  # [65537] int32
@@ -50,7 +54,7 @@ def _code_point(text: Any, at: int) -> Any:
 
 @compiled
 def needs_help(text: Any, bounds: Any, hard: Any) -> Any:
-    """Returns which passages hold a character that the table cannot fold."""
+    """Which passages hold a character that the table cannot fold."""
     found = np.zeros(bounds.size - 1, np.bool_)
     for passage in range(bounds.size - 1):
         at, end = bounds[passage], bounds[passage + 1]
@@ -84,7 +88,7 @@ def _finished(state: Any) -> Any:
 
 @compiled
 def _grown(hashes: Any, numbers: Any) -> Any:
-    """Returns the hash table at twice the size."""
+    """The hash table at twice the size."""
     size = hashes.size * 2
     mask = np.uint64(size - 1)
     new_hashes = np.zeros(size, np.uint64)
@@ -100,7 +104,9 @@ def _grown(hashes: Any, numbers: Any) -> Any:
 
 
 @compiled
-def _hash_words(text: Any, start: int, end: int, letters: Any, at_fold: Any, folded: Any, keys: Any) -> int:
+def _hash_words(
+    text: Any, start: int, end: int, letters: Any, at_fold: Any, folded: Any, keys: Any
+) -> int:
     """Fills keys with the hash of each word of text[start:end]; returns how many there are."""
     count = 0
     state, inside = _BASIS, False
@@ -134,7 +140,9 @@ def _hash_words(text: Any, start: int, end: int, letters: Any, at_fold: Any, fol
 
 @compiled
 def _letters(at_fold: Any, folded: Any) -> Any:
-    """Returns byte → folded byte, 0 for what separates words, _WIDE for part of a wider character; and of terms, where all is folded."""
+    """Returns byte → folded byte, 0 for what separates words, _WIDE for part of a wider character;
+    and of terms, where all is folded.
+    """
     letters = np.full(256, _WIDE, np.uint8)
     for code in range(128):
         letters[code] = folded[at_fold[code]] if at_fold[code] < at_fold[code + 1] else 0
@@ -146,11 +154,15 @@ def hash_words(text: Any, bounds: Any, split_already: Any, at_fold: Any, folded:
     """Returns (hash of each word, where each passage's words end)."""
     letters, as_it_is = _letters(at_fold, folded)
     passages = bounds.size - 1
-    hashes = np.empty((text.size + passages) // 2 + 1, np.uint64)  # a word takes a byte and a separator or the passage's end
+    hashes = np.empty(
+        (text.size + passages) // 2 + 1, np.uint64
+    )  # a word takes a byte and a separator or the passage's end
     ends = np.empty(passages, np.int64)
     count = 0
     for passage in range(passages):
-        table, start, end = as_it_is if split_already[passage] else letters, bounds[passage], bounds[passage + 1]
+        table = as_it_is if split_already[passage] else letters
+        start = bounds[passage]
+        end = bounds[passage + 1]
         count += _hash_words(text, start, end, table, at_fold, folded, hashes[count:])
         ends[passage] = count
     return hashes[:count], ends
@@ -158,7 +170,9 @@ def hash_words(text: Any, bounds: Any, split_already: Any, at_fold: Any, folded:
 
 @compiled
 def split(text: Any, bounds: Any, split_already: Any, at_fold: Any, folded: Any) -> Any:
-    """Returns (hash of each distinct term, term number of each word, word bounds per passage) of one block of text."""
+    """Returns (hash of each distinct term, term number of each word, word bounds per passage) of
+    one block of text.
+    """
     letters, as_it_is = _letters(at_fold, folded)
     passages = bounds.size - 1
     longest = 0
@@ -172,7 +186,9 @@ def split(text: Any, bounds: Any, split_already: Any, at_fold: Any, folded: Any)
     word_count = term_count = 0
     for passage in range(passages):
         table = as_it_is if split_already[passage] else letters
-        found = _hash_words(text, bounds[passage], bounds[passage + 1], table, at_fold, folded, keys)
+        found = _hash_words(
+            text, bounds[passage], bounds[passage + 1], table, at_fold, folded, keys
+        )
         for word in range(found):
             key = keys[word]
             mask = np.uint64(hashes.size - 1)
@@ -195,7 +211,9 @@ def split(text: Any, bounds: Any, split_already: Any, at_fold: Any, folded: Any)
 
 @compiled
 def invert(terms: Any, words: Any, word_bounds: Any) -> Any:
-    """Returns the block's postings by ascending term hash: (hashes, offsets, passage numbers, term frequencies)."""
+    """The block's postings by ascending term hash: (hashes, offsets, passage numbers, term
+    frequencies).
+    """
     count = terms.size
     last = np.full(count, -1, np.int32)
     frequency = np.zeros(count, np.uint32)

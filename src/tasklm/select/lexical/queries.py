@@ -11,22 +11,28 @@ from tasklm.select.lexical.rake import key_phrases
 from tasklm.select.lexical.stopwords import stop_words
 from tasklm.select.lexical.terms import Stemmer, stemmer, terms
 
-_COMMON_SHARE = 0.1  # fallback for RAKE: a word in at least this share of the texts counts as a stop word
+_COMMON_SHARE = (
+    0.1  # fallback for RAKE: a word in at least this share of the texts counts as a stop word
+)
 _COMMON_MOST = 100
 
 
 def make_queries(texts: Sequence[str], settings: Select) -> list[list[str]]:
-    """Returns the terms of each text's query, in order, repeated ones kept; equal terms share one object.
+    """The terms of each text's query, in order, repeated ones kept; equal terms share one object.
 
-    Stop words are removed only where the recipe asks for it. RAKE needs them to find where phrases end: with
-    stop_words = none it guesses the language for that purpose alone, and for a language without a list it takes the
-    most common words of the task's own texts (those in 10 % of them, 100 at most).
+    Stop words are removed only where the recipe asks for it. RAKE needs them to find where phrases
+    end: with stop_words = none it guesses the language for that purpose alone, and for a language
+    without a list it takes the most common words of the task's own texts (those in 10 % of them,
+    100 at most).
     """
     removed = stop_words(settings.stop_words, texts)
     shared: dict[str, str] = {}
     stem = stemmer(settings.stemming)
     if settings.queries == "text":
-        return [[shared.setdefault(term, term) for term in _asked(text, removed, stem)] for text in texts]
+        return [
+            [shared.setdefault(term, term) for term in _asked(text, removed, stem)]
+            for text in texts
+        ]
     boundaries = removed or stop_words("auto", texts) or _common_words(texts)
     found: list[list[str]] = []
     for text in texts:
@@ -36,12 +42,14 @@ def make_queries(texts: Sequence[str], settings: Select) -> list[list[str]]:
 
 
 def _asked(text: str, removed: frozenset[str], stem: Stemmer | None) -> list[str]:
-    """Returns the terms of a text without the stop words, which are known by their unstemmed form."""
+    """The terms of a text without the stop words, which are known by their unstemmed form."""
     kept = [term for term in terms(text) if term not in removed]
     return kept if stem is None else [stem(term) for term in kept]
 
 
 def _common_words(texts: Sequence[str]) -> frozenset[str]:
     holders = Counter(word for text in texts for word in set(words(text)))
-    common = [word for word, count in holders.items() if count >= max(2, _COMMON_SHARE * len(texts))]
+    common = [
+        word for word, count in holders.items() if count >= max(2, _COMMON_SHARE * len(texts))
+    ]
     return frozenset(sorted(common, key=lambda word: (-holders[word], word))[:_COMMON_MOST])

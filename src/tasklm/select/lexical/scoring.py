@@ -1,9 +1,10 @@
 """The compiled loops that search an index: postings → scores → the best of each query.
 
-Scores are added as whole numbers. A posting counts int(weight · impact) + 1 units, where a query's weights are scaled
-so that no sum can exceed 2³⁰ units; whole numbers add up the same in any order, so neither the number of threads, nor
-how the work was cut, nor which terms were looked up late can change a score. A sum is off by less than `units_off`
-units from the real score; `bm25_search` settles with exact scores whatever lies that close to the last place.
+Scores are added as whole numbers. A posting counts int(weight · impact) + 1 units, where a query's
+weights are scaled so that no sum can exceed 2³⁰ units; whole numbers add up the same in any order,
+so neither the number of threads, nor how the work was cut, nor which terms were looked up late can
+change a score. A sum is off by less than `units_off` units from the real score; `bm25_search`
+settles with exact scores whatever lies that close to the last place.
 """
 
 from __future__ import annotations
@@ -14,27 +15,38 @@ import numpy as np
 
 from tasklm.select.lexical.kernels import compiled
 
-RANGE = 1 << 12  # passages scored at a time for all queries: their sums stay in a core's nearest cache, their postings in the next
+RANGE = (
+    1 << 12
+    # passages scored at a time for all queries: their sums stay in a core's nearest cache, their
+    # postings in the next
+)
 TOP = float(1 << 30)  # units that a query's weights add up to at most
-_DENSE = 0.08  # share of a range's passages from which on adding up a whole row beats following the postings
+# share of a range's passages from which on adding up a whole row beats following the postings
+_DENSE = 0.08
 _LANES = 64  # sums looked at together when searching for candidates
-_MANY, _FEW = 16, 4  # look-ups per range beyond which fewer, or below which more, terms are left for later
+_MANY, _FEW = (
+    16,
+    4,
+)  # look-ups per range beyond which fewer, or below which more, terms are left for later
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 
 
 def units_off(terms: Any) -> Any:
-    """Returns how far a sum over so many terms can be from the real score, in units.
+    """How far a sum over so many terms can be from the real score, in units.
 
-    A term is off by less than one unit for rounding down and adding one, and by five roundings of single precision (norm,
-    denominator, quotient, weight, product), each of 2⁻²⁴; 2⁻²¹ of the highest possible sum is more than these together.
+    A term is off by less than one unit for rounding down and adding one, and by five roundings of
+    single precision (norm, denominator, quotient, weight, product), each of 2⁻²⁴; 2⁻²¹ of the
+    highest possible sum is more than these together.
     """
     return terms + TOP * 2.0**-21
 
 
 @compiled
 def by_range(starts: Any, ends: Any, passages: Any, parts: Any) -> None:
-    """Fills parts[range, term] = where the range's postings of the wanted term begin when all are laid out range by range."""
+    """Fills parts[range, term] = where the range's postings of the wanted term begin when all are
+    laid out range by range.
+    """
     ranges, terms = parts.shape[0], starts.size
     parts[:] = 0
     for term in range(terms):
@@ -50,8 +62,19 @@ def by_range(starts: Any, ends: Any, passages: Any, parts: Any) -> None:
 
 
 @compiled
-def lay_out(starts: Any, ends: Any, passages: Any, tf: Any, norms: Any, parts: Any, places: Any, impacts: Any) -> None:
-    """Fills, range by range and term by term, where in its range a passage stands and its impact tf / (tf + norm)."""
+def lay_out(
+    starts: Any,
+    ends: Any,
+    passages: Any,
+    tf: Any,
+    norms: Any,
+    parts: Any,
+    places: Any,
+    impacts: Any,
+) -> None:
+    """Fills, range by range and term by term, where in its range a passage stands and its impact tf
+    / (tf + norm).
+    """
     for term in range(starts.size):
         part, to = -1, np.uint32(0)
         for at in range(starts[term], ends[term]):
@@ -66,8 +89,12 @@ def lay_out(starts: Any, ends: Any, passages: Any, tf: Any, norms: Any, parts: A
 
 
 @compiled
-def fill_rows(frequent: Any, parts: Any, places: Any, impacts: Any, rows: Any, highest: Any) -> None:
-    """Fills rows[range, row] with the impact of each frequent term on each passage of the range, and its highest impact."""
+def fill_rows(
+    frequent: Any, parts: Any, places: Any, impacts: Any, rows: Any, highest: Any
+) -> None:
+    """Fills rows[range, row] with the impact of each frequent term on each passage of the range,
+    and its highest impact.
+    """
     for part in range(parts.shape[0]):
         for row in range(frequent.size):
             for at in range(parts[part, frequent[row]], parts[part, frequent[row] + 1]):
@@ -86,7 +113,9 @@ def clear_rows(frequent: Any, parts: Any, places: Any, rows: Any) -> None:
 
 @compiled
 def keep_best(keys: Any, count: int, best: int) -> Any:
-    """Moves the `best` highest of keys[:count] to the front, unsorted, and returns the lowest of them (quickselect)."""
+    """Moves the `best` highest of keys[:count] to the front, unsorted, and returns the lowest of
+    them (quickselect).
+    """
     low, high, wanted = 0, count - 1, best - 1
     while low < high:
         a, b, c = keys[low], keys[(low + high) >> 1], keys[high]
@@ -115,10 +144,11 @@ def keep_best(keys: Any, count: int, best: int) -> Any:
 
 @compiled
 def drop_low(keys: Any, count: int, best: int) -> Any:
-    """Drops of keys[:count] what is not among the `best` highest; returns (how many are left, a floor for sums).
+    """Drops of keys[:count] what is not among the `best` highest; returns (how many are left, a
+    floor for sums).
 
-    A little more than `best` may be left: the floor is the edge of a bin of sums. At least `best` sums reach it, so a later
-    passage that does not exceed it has lost already.
+    A little more than `best` may be left: the floor is the edge of a bin of sums. At least `best`
+    sums reach it, so a later passage that does not exceed it has lost already.
     """
     lowest = highest = keys[0] >> _HALF
     for at in range(1, count):
@@ -145,11 +175,14 @@ def drop_low(keys: Any, count: int, best: int) -> Any:
 
 
 @compiled
-def _left_for_later(first: int, last: int, terms: Any, weights: Any, row_of: Any, highest: Any, allowed: int) -> Any:
+def _left_for_later(
+    first: int, last: int, terms: Any, weights: Any, row_of: Any, highest: Any, allowed: int
+) -> Any:
     """Returns (how many of the query's first terms to look up late, what they can add at most).
 
-    Queries have their most frequent terms first. Terms that together cannot lift a passage to the floor can be left for
-    later: no passage needs to be considered for them alone (MaxScore, Turtle and Flood 1995).
+    Queries have their most frequent terms first. Terms that together cannot lift a passage to the
+    floor can be left for later: no passage needs to be considered for them alone (MaxScore, Turtle
+    and Flood 1995).
     """
     sum_of_tops: Any = np.int64(0)
     for at in range(first, last):
@@ -177,7 +210,9 @@ def _completed(
     rows: Any,
     highest: Any,
 ) -> Any:
-    """Returns the sum with the late terms looked up, or any sum not above the floor when they cannot lift it there."""
+    """The sum with the late terms looked up, or any sum not above the floor when they cannot lift
+    it there.
+    """
     for at in range(first + late - 1, first - 1, -1):
         if total + rest <= floor:
             return total
@@ -191,7 +226,16 @@ def _completed(
 
 @compiled
 def _add_up(
-    first: int, last: int, terms: Any, weights: Any, part: Any, places: Any, impacts: Any, row_of: Any, rows: Any, sums: Any
+    first: int,
+    last: int,
+    terms: Any,
+    weights: Any,
+    part: Any,
+    places: Any,
+    impacts: Any,
+    row_of: Any,
+    rows: Any,
+    sums: Any,
 ) -> None:
     """Adds the terms first…last of a query to the sums of one range of passages."""
     for at in range(first, last):
@@ -222,7 +266,9 @@ def _collect(
     best: int,
     found: Any,
 ) -> int:
-    """Adds the passages of a range that may be among the query's best to its row; zeroes the sums; returns the look-ups made."""
+    """Adds the passages of a range that may be among the query's best to its row; zeroes the sums;
+    returns the look-ups made.
+    """
     offsets, terms, weights = asked
     keys, counts, floors = found
     row, count, floor = keys[query], counts[query], floors[query]
@@ -243,7 +289,19 @@ def _collect(
                 total = np.int64(sums[at])
                 if late:
                     looked_up += 1
-                    total = _completed(total, at, offsets[query], late, rest, floor, terms, weights, row_of, rows, highest)
+                    total = _completed(
+                        total,
+                        at,
+                        offsets[query],
+                        late,
+                        rest,
+                        floor,
+                        terms,
+                        weights,
+                        row_of,
+                        rows,
+                        highest,
+                    )
                 if total > floor and not banned[at]:
                     row[count] = (np.uint64(total) << _HALF) | (_LOW - np.uint64(base + at))
                     count += 1
@@ -272,11 +330,13 @@ def score_block(
     found: Any,
     patience: Any,
 ) -> None:
-    """Scores one block for queries first…last and adds what may be among their `best` to what was `found`.
+    """Scores one block for queries first…last and adds what may be among their `best` to what was
+    `found`.
 
-    A key is the sum above the reversed passage number: keys order as wanted, ties by lower number. Passages come in
-    ascending order, so a passage that only equals the lowest kept sum (the query's floor) has lost already. `patience`
-    is the share of the floor that terms left for later may add: more saves sums and costs look-ups, so it follows these.
+    A key is the sum above the reversed passage number: keys order as wanted, ties by lower number.
+    Passages come in ascending order, so a passage that only equals the lowest kept sum (the query's
+    floor) has lost already. `patience` is the share of the floor that terms left for later may add:
+    more saves sums and costs look-ups, so it follows these.
     """
     offsets, terms, weights = asked
     floors = found[2]
@@ -286,9 +346,33 @@ def score_block(
             start, end = offsets[query], offsets[query + 1]
             allowed = np.int64(patience[query] * floors[query])
             late, rest = _left_for_later(start, end, terms, weights, row_of, highest, allowed)
-            _add_up(start + late, end, terms, weights, parts[part], places, impacts, row_of, rows[part], sums)
+            _add_up(
+                start + late,
+                end,
+                terms,
+                weights,
+                parts[part],
+                places,
+                impacts,
+                row_of,
+                rows[part],
+                sums,
+            )
             here = base + part * RANGE
-            looked_up = _collect(query, late, rest, asked, sums, row_of, rows[part], highest, banned[part * RANGE :], here, best, found)
+            looked_up = _collect(
+                query,
+                late,
+                rest,
+                asked,
+                sums,
+                row_of,
+                rows[part],
+                highest,
+                banned[part * RANGE :],
+                here,
+                best,
+                found,
+            )
             if looked_up > _MANY:
                 patience[query] *= 0.8 if looked_up < 8 * _MANY else 0.2
             elif looked_up < _FEW:
@@ -297,7 +381,9 @@ def score_block(
 
 @compiled
 def cut(first: int, last: int, best: int, keys: Any, counts: Any) -> int:
-    """Drops keys of queries first…last that are not among their `best`; returns the width of the widest row, others end in zeros."""
+    """Drops keys of queries first…last that are not among their `best`; returns the width of the
+    widest row, others end in zeros.
+    """
     widest = 0
     for query in range(first, last):
         if counts[query] > best:
@@ -310,7 +396,9 @@ def cut(first: int, last: int, best: int, keys: Any, counts: Any) -> int:
 
 @compiled
 def unpack(keys: Any, counts: Any, scales: Any, numbers: Any, scores: Any) -> None:
-    """Fills in the passages and scores of sorted keys, query after query; `scales` are units per score of each query."""
+    """Fills in the passages and scores of sorted keys, query after query; `scales` are units per
+    score of each query.
+    """
     begin = 0
     for query in range(counts.size):
         end = begin + counts[query]
@@ -323,7 +411,9 @@ def unpack(keys: Any, counts: Any, scales: Any, numbers: Any, scores: Any) -> No
 
 @compiled
 def _order_ties(numbers: Any, scores: Any) -> None:
-    """Puts passages whose scores are equal once they are single precision in the order of their numbers."""
+    """Puts passages whose scores are equal once they are single precision in the order of their
+    numbers.
+    """
     first, wrong = 0, False
     for at in range(1, scores.size + 1):
         if at < scores.size and scores[at] == scores[at - 1]:
@@ -348,7 +438,9 @@ def exact_scores(
     norms: Any,
     out: Any,
 ) -> None:
-    """Fills out[i] with the double-precision score of passage numbers[i] of this block for queries[i]."""
+    """Fills out[i] with the double-precision score of passage numbers[i] of this block for
+    queries[i].
+    """
     for pair in range(queries.size):
         total = 0.0
         passage = numbers[pair]

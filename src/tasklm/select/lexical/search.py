@@ -1,11 +1,13 @@
 """Many queries at once against a BM25 index: blocks outside, queries inside.
 
-The result is the exact top k. Sums of whole numbers find k + SPARE candidates per query (see `bm25_scoring`); where the
-last place is too close to call for them, exact scores in double precision decide, and ties go to the lower number.
-Only where more than SPARE passages crowd around the last place within about a millionth of the score are they ties.
+The result is the exact top k. Sums of whole numbers find k + SPARE candidates per query (see
+`bm25_scoring`); where the last place is too close to call for them, exact scores in double
+precision decide, and ties go to the lower number. Only where more than SPARE passages crowd around
+the last place within about a millionth of the score are they ties.
 
-Memory is bounded: queries are taken in batches, blocks one after the other, results wait in files. A finished batch is
-kept, and within a batch the candidates are written down from time to time: an interrupted search goes on from there.
+Memory is bounded: queries are taken in batches, blocks one after the other, results wait in files.
+A finished batch is kept, and within a batch the candidates are written down from time to time: an
+interrupted search goes on from there.
 """
 
 from __future__ import annotations
@@ -83,22 +85,39 @@ class Queries:
         return len(self.offsets) - 1
 
 
-def query_terms(queries: Sequence[Sequence[str]]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Returns (distinct term hashes, ascending; number of each word's term; where each query's words begin)."""
+def query_terms(
+    queries: Sequence[Sequence[str]],
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Returns (distinct term hashes, ascending; number of each word's term; where each query's
+    words begin).
+    """
     numbers: dict[str, int] = {}
-    flat = array("q", (numbers.setdefault(term, len(numbers)) for query in queries for term in query))
+    flat = array(
+        "q", (numbers.setdefault(term, len(numbers)) for query in queries for term in query)
+    )
     terms, by_number = np.unique(hash_terms(list(numbers)), return_inverse=True)
-    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(query) for query in queries], dtype=np.int64)])
+    bounds = np.concatenate(
+        [np.zeros(1, np.int64), np.cumsum([len(query) for query in queries], dtype=np.int64)]
+    )
     return terms, by_number[np.frombuffer(flat, np.int64)], bounds
 
 
-def prepare(queries: Sequence[Sequence[str]], terms: npt.NDArray[np.uint64], statistics: Statistics, memory: int) -> Queries:
-    """Returns the queries with each term's weight = how often the query has it · log(1 + (N − df + 0.5)/(df + 0.5)).
+def prepare(
+    queries: Sequence[Sequence[str]],
+    terms: npt.NDArray[np.uint64],
+    statistics: Statistics,
+    memory: int,
+) -> Queries:
+    """The queries with each term's weight = how often the query has it · log(1 + (N − df + 0.5)/(df
+    + 0.5)).
 
-    `terms` and the frequencies in `statistics` go together and cover the queries; rows fill an eighth of the memory at most.
+    `terms` and the frequencies in `statistics` go together and cover the queries; rows fill an
+    eighth of the memory at most.
     """
     here, words, bounds = query_terms(queries)
-    df = statistics.frequencies[np.searchsorted(terms, here)] if len(here) else np.zeros(0, np.int64)
+    df = (
+        statistics.frequencies[np.searchsorted(terms, here)] if len(here) else np.zeros(0, np.int64)
+    )
     query_of = np.repeat(np.arange(len(queries)), np.diff(bounds))
     pairs, counts = np.unique(query_of * max(len(here), 1) + words, return_counts=True)
     query_of, term_of = np.divmod(pairs, max(len(here), 1))
@@ -106,7 +125,9 @@ def prepare(queries: Sequence[Sequence[str]], terms: npt.NDArray[np.uint64], sta
     query_of, term_of, counts = query_of[known], term_of[known], counts[known]
     weights = counts * np.log1p((statistics.passages - df[term_of] + 0.5) / (df[term_of] + 0.5))
     frequent = np.flatnonzero(df > _FREQUENT * statistics.passages)
-    frequent = np.sort(frequent[np.argsort(-df[frequent], kind="stable")][: memory // 8 // _ROW_BYTES])
+    frequent = np.sort(
+        frequent[np.argsort(-df[frequent], kind="stable")][: memory // 8 // _ROW_BYTES]
+    )
     has_row = np.isin(term_of, frequent)
     order = np.lexsort((term_of, weights, ~has_row, query_of))
     query_of, term_of, weights = query_of[order], term_of[order], weights[order]
@@ -132,7 +153,9 @@ class Scorer:
         self._row_of = np.full(len(queries.terms), -1, np.int32)
         self._row_of[queries.frequent] = np.arange(len(queries.frequent))
 
-    def add(self, block: Block, banned: npt.NDArray[np.bool_], norms: npt.NDArray[np.float64]) -> None:
+    def add(
+        self, block: Block, banned: npt.NDArray[np.bool_], norms: npt.NDArray[np.float64]
+    ) -> None:
         """Adds the block's candidates; `banned` and `norms` are of the block's passages."""
         queries, found = self.queries, self.found
         starts, ends = block.find(queries.terms)
@@ -140,7 +163,9 @@ class Scorer:
         by_range(starts, ends, block.passages, parts)
         wanted = int(parts[-1, -1]) if len(starts) else 0
         places, impacts = np.empty(wanted, np.uint16), np.empty(wanted, np.float32)
-        lay_out(starts, ends, block.passages, block.tf, norms.astype(np.float32), parts, places, impacts)
+        lay_out(
+            starts, ends, block.passages, block.tf, norms.astype(np.float32), parts, places, impacts
+        )
         if len(self._rows) < len(parts):
             self._rows = np.zeros((len(parts), len(queries.frequent), RANGE), np.float32)
         highest = np.zeros(len(queries.frequent), np.float32)
@@ -148,13 +173,19 @@ class Scorer:
         asked = (queries.offsets, queries.term_of, queries.units)
         where = (parts, places, impacts, self._row_of, self._rows, highest, banned, block.start)
         into = (found.keys, found.counts, found.floors)
-        found.share_out(lambda first, last: score_block(first, last, asked, *where, found.best, into, found.patience))
+        found.share_out(
+            lambda first, last: score_block(
+                first, last, asked, *where, found.best, into, found.patience
+            )
+        )
         clear_rows(queries.frequent, parts, places, self._rows)
 
 
 @dataclass
 class Close:
-    """Candidates too close to the last place for whole-number sums, query after query: which query, where in its row, which passage."""
+    """Candidates too close to the last place for whole-number sums, query after query: which query,
+    where in its row, which passage.
+    """
 
     query: npt.NDArray[np.int64]
     place: npt.NDArray[np.int64]
@@ -162,12 +193,18 @@ class Close:
 
 
 def too_close(found: Candidates, queries: Queries, k: int) -> Close:
-    """Returns the candidates, of sorted rows, among which exact scores must choose; a query's stand side by side."""
+    """The candidates, of sorted rows, among which exact scores must choose; a query's stand side by
+    side.
+    """
     nothing = np.empty(0, np.int64)
     parts = [(nothing, nothing, nothing)]
     slack = 2 * units_off(np.diff(queries.offsets))
     more = np.flatnonzero(found.counts > k)
-    unclear = more[sums_of(found.keys[more, k - 1]) - sums_of(found.keys[more, k]) <= slack[more]] if found.best > k else nothing
+    unclear = (
+        more[sums_of(found.keys[more, k - 1]) - sums_of(found.keys[more, k]) <= slack[more]]
+        if found.best > k
+        else nothing
+    )
     for query in unclear.tolist():
         sums = sums_of(found.keys[query, : found.counts[query]])
         last = sums[k - 1]
@@ -178,7 +215,13 @@ def too_close(found: Candidates, queries: Queries, k: int) -> Close:
     return Close(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def exact(block: Block, close: Close, queries: Queries, norms: npt.NDArray[np.float64], out: npt.NDArray[np.float64]) -> None:
+def exact(
+    block: Block,
+    close: Close,
+    queries: Queries,
+    norms: npt.NDArray[np.float64],
+    out: npt.NDArray[np.float64],
+) -> None:
     """Fills in the exact scores of those of the close passages that are in this block."""
     here = np.flatnonzero((close.number >= block.start) & (close.number < block.stop))
     if not len(here):
@@ -201,21 +244,39 @@ def settle(found: Candidates, close: Close, scores: npt.NDArray[np.float64], k: 
     np.minimum(found.counts, k, out=found.counts)
 
 
-def search(index: Index, queries: Sequence[Sequence[str]], banned: npt.NDArray[np.bool_], scoring: Scoring, place: Workplace) -> Ranking:
-    """Returns each query's k best passages that are not banned."""
+def search(
+    index: Index,
+    queries: Sequence[Sequence[str]],
+    banned: npt.NDArray[np.bool_],
+    scoring: Scoring,
+    place: Workplace,
+) -> Ranking:
+    """Each query's k best passages that are not banned."""
     allowed = index.passages - int(np.count_nonzero(banned))
     best = min(scoring.k + SPARE, allowed)
     batches = list(batches_of(queries, row_width(best, allowed), place.memory))
     terms, folder = terms_and_folder(queries, banned, scoring, batches, index.key, place)
     statistics = index.statistics(terms)
-    with place.tracker.progress("search", total=len(queries) * max(index.count, 1)) as bar, ThreadPoolExecutor(place.threads) as pool:
+    with (
+        place.tracker.progress("search", total=len(queries) * max(index.count, 1)) as bar,
+        ThreadPoolExecutor(place.threads) as pool,
+    ):
         for number, (first, last) in enumerate(batches):
             if is_done(folder, number):
                 bar.advance((last - first) * index.count)
                 continue
             prepared = prepare(queries[first:last], terms, statistics, place.memory)
             found = Candidates(len(prepared), best, allowed, place.threads, pool)
-            _search_batch(index, prepared, found, banned, scoring, statistics, folder / f"open-{number:05d}", bar)
+            _search_batch(
+                index,
+                prepared,
+                found,
+                banned,
+                scoring,
+                statistics,
+                folder / f"open-{number:05d}",
+                bar,
+            )
             write_batch(folder, number, found, prepared.scales)
     return joined(folder, len(batches))
 
@@ -228,18 +289,25 @@ def terms_and_folder(
     corpus: str,
     place: Workplace,
 ) -> tuple[npt.NDArray[np.uint64], Path]:
-    """Returns the distinct terms of all queries and the folder where this very search keeps what is done."""
+    """The distinct terms of all queries and the folder where this very search
+    keeps what is done.
+    """
     terms, words, bounds = query_terms(queries)
     hasher = hashlib.blake2b(digest_size=12)
     for part in (terms, words, bounds, np.ascontiguousarray(banned)):
         hasher.update(part.data)
-    folder = place.scratch / f"search-{digest([hasher.hexdigest(), scoring.k, scoring.k1, scoring.b, batches, corpus])}"
+    key = digest([hasher.hexdigest(), scoring.k, scoring.k1, scoring.b, batches, corpus])
+    folder = place.scratch / f"search-{key}"
     folder.mkdir(parents=True, exist_ok=True)
     return terms, folder
 
 
-def batches_of(queries: Sequence[Sequence[str]], width: int, memory: int) -> Iterator[tuple[int, int]]:
-    """Yields (first, last + 1) of queries whose candidates fit into a sixth of the memory: writing them down takes more than that again."""
+def batches_of(
+    queries: Sequence[Sequence[str]], width: int, memory: int
+) -> Iterator[tuple[int, int]]:
+    """Yields (first, last + 1) of queries whose candidates fit into a sixth of the memory: writing
+    them down takes more than that again.
+    """
     most = min(max(1, memory // 6 // (8 * width)), _BATCH_QUERIES)
     first, words = 0, 0
     for number, query in enumerate(queries):
@@ -268,9 +336,17 @@ def _search_batch(
     for block in index.blocks(done):
         here = np.ascontiguousarray(banned[block.start : block.stop])
         scorer.add(block, here, norms_of(block, statistics, scoring))
-        done, scored, passages = done + 1, scored + len(queries), passages + block.stop - block.start
+        done = done + 1
+        scored = scored + len(queries)
+        passages = passages + block.stop - block.start
         seconds = max(time.monotonic() - started, 1e-9)
-        bar.advance(len(queries), f"{passages / seconds:,.0f} passages/s, {scored / index.count / seconds:,.0f} queries/s")
+        bar.advance(
+            len(queries),
+            (
+                f"{passages / seconds:,.0f} passages/s, "
+                f"{scored / index.count / seconds:,.0f} queries/s"
+            ),
+        )
         if time.monotonic() - saved > _SAVE_EVERY and done < index.count:
             save_open(record, found, done)
             saved = time.monotonic()

@@ -1,4 +1,6 @@
-"""Stop words by language, from the short lists bundled in `stopword_lists/`, and a guess which of them a text needs."""
+"""Stop words by language, from the short lists bundled in `stopword_lists/`, and a guess which of
+them a text needs.
+"""
 
 from __future__ import annotations
 
@@ -12,32 +14,46 @@ from tasklm.corpus.words import words
 from tasklm.errors import RecipeError
 from tasklm.registry import nearest
 
-_LEAST_COVERAGE = 0.1  # running text is 30-50 % stop words; below this share it is not that language
+_LEAST_COVERAGE = (
+    0.1  # running text is 30-50 % stop words; below this share it is not that language
+)
 _SAMPLE_WORDS = 50_000
 
 
 def stop_words(languages: str, sample: Sequence[str]) -> frozenset[str]:
-    """Returns the stop words of the languages named ('en,de'), none for 'none', those that the sample needs for 'auto'."""
+    """The stop words of the languages named ('en,de'), none for 'none', those that the sample needs
+    for 'auto'.
+    """
     wanted = [name.strip().lower() for name in languages.split(",") if name.strip()]
     if wanted in ([], ["none"]):
         return frozenset()
     if wanted == ["auto"]:
         wanted = guess_languages(sample)
     known = known_languages()
-    unknown = [f"no stop list for {name!r}{nearest(name, known)}" for name in wanted if name not in known]
+    unknown = [
+        f"no stop list for {name!r}{nearest(name, known)}" for name in wanted if name not in known
+    ]
     if unknown:
         choices = f"choose none, auto, or from {', '.join(known)}"
-        raise RecipeError([f"select.stop_words: there is {problem}; {choices}" for problem in unknown])
+        raise RecipeError(
+            [f"select.stop_words: there is {problem}; {choices}" for problem in unknown]
+        )
     return frozenset[str]().union(*(_list(name) for name in wanted))
 
 
 def known_languages() -> list[str]:
-    """Returns the codes of the languages that have a list."""
-    return sorted(entry.name.removesuffix(".txt") for entry in _folder().iterdir() if entry.name.endswith(".txt"))
+    """The codes of the languages that have a list."""
+    return sorted(
+        entry.name.removesuffix(".txt")
+        for entry in _folder().iterdir()
+        if entry.name.endswith(".txt")
+    )
 
 
 def guess_languages(sample: Sequence[str]) -> list[str]:
-    """Returns the languages of the sample: the list that covers most words, then those that cover 10 % more of them."""
+    """The languages of the sample: the list that covers most words, then those that cover 10 % more
+    of them.
+    """
     counts = _counts(sample)
     total = counts.total()
     found: list[str] = []

@@ -1,4 +1,6 @@
-"""What is searched for: the words of a text; pairs of characters where a script has no spaces; stems where asked for."""
+"""What is searched for: the words of a text; pairs of characters where a script has no spaces;
+stems where asked for.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,17 @@ _REMEMBERED = 1 << 18  # stems kept by a Stemmer
 
 
 def terms(text: str, stem: Callable[[str], str] | None = None) -> list[str]:
-    """Returns the terms of a text, in order.
+    """The terms of a text, in order.
 
-    Neighbouring characters of a script without spaces (Han, Kana, Thai …) become overlapping pairs, as search engines
-    do: single characters are in nearly every passage, and finding real words would need a dictionary.
+    Neighbouring characters of a script without spaces (Han, Kana, Thai …) become overlapping pairs,
+    as search engines do: single characters are in nearly every passage, and finding real words
+    would need a dictionary.
     """
     found = words(text)
     if not text.isascii() and any(len(word) == 1 and is_spaceless(word) for word in found):
-        found = [term for token in text.split() for term in _paired(words(token))]  # a space parts neighbours
+        found = [
+            term for token in text.split() for term in _paired(words(token))
+        ]  # a space parts neighbours
     return found if stem is None else [stem(term) for term in found]
 
 
@@ -55,7 +60,7 @@ class Stemmer:
 
 
 def stemmer(language: str) -> Stemmer | None:
-    """Returns the stemmer of a language named in English, or None for "none"."""
+    """The stemmer of a language named in English, or None for "none"."""
     return None if language == "none" else Stemmer(language)
 
 
@@ -63,10 +68,15 @@ def _snowball(language: str) -> Callable[[str], str]:
     try:
         import snowballstemmer
     except ImportError:
-        raise RunError("select.stemming needs the package snowballstemmer. Install it: pip install 'tasklm[stemming]'") from None
+        raise RunError(
+            "select.stemming needs the package "
+            "snowballstemmer. Install it: pip install 'tasklm[stemming]'"
+        ) from None
     if language not in snowballstemmer.algorithms():
         known = ", ".join(sorted(snowballstemmer.algorithms()))
-        raise RecipeError([f"select.stemming: there is no stemmer for {language!r}; there are: none, {known}"])
+        raise RecipeError(
+            [f"select.stemming: there is no stemmer for {language!r}; there are: none, {known}"]
+        )
     made: Any = snowballstemmer.stemmer(language)
     stem: Callable[[str], str] = made.stemWord
     return stem

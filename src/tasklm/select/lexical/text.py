@@ -1,8 +1,9 @@
-"""The text of a block, made ready for the compiled loops: nearly all of it is split there, the rest here.
+"""The text of a block, made ready for the compiled loops: nearly all of it is split there, the rest
+here.
 
-The loops fold and split ASCII and every character whose folding depends on nothing around it (most of the letters of
-most alphabets). A passage with any other character (combining marks, scripts without spaces …) is split by `terms` and
-handed over as its terms, so the two ways give the same.
+The loops fold and split ASCII and every character whose folding depends on nothing around it (most
+of the letters of most alphabets). A passage with any other character (combining marks, scripts
+without spaces …) is split by `terms` and handed over as its terms, so the two ways give the same.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ from tasklm.select.lexical.terms import Stemmer, terms
 BLOCK_PASSAGES = 1 << 16  # passage numbers inside a block are 16 bits wide
 BLOCK_BYTES = 64 << 20
 _CODES = 1 << 16  # characters beyond these (emoji, historic scripts) always go through `terms`
-_JAMO = ((0x1100, 0x11FF), (0xA960, 0xA97F), (0xD7B0, 0xD7FF))  # letters that melt into syllables with their neighbours
+_JAMO = (
+    (0x1100, 0x11FF),
+    (0xA960, 0xA97F),
+    (0xD7B0, 0xD7FF),
+)  # letters that melt into syllables with their neighbours
 
 
 @dataclass
@@ -37,12 +42,14 @@ class RawBlock:
 
     @property
     def stop(self) -> int:
-        """Returns the number of the passage after the last."""
+        """The number of the passage after the last."""
         return self.start + len(self.split_already)
 
 
 def block_bounds(store: PassageStore, start: int = 0) -> Iterator[tuple[int, int]]:
-    """Yields (first, last + 1) of each block from passage `start` on; where they end depends on the passages before alone."""
+    """Yields (first, last + 1) of each block from passage `start` on; where they end depends on the
+    passages before alone.
+    """
     while start < len(store):
         stop = min(start + BLOCK_PASSAGES, len(store))
         limit = store.bytes_up_to(start) + BLOCK_BYTES
@@ -53,43 +60,59 @@ def block_bounds(store: PassageStore, start: int = 0) -> Iterator[tuple[int, int
 
 
 def read_block(store: PassageStore, start: int, stop: int, stem: Stemmer | None = None) -> RawBlock:
-    """Returns the text of passages `start` up to `stop`."""
+    """The text of passages `start` up to `stop`."""
     block, bounds = store.raw(start, stop)
     return raw_block(start, np.frombuffer(block, np.uint8), bounds, stem)
 
 
 def block_of_texts(start: int, texts: list[str], stem: Stemmer | None = None) -> RawBlock:
-    """Returns a block of texts in memory, numbered from `start`."""
+    """A block of texts in memory, numbered from `start`."""
     encoded = [text.encode("utf-8", "replace") for text in texts]
     bounds = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
     return raw_block(start, np.frombuffer(b"".join(encoded), np.uint8), bounds, stem)
 
 
-def raw_block(start: int, text: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], stem: Stemmer | None) -> RawBlock:
-    """Returns the block with the passages that need it split already; for stems, that is all of them."""
+def raw_block(
+    start: int, text: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], stem: Stemmer | None
+) -> RawBlock:
+    """The block with the passages that need it split already; for stems, that is all of them."""
     hard = np.ones(len(bounds) - 1, np.bool_) if stem else needs_help(text, bounds, folds().hard)
-    return RawBlock(start, *with_help(text, bounds, hard, lambda passage: terms(passage, stem)), hard)
+    return RawBlock(
+        start, *with_help(text, bounds, hard, lambda passage: terms(passage, stem)), hard
+    )
 
 
 def with_help(
-    text: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], hard: npt.NDArray[np.bool_], split: Callable[[str], list[str]]
+    text: npt.NDArray[np.uint8],
+    bounds: npt.NDArray[np.int64],
+    hard: npt.NDArray[np.bool_],
+    split: Callable[[str], list[str]],
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """Returns text and bounds with the hard passages replaced by what `split` makes of them."""
     if not hard.any():
         return text, bounds
-    whole, lengths, parts, done = memoryview(text.data), np.diff(bounds), list[memoryview | bytes](), 0
+    whole = memoryview(text.data)
+    lengths = np.diff(bounds)
+    parts = list[memoryview | bytes]()
+    done = 0
     for number in np.flatnonzero(hard).tolist():
         first, last = int(bounds[number]), int(bounds[number + 1])
-        ready = SEPARATOR.join(split(bytes(whole[first:last]).decode("utf-8", "replace"))).encode("utf-8", "replace")
+        ready = SEPARATOR.join(split(bytes(whole[first:last]).decode("utf-8", "replace"))).encode(
+            "utf-8", "replace"
+        )
         parts += [whole[done:first], ready]
         lengths[number], done = len(ready), last
     parts.append(whole[done:])
-    return np.frombuffer(b"".join(parts), np.uint8), np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    return np.frombuffer(b"".join(parts), np.uint8), np.concatenate(
+        [np.zeros(1, np.int64), np.cumsum(lengths)]
+    )
 
 
 @functools.cache
 def folds() -> Folds:
-    """Returns how the compiled loops fold each character; a character that folds to nothing separates words."""
+    """How the compiled loops fold each character; a character that folds to nothing separates
+    words.
+    """
     hard, at, result = np.zeros(_CODES, np.bool_), np.zeros(_CODES + 1, np.int32), bytearray()
     for code in range(_CODES):
         found = _fold(code)
@@ -100,7 +123,9 @@ def folds() -> Folds:
 
 
 def _fold(code: int) -> bytes | None:
-    """Returns the UTF-8 of the folded character, nothing for what separates words, None where it takes more to say."""
+    """The UTF-8 of the folded character, nothing for what separates words, None where it takes more
+    to say.
+    """
     if 0xD800 <= code < 0xE000 or any(low <= code <= high for low, high in _JAMO):
         return None
     character = chr(code)
@@ -110,4 +135,8 @@ def _fold(code: int) -> bytes | None:
         return None
     if not kinds & {"L", "N"}:
         return b""
-    return result.encode() if {unicodedata.category(part)[0] for part in result} <= {"L", "N"} else None
+    return (
+        result.encode()
+        if {unicodedata.category(part)[0] for part in result} <= {"L", "N"}
+        else None
+    )

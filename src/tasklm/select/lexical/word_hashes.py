@@ -13,11 +13,15 @@ from tasklm.select.lexical.text import folds, with_help
 
 
 def word_hashes(texts: Sequence[str]) -> tuple[Keys, Ints]:
-    """Returns the hash of every word of the texts (as `words` splits them), end to end, and where each text's end."""
+    """The hash of every word of the texts (as `words` splits them), end to end, and where each
+    text's end.
+    """
     parts = [text.encode("utf-8", "replace") for text in texts]
     text = np.frombuffer(b"".join(parts), np.uint8)
     bounds = np.zeros(len(texts) + 1, np.int64)
     np.cumsum([len(part) for part in parts], out=bounds[1:])
     hard = needs_help(text, bounds, folds().hard)
-    hashes, ends = hash_words(*with_help(text, bounds, hard, words), hard, folds().at, folds().folded)
+    hashes, ends = hash_words(
+        *with_help(text, bounds, hard, words), hard, folds().at, folds().folded
+    )
     return hashes, ends

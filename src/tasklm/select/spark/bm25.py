@@ -1,8 +1,10 @@
-"""Exact BM25 on Apache Spark, for corpora beyond one machine: the ranking is, bit for bit, that of the search on one machine.
+"""Exact BM25 on Apache Spark, for corpora beyond one machine: the ranking is, bit for bit, that of
+the search on one machine.
 
-The passages are dealt out as shards of consecutive numbers. Each becomes a block of postings, which is kept on the workers;
-statistics of the blocks are added up, then every task scores its blocks for a batch of queries, and the best candidates of
-all tasks are merged. No task has a side effect, so Spark may do any of them again, on another worker, at any time.
+The passages are dealt out as shards of consecutive numbers. Each becomes a block of postings, which
+is kept on the workers; statistics of the blocks are added up, then every task scores its blocks for
+a batch of queries, and the best candidates of all tasks are merged. No task has a side effect, so
+Spark may do any of them again, on another worker, at any time.
 """
 
 from __future__ import annotations
@@ -61,12 +63,20 @@ def spark_search(
     stemming: str,
     place: Workplace,
 ) -> Ranking:
-    """Returns each query's k best passages that are not banned, found on the cluster; batches that are done are kept."""
+    """Each query's k best passages that are not banned, found on the cluster; batches that are done
+    are kept.
+    """
     allowed = require_passages(len(store), banned)
     best = min(scoring.k + SPARE, allowed)
     batches = list(batches_of(queries, row_width(best, allowed), place.memory))
-    terms, folder = terms_and_folder(queries, banned, scoring, batches, f"{store.key} {stemming}", place)
-    with spark_errors_are_clear(), place.tracker.progress("search", total=len(queries)) as bar, ThreadPoolExecutor(place.threads) as pool:
+    terms, folder = terms_and_folder(
+        queries, banned, scoring, batches, f"{store.key} {stemming}", place
+    )
+    with (
+        spark_errors_are_clear(),
+        place.tracker.progress("search", total=len(queries)) as bar,
+        ThreadPoolExecutor(place.threads) as pool,
+    ):
         search: _Search | None = None
         for number, (first, last) in enumerate(batches):
             if not is_done(folder, number):
@@ -98,24 +108,40 @@ class _Search:
         self.blocks = store.spark.persisted(_blocks(store, stemming), "MEMORY_AND_DISK")
         self.banned = self.context.broadcast(np.packbits(banned))
         wanted = self.context.broadcast(terms)
-        self.statistics: Statistics = self.blocks.mapPartitions(partial(_statistics, terms=wanted)).treeReduce(operator.add)
+        self.statistics: Statistics = self.blocks.mapPartitions(
+            partial(_statistics, terms=wanted)
+        ).treeReduce(operator.add)
         wanted.unpersist()
-        place.tracker.event("indexed", passages=self.statistics.passages, seconds=round(time.monotonic() - started, 3))
+        place.tracker.event(
+            "indexed",
+            passages=self.statistics.passages,
+            seconds=round(time.monotonic() - started, 3),
+        )
 
     def fill(self, found: Candidates, queries: Queries, allowed: int) -> None:
         """Finds each query's k best passages."""
-        batch = self.context.broadcast(_Batch(queries, self.statistics, self.scoring, found.best, allowed))
+        batch = self.context.broadcast(
+            _Batch(queries, self.statistics, self.scoring, found.best, allowed)
+        )
         step = max(1, _SLICE_BYTES // (8 * found.best))
-        sliced = self.blocks.mapPartitions(partial(_candidates, batch=batch, banned=self.banned, step=step))
-        merged = sliced.reduceByKey(partial(_merged, best=found.best), -(-len(queries) // step), int)
+        sliced = self.blocks.mapPartitions(
+            partial(_candidates, batch=batch, banned=self.banned, step=step)
+        )
+        merged = sliced.reduceByKey(
+            partial(_merged, best=found.best), -(-len(queries) // step), int
+        )
         parts = [part for _, part in sorted(merged.collect(), key=operator.itemgetter(0))]
         counts = np.concatenate([counts for _, counts in parts])
-        found.put(np.concatenate([keys for keys, _ in parts]), counts, np.zeros(len(queries), np.int64))
+        found.put(
+            np.concatenate([keys for keys, _ in parts]), counts, np.zeros(len(queries), np.int64)
+        )
         found.sort()
         close = too_close(found, queries, self.scoring.k)
         scores = np.zeros(len(close.query))
         if len(scores):
-            scores = self.blocks.mapPartitions(partial(_exact, batch=batch, close=self.context.broadcast(close))).treeReduce(operator.add)
+            scores = self.blocks.mapPartitions(
+                partial(_exact, batch=batch, close=self.context.broadcast(close))
+            ).treeReduce(operator.add)
         settle(found, close, scores, self.scoring.k)
         batch.unpersist()
 
@@ -137,19 +163,27 @@ class _Batch:
 
 
 def _blocks(store: SparkStore, stemming: str) -> Any:
-    """Returns the RDD of Blocks; each partition has those of a range of numbers, ascending."""
+    """The RDD of Blocks; each partition has those of a range of numbers, ascending."""
     shard_of, shards = _shards(store)
-    tasks = max(1, min(shards, max(4 * store.spark.context.defaultParallelism, shards // _SHARDS_PER_TASK)))
+    tasks = max(
+        1, min(shards, max(4 * store.spark.context.defaultParallelism, shards // _SHARDS_PER_TASK))
+    )
     keyed = store.chunks().map(partial(_by_shard, shard_of=store.spark.context.broadcast(shard_of)))
-    ordered = keyed.repartitionAndSortWithinPartitions(tasks, partial(_task_of, tasks=tasks, shards=shards))
+    ordered = keyed.repartitionAndSortWithinPartitions(
+        tasks, partial(_task_of, tasks=tasks, shards=shards)
+    )
     return ordered.mapPartitions(partial(_inverted, stemming=stemming))
 
 
 def _shards(store: SparkStore) -> tuple[dict[tuple[int, int], int], int]:
-    """Returns the shard of each chunk, and how many there are: whole chunks, in order, as many as one block may hold."""
+    """The shard of each chunk, and how many there are: whole chunks, in order, as many as one block
+    may hold.
+    """
     shard_of, shard, passages, size = {}, 0, 0, 0
     for file, place, _, kept, text in store.heads.tolist():
-        if passages and (passages + kept > store.sizes.shard_passages or size + text > store.sizes.shard_bytes):
+        if passages and (
+            passages + kept > store.sizes.shard_passages or size + text > store.sizes.shard_bytes
+        ):
             shard, passages, size = shard + 1, 0, 0
         shard_of[file, place] = shard
         passages, size = passages + kept, size + text
@@ -164,7 +198,9 @@ def _task_of(key: tuple[int, int, int], tasks: int, shards: int) -> int:
     return key[0] * tasks // shards
 
 
-def _inverted(entries: Iterable[tuple[tuple[int, int, int], Chunk]], stemming: str) -> Iterator[Block]:
+def _inverted(
+    entries: Iterable[tuple[tuple[int, int, int], Chunk]], stemming: str
+) -> Iterator[Block]:
     stem = stemmer(stemming)
     for _, members in groupby(entries, lambda entry: entry[0][0]):
         chunks = [chunk for _, chunk in members if len(chunk)]
@@ -176,32 +212,47 @@ def _inverted(entries: Iterable[tuple[tuple[int, int, int], Chunk]], stemming: s
 
 
 def _statistics(blocks: Iterable[Block], terms: Any) -> Iterator[Statistics]:
-    yield sum((block_statistics(block, terms.value) for block in blocks), Statistics(0, 0, np.zeros(len(terms.value), np.int64)))
+    yield sum(
+        (block_statistics(block, terms.value) for block in blocks),
+        Statistics(0, 0, np.zeros(len(terms.value), np.int64)),
+    )
 
 
 def _candidates(
     blocks: Iterable[Block], batch: Any, banned: Any, step: int
 ) -> Iterator[tuple[int, tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]]]:
-    """Yields the best keys of the task's blocks, a slice of `step` queries at a time, with how many each query has."""
+    """Yields the best keys of the task's blocks, a slice of `step` queries at a time, with how many
+    each query has.
+    """
     known: _Batch = batch.value
     with ThreadPoolExecutor(1) as pool:
         found = Candidates(len(known.queries), known.best, known.allowed, 1, pool)
         scorer = Scorer(known.queries, found)
         for block in blocks:
-            scorer.add(block, _banned(banned.value, block), norms_of(block, known.statistics, known.scoring))
+            scorer.add(
+                block,
+                _banned(banned.value, block),
+                norms_of(block, known.statistics, known.scoring),
+            )
         found.sort()
     for number, first in enumerate(range(0, len(known.queries), step)):
         counts = found.counts[first : first + step]
-        rows = [row[:count] for row, count in zip(found.keys[first : first + step], counts, strict=True)]
+        rows = [
+            row[:count] for row, count in zip(found.keys[first : first + step], counts, strict=True)
+        ]
         yield number, (np.concatenate(rows), counts.copy())
 
 
 def _merged(
-    one: tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]], other: tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]], best: int
+    one: tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]],
+    other: tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]],
+    best: int,
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-    """Returns the `best` highest keys of each query in both slices."""
+    """The `best` highest keys of each query in both slices."""
     rows = []
-    for pair in zip(*(np.split(keys, np.cumsum(counts)[:-1]) for keys, counts in (one, other)), strict=True):
+    for pair in zip(
+        *(np.split(keys, np.cumsum(counts)[:-1]) for keys, counts in (one, other)), strict=True
+    ):
         row = np.concatenate(pair)
         if len(row) > best:
             keep_best(row, len(row), best)
@@ -210,7 +261,9 @@ def _merged(
 
 
 def _exact(blocks: Iterable[Block], batch: Any, close: Any) -> Iterator[npt.NDArray[np.float64]]:
-    """Yields the exact scores of the close passages that are in the task's blocks, 0 for the others."""
+    """Yields the exact scores of the close passages that are in the task's blocks, 0 for the
+    others.
+    """
     known: _Batch = batch.value
     asked: Close = close.value
     scores = np.zeros(len(asked.query))
@@ -221,12 +274,16 @@ def _exact(blocks: Iterable[Block], batch: Any, close: Any) -> Iterator[npt.NDAr
 
 def _banned(packed: npt.NDArray[np.uint8], block: Block) -> npt.NDArray[np.bool_]:
     first = block.start // 8
-    bits = np.unpackbits(packed[first : block.stop // 8 + 1])[block.start - first * 8 : block.stop - first * 8]
+    bits = np.unpackbits(packed[first : block.stop // 8 + 1])[
+        block.start - first * 8 : block.stop - first * 8
+    ]
     return np.ascontiguousarray(bits).view(np.bool_)
 
 
 class FetchedPassages:
-    """Some passages of a SparkStore, brought here into a file: what `write_selection` needs of a store."""
+    """Some passages of a SparkStore, brought here into a file: what `write_selection` needs of a
+    store.
+    """
 
     def __init__(self, store: SparkStore, numbers: npt.NDArray[np.int64], folder: Path) -> None:
         path = folder / f"fetched.{os.getpid()}.tmp"
@@ -258,12 +315,14 @@ class FetchedPassages:
     def text(self, number: int) -> str:
         """Returns passage `number` of the store."""
         at = self._place(number)
-        return os.pread(self._file, self._bounds[at + 1] - self._bounds[at], self._bounds[at]).decode("utf-8")
+        return os.pread(
+            self._file, self._bounds[at + 1] - self._bounds[at], self._bounds[at]
+        ).decode("utf-8")
 
     def id(self, number: int) -> str:
-        """Returns its stable id."""
+        """Its stable id."""
         return f"{self._ids[self._place(number)]:016x}"
 
     def source(self, number: int) -> str:
-        """Returns where it is from."""
+        """Where it is from."""
         return self._sources[self._origins[self._place(number)]]

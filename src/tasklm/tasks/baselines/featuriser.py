@@ -87,32 +87,56 @@ class Block:
 class Featuriser:
     """Blocks of features of examples of one kind."""
 
-    def __init__(self, blocks: Mapping[str, Block], marks: Sequence[str], pairs: bool, vectors: TextVectors | None = None) -> None:
-        self.blocks, self.marks, self.pairs, self.vectors = dict(blocks), tuple(marks), pairs, vectors
+    def __init__(
+        self,
+        blocks: Mapping[str, Block],
+        marks: Sequence[str],
+        pairs: bool,
+        vectors: TextVectors | None = None,
+    ) -> None:
+        self.blocks = dict(blocks)
+        self.marks = tuple(marks)
+        self.pairs = pairs
+        self.vectors = vectors
         of_words = self.blocks["words"]
         self._idf = dict(zip(of_words.tokens, of_words.idf.tolist(), strict=True))
 
     @classmethod
-    def fit(cls, train: Sequence[Example], marks: Sequence[str] = (), most: int = MOST_FEATURES) -> Featuriser:
+    def fit(
+        cls, train: Sequence[Example], marks: Sequence[str] = (), most: int = MOST_FEATURES
+    ) -> Featuriser:
         """The featuriser of training examples, with at most so many features a block."""
         return cls._fit(train, marks, most)[0]
 
     @classmethod
     def fit_parts(
-        cls, train: Sequence[Example], marks: Sequence[str] = (), most: int = MOST_FEATURES, vectors: WordVectors | None = None
+        cls,
+        train: Sequence[Example],
+        marks: Sequence[str] = (),
+        most: int = MOST_FEATURES,
+        vectors: WordVectors | None = None,
     ) -> tuple[Featuriser, dict[str, Any]]:
-        """The featuriser of training examples, and their matrices, which are not counted once more."""
+        """The featuriser of training examples, and their matrices, which are
+        not counted once more.
+        """
         featuriser, counts = cls._fit(train, marks, most)
         if vectors is not None and not featuriser.pairs:
             featuriser.vectors = TextVectors.fit(vectors, [example.text for example in train])
         return featuriser, featuriser._weighed(train, counts)
 
     @classmethod
-    def _fit(cls, train: Sequence[Example], marks: Sequence[str], most: int) -> tuple[Featuriser, dict[str, Any]]:
-        """The featuriser, and what it counted; the texts of a pair are of one language, so they share their words."""
+    def _fit(
+        cls, train: Sequence[Example], marks: Sequence[str], most: int
+    ) -> tuple[Featuriser, dict[str, Any]]:
+        """The featuriser, and what it counted; the texts of a pair are of one language, so they
+        share their words.
+        """
         pairs = len(train[0].texts) == 2
         texts = [_side(example, side) for example in train for side in range(2 if pairs else 1)]
-        fitted = {"words": _fit_block(word_grams, texts, 1, most), "letters": _fit_letters(texts, most)}
+        fitted = {
+            "words": _fit_block(word_grams, texts, 1, most),
+            "letters": _fit_letters(texts, most),
+        }
         if marks:
             whole = [example.text for example in train]
             fitted["marks"] = _fit_block(lambda text: mark_words(text, marks), whole, 1, most)
@@ -121,7 +145,9 @@ class Featuriser:
             fitted["shared"] = _fit_block(shared_words, both, RARE, most)
         blocks = {name: block for name, (block, _) in fitted.items()}
         # those of letters may be of some texts alone
-        counts = {name: count for name, (_, count) in fitted.items() if count.shape[0] == len(texts)}
+        counts = {
+            name: count for name, (_, count) in fitted.items() if count.shape[0] == len(texts)
+        }
         return cls(blocks, marks, pairs), counts
 
     def parts(self, examples: Sequence[Example]) -> dict[str, Any]:
@@ -129,7 +155,9 @@ class Featuriser:
         return self._weighed(examples, {})
 
     def _weighed(self, examples: Sequence[Example], counts: Mapping[str, Any]) -> dict[str, Any]:
-        """The matrices of examples; `counts` are those of blocks whose tokens were counted before."""
+        """The matrices of examples; `counts` are those of blocks whose tokens
+        were counted before.
+        """
         number = 2 if self.pairs else 1
         texts = [_side(example, side) for example in examples for side in range(number)]
         sides = [texts[side::number] for side in range(number)]
@@ -182,7 +210,10 @@ class Featuriser:
         about = of_format(file, FORMAT)
         weights = safetensors.numpy.load_file(require_regular(folder / "features.safetensors"))
         if not all(np.isfinite(idf).all() for idf in weights.values()):
-            raise RunError(f"{folder / 'features.safetensors'} has weights that are not finite numbers. Make it again.")
+            raise RunError(
+                f"{folder / 'features.safetensors'} has "
+                f"weights that are not finite numbers. Make it again."
+            )
         sizes = {name: len(set(tokens)) for name, tokens in about["blocks"].items()}
         if sizes != {name: len(idf) for name, idf in weights.items()}:
             problem = f"{file} and features.safetensors beside it have different features"
@@ -221,7 +252,9 @@ def joined(matrices: Sequence[Any]) -> Any:
     return hstack(matrices, format="csr")
 
 
-def count_tokens(rows: Iterable[Sequence[str]], known: Mapping[str, int] | None = None) -> tuple[list[str], Any]:
+def count_tokens(
+    rows: Iterable[Sequence[str]], known: Mapping[str, int] | None = None
+) -> tuple[list[str], Any]:
     """How often each row has each token, as a sparse matrix behind the tokens of its columns.
 
     These are the tokens that are known, whose columns are given, or else all, sorted by name.
@@ -259,7 +292,9 @@ def _fit_letters(texts: Sequence[str], most: int) -> tuple[Block, Any]:
     return Block.of(*_count_letters(some), RARE, most)
 
 
-def _count_letters(texts: Sequence[str], runs: Mapping[str, int] | None = None) -> tuple[list[str], Any]:
+def _count_letters(
+    texts: Sequence[str], runs: Mapping[str, int] | None = None
+) -> tuple[list[str], Any]:
     """Runs of letters between spaces, all of them or those given, and how often texts have them.
 
     The same words come again and again: the runs of each are counted once, and multiplied by how
@@ -273,7 +308,9 @@ def _count_letters(texts: Sequence[str], runs: Mapping[str, int] | None = None) 
 def _runs_of(word: str) -> list[str]:
     """The runs of letters of a word with a space on both sides."""
     spaced, sizes = f" {word} ", range(SHORTEST, LONGEST + 1)
-    return [spaced[start : start + size] for size in sizes for start in range(len(spaced) - size + 1)]
+    return [
+        spaced[start : start + size] for size in sizes for start in range(len(spaced) - size + 1)
+    ]
 
 
 def _between_spaces(text: str) -> list[str]:

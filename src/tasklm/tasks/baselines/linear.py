@@ -35,7 +35,12 @@ STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # C: the larger, the freer t
 USUAL = 0.3  # by which views and class weights are compared, and where no dev set chooses
 # Blocks of features that are tried together, by the block that tells what there is to see.
 VIEWS = {
-    "alike": (("alike",), ("alike", "shared"), ("alike", "shared", "words"), ("alike", "shared", "words", "marks")),
+    "alike": (
+        ("alike",),
+        ("alike", "shared"),
+        ("alike", "shared", "words"),
+        ("alike", "shared", "words", "marks"),
+    ),
     "marks": (("marks",), ("marks", "words"), ("marks", "words", "letters")),
     "letters": (("words",), ("letters",), ("words", "letters")),
     "words": (("words",),),
@@ -82,7 +87,9 @@ class Linear:
 def majority(train: Sequence[Example], texts: Sequence[Any]) -> list[Any]:
     """The most frequent training label, once per text; of equal ones the first by name."""
     if not train:
-        raise DataError("there are no training examples", remedy="Give a training file with labelled examples.")
+        raise DataError(
+            "there are no training examples", remedy="Give a training file with labelled examples."
+        )
     counts = Counter(example.label for example in train)
     label = min(counts, key=lambda name: (-counts[name], str(name)))
     return [label] * len(texts)
@@ -90,7 +97,9 @@ def majority(train: Sequence[Example], texts: Sequence[Any]) -> list[Any]:
 
 @dataclass(frozen=True)
 class ChosenClasses:
-    """How classes are told apart: the trainer's examples, their classes, and the setting that dev chose."""
+    """How classes are told apart: the trainer's examples, their classes, and the setting that dev
+    chose.
+    """
 
     trainer: Trainer
     labels: list[Label]
@@ -106,9 +115,15 @@ def _named(labels: Sequence[Label], decisions: Floats) -> list[Label]:
 
 
 def choose_classes(
-    train: Sequence[Example], dev: Sequence[Example], metric: Metric, marks: Sequence[str], vectors: WordVectors | None = None
+    train: Sequence[Example],
+    dev: Sequence[Example],
+    metric: Metric,
+    marks: Sequence[str],
+    vectors: WordVectors | None = None,
 ) -> ChosenClasses | None:
-    """The setting that scores best on dev; None where there is one class, or no text has a letter."""
+    """The setting that scores best on dev; None where there is one class, or
+    no text has a letter.
+    """
     labels = sorted({example.label for example in train}, key=str)
     trainer = Trainer.of(train, marks, len(labels), vectors) if len(labels) > 1 else None
     if trainer is None or not trainer.parts:
@@ -138,7 +153,13 @@ class Trainer:
     parts: dict[str, Any]
 
     @classmethod
-    def of(cls, train: Sequence[Example], marks: Sequence[str] = (), outputs: int = 1, vectors: WordVectors | None = None) -> Trainer:
+    def of(
+        cls,
+        train: Sequence[Example],
+        marks: Sequence[str] = (),
+        outputs: int = 1,
+        vectors: WordVectors | None = None,
+    ) -> Trainer:
         """The trainer of examples, and of models with so many outputs.
 
         Marks that the texts usually have are seen where none are given.
@@ -153,11 +174,17 @@ class Trainer:
     def views(self) -> tuple[tuple[str, ...], ...]:
         """The sets of blocks to choose from; vectors, where there are some, are in each."""
         sort = next(name for name in VIEWS if name in self.parts)
-        views = [tuple(name for name in (*view, "vectors") if name in self.parts) for view in VIEWS[sort]]
+        views = [
+            tuple(name for name in (*view, "vectors") if name in self.parts) for view in VIEWS[sort]
+        ]
         return tuple(dict.fromkeys(view for view in views if view))
 
     def choose(
-        self, targets: Targets, class_weights: Sequence[str | None], dev: Sequence[Example], judge: Judge
+        self,
+        targets: Targets,
+        class_weights: Sequence[str | None],
+        dev: Sequence[Example],
+        judge: Judge,
     ) -> tuple[Setting, float | None]:
         """The setting whose decisions on dev are judged best, and how good they are.
 
@@ -176,7 +203,10 @@ class Trainer:
             starts = range(0, len(columns), outputs)
             return [judge(some, np.stack(columns[at : at + outputs], axis=1)) for at in starts]
 
-        first = [Setting(view, USUAL, weight) for view, weight in itertools.product(self.views, class_weights)]
+        first = [
+            Setting(view, USUAL, weight)
+            for view, weight in itertools.product(self.views, class_weights)
+        ]
         return best_of(first, STRENGTHS, judged)
 
     def fit(self, targets: Targets, setting: Setting) -> Linear:
@@ -189,12 +219,17 @@ class Trainer:
     def decisions(self, model: Linear, examples: Sequence[Example]) -> Floats:
         """What a model decides of other examples, a bounded number of them at a time."""
         starts = range(0, len(examples), AT_ONCE)
-        rows = [model.decisions(self.featuriser.parts(examples[start : start + AT_ONCE])) for start in starts]
+        rows = [
+            model.decisions(self.featuriser.parts(examples[start : start + AT_ONCE]))
+            for start in starts
+        ]
         return np.concatenate(rows) if rows else np.zeros((0, len(model.offsets)))
 
 
 def best_of(
-    first: Sequence[Setting], strengths: Sequence[float], judged: Callable[[Sequence[Setting]], list[float]]
+    first: Sequence[Setting],
+    strengths: Sequence[float],
+    judged: Callable[[Sequence[Setting]], list[float]],
 ) -> tuple[Setting, float]:
     """The best of some settings of one strength, with the strength that is best for it.
 
@@ -249,12 +284,19 @@ class Fit:
         """What examples of the class and of the rest weigh, for a LinearSVC of these two."""
         if self.setting.class_weight == "balanced" and self.outputs > 1:
             # the rest is several classes, and keeps its weight
-            return {True: len(self.positive) / (self.outputs * int(self.positive.sum())), False: 1.0}
+            return {
+                True: len(self.positive) / (self.outputs * int(self.positive.sum())),
+                False: 1.0,
+            }
         return None if self.setting.class_weight is None else "balanced"
 
 
-def rows_for(parts: Mapping[str, Any], views: Sequence[Sequence[str]], outputs: int, most: int) -> NDArray[np.int64]:
-    """All rows, or evenly spread ones where the entries of the largest view, times outputs, are more than `most`."""
+def rows_for(
+    parts: Mapping[str, Any], views: Sequence[Sequence[str]], outputs: int, most: int
+) -> NDArray[np.int64]:
+    """All rows, or evenly spread ones where the entries of the largest view, times outputs, are
+    more than `most`.
+    """
     rows = next(iter(parts.values())).shape[0]
     largest = max(sum(parts[name].nnz for name in view) for view in views)
     return np.array(evenly(range(rows), int(rows * most / max(1.0, largest * outputs))))
@@ -272,11 +314,17 @@ def fits_of(
     views: dict[tuple[str, ...], tuple[Any, Targets, Any]] = {}
     for view in {setting.view for setting in settings}:
         matrix = matrix_of(parts, view)
-        views[view] = matrix[rows], targets[rows], None if others is None else matrix_of(others, view)
+        views[view] = (
+            matrix[rows],
+            targets[rows],
+            None if others is None else matrix_of(others, view),
+        )
     fits = []
     for setting in settings:
         matrix, wanted, beside = views[setting.view]
-        fits += [Fit(setting, matrix, wanted[:, output], outputs, beside) for output in range(outputs)]
+        fits += [
+            Fit(setting, matrix, wanted[:, output], outputs, beside) for output in range(outputs)
+        ]
     return fits
 
 
@@ -288,7 +336,9 @@ def each_of(work: Callable[[Fit], Any], fits: Sequence[Fit]) -> list[Any]:
     """
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
-    slow_first = sorted(range(len(fits)), key=lambda place: (-fits[place].matrix.nnz, -fits[place].setting.strength))
+    slow_first = sorted(
+        range(len(fits)), key=lambda place: (-fits[place].matrix.nnz, -fits[place].setting.strength)
+    )
     processes = processes_for(sum(fit.matrix.nnz for fit in fits), _WORTH_A_PROCESS)
     results = Parallel(processes, mmap_mode="c")(delayed(work)(fits[place]) for place in slow_first)
     by_place = dict(zip(slow_first, results, strict=True))
@@ -314,7 +364,9 @@ def solve(fit: Fit) -> tuple[Floats, float]:
     # Not logistic regression: on ACL-ARC, NICTA-PIBOSO, Yoruba news and SciERC it scores no better
     # on dev and takes three times as long.
     weight = fit.class_weight
-    machine = LinearSVC(C=fit.setting.strength, class_weight=weight, dual="auto", tol=TOLERANCE, random_state=0)
+    machine = LinearSVC(
+        C=fit.setting.strength, class_weight=weight, dual="auto", tol=TOLERANCE, random_state=0
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # dev judges such a fit like any other
         machine.fit(fit.matrix, fit.positive)

@@ -38,7 +38,9 @@ class OptionFeatures:
 
     @classmethod
     def fit(cls, train: Sequence[Example], together: int) -> OptionFeatures:
-        """The features of training examples: the weights of their words, and the tokens of options that are not rare."""
+        """The features of training examples: the weights of their words, and the tokens of options
+        that are not rare.
+        """
         counts: Counter[str] = Counter()
         for example in train:
             for tokens in option_tokens(example):
@@ -59,7 +61,9 @@ class OptionFeatures:
         for example in examples:
             each = option_tokens(example)
             for tokens in [*each, *([[]] * (self.together - len(each)))]:
-                columns += sorted({self._number[token] for token in tokens if token in self._number})
+                columns += sorted(
+                    {self._number[token] for token in tokens if token in self._number}
+                )
                 ends.append(len(columns))
         rows = len(examples) * self.together
         present = (np.ones(len(columns)), np.array(columns, np.int64), np.array(ends))
@@ -79,12 +83,19 @@ class OptionFeatures:
         processes = processes_for(len(examples), _WORTH_A_PROCESS)
         size = max(1, -(-len(examples) // (4 * processes)))
         blocks = [examples[start : start + size] for start in range(0, len(examples), size)]
-        results = Parallel(processes)(delayed(_measure)(self.weights, block, self.together) for block in blocks)
+        results = Parallel(processes)(
+            delayed(_measure)(self.weights, block, self.together) for block in blocks
+        )
         return list(itertools.chain.from_iterable(results))
 
     def save(self, folder: Path) -> None:
         """Writes options.json."""
-        about = {"format": FORMAT, "together": self.together, "weights": self.weights, "tokens": self.tokens}
+        about = {
+            "format": FORMAT,
+            "together": self.together,
+            "weights": self.weights,
+            "tokens": self.tokens,
+        }
         write_text(folder / "options.json", json.dumps(about, ensure_ascii=False) + "\n")
 
     @classmethod

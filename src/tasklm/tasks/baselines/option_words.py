@@ -29,12 +29,16 @@ _SENTENCE = re.compile(r"[.!?;\n\u3002\uff01\uff1f]+")
 
 
 def has_blank(texts: Sequence[str]) -> bool:
-    """Whether the question, the last of the texts before the options, has one blank (underscores) to be filled."""
+    """Whether the question, the last of the texts before the options, has one blank (underscores)
+    to be filled.
+    """
     return bool(texts) and len(_BLANK.findall(texts[-1])) == 1
 
 
 def filled(texts: Sequence[str], options: Sequence[str]) -> list[str]:
-    """What a model reads of each option: the question with the option in its blank, or else the option itself."""
+    """What a model reads of each option: the question with the option in its blank, or else the
+    option itself.
+    """
     if not has_blank(texts):
         return list(options)
     left, right = _BLANK.split(texts[-1])
@@ -66,7 +70,15 @@ def option_tokens(example: Example) -> list[list[str]]:
     for option in example.options:
         single = words(option)
         length = f"length={min(LONG, len(single))}"
-        each.append([*single, *bigrams(single), *(f"{asks}? {word}" for word in single), length, f"{asks}? {length}"])
+        each.append(
+            [
+                *single,
+                *bigrams(single),
+                *(f"{asks}? {word}" for word in single),
+                length,
+                f"{asks}? {length}",
+            ]
+        )
     return each
 
 
@@ -88,7 +100,9 @@ class Evidence:
         if not has_blank(before):
             statements = [f"{question} {option}" for option in example.options]
         pairs = zip(example.options, statements, strict=True)
-        own = np.array([self._of(stems(option), stems(statement), asked) for option, statement in pairs])
+        own = np.array(
+            [self._of(stems(option), stems(statement), asked) for option, statement in pairs]
+        )
         return np.concatenate([own, own - own.max(0), own - own.mean(0)], axis=1)
 
     def _weight(self, stem: str) -> float:
@@ -107,14 +121,24 @@ class Evidence:
         windows = [best_window(of_both, len(statement) + more) / all_of for more in WINDOWS]
         sentences, around = passage.sentences_for(of_question)
         return [
-            there / whole, there / 10, self._sum(new & passage.present) / news, *windows, windows[1] * all_of / 20,
-            best_window(of_own, len(option) + 3) / whole, passage.best_sentence(of_both) / all_of,
-            self._sum(own & around) / whole, self._sum(own & sentences) / whole,
-            _share(bigrams(statement), passage.pairs), _share(bigrams(option), passage.pairs),
-            _share(_trigrams(statement), passage.triples), _distance(of_own, of_question),
+            there / whole,
+            there / 10,
+            self._sum(new & passage.present) / news,
+            *windows,
+            windows[1] * all_of / 20,
+            best_window(of_own, len(option) + 3) / whole,
+            passage.best_sentence(of_both) / all_of,
+            self._sum(own & around) / whole,
+            self._sum(own & sentences) / whole,
+            _share(bigrams(statement), passage.pairs),
+            _share(bigrams(option), passage.pairs),
+            _share(_trigrams(statement), passage.triples),
+            _distance(of_own, of_question),
             float(bool(option) and f" {' '.join(option)} " in passage.joined),
-            math.log1p(float(of_own.sum()) / whole), len(option) / 10, math.log1p(len(option)),
-        ]  # fmt: skip
+            math.log1p(float(of_own.sum()) / whole),
+            len(option) / 10,
+            math.log1p(len(option)),
+        ]
 
 
 class _Passage:
@@ -122,7 +146,9 @@ class _Passage:
 
     def __init__(self, text: str, weight: Callable[[str], float]) -> None:
         self.text = text
-        self.sentences = [list(sentence) for part in _SENTENCE.split(text) if (sentence := stems(part))]
+        self.sentences = [
+            list(sentence) for part in _SENTENCE.split(text) if (sentence := stems(part))
+        ]
         flat = list(itertools.chain.from_iterable(self.sentences))
         self.present, self.joined = set(flat), f" {' '.join(flat)} "
         self.pairs, self.triples = set(bigrams(flat)), set(_trigrams(flat))
@@ -132,7 +158,9 @@ class _Passage:
         sizes = [len(sentence) for sentence in self.sentences]
         self._sentence = np.repeat(np.arange(len(sizes)), sizes)
         self._once = np.zeros(len(flat), bool)  # the first time that a stem stands in its sentence
-        self._once[np.unique(self._sentence * (1 + len(self._numbers)) + self._ids, return_index=True)[1]] = True
+        self._once[
+            np.unique(self._sentence * (1 + len(self._numbers)) + self._ids, return_index=True)[1]
+        ] = True
 
     def weights_of(self, some: set[str]) -> Floats:
         """The weight of each word of the text that is one of these; 0 for the others."""
@@ -146,7 +174,9 @@ class _Passage:
         return float(np.bincount(self._sentence, weights * self._once, 1).max())
 
     def sentences_for(self, weights: Floats) -> tuple[set[str], set[str]]:
-        """The stems of the sentence with the most weight; of the two with the most and their neighbours."""
+        """The stems of the sentence with the most weight; of the two with the most and their
+        neighbours.
+        """
         if not self.sentences:
             return set(), set()
         best = np.argsort(-np.bincount(self._sentence, weights), kind="stable")[:2].tolist()
@@ -165,7 +195,9 @@ def best_window(weights: Floats, size: int) -> float:
 
 
 def _distance(own: Floats, question: Floats) -> float:
-    """How far telling words of an option are from those of the question, as a share of the text; 1 where either lacks."""
+    """How far telling words of an option are from those of the question, as a share of the text; 1
+    where either lacks.
+    """
     mine, theirs = np.flatnonzero(own > TELLING), np.flatnonzero(question > TELLING)
     if not len(mine) or not len(theirs):
         return 1.0

@@ -37,7 +37,9 @@ def shared_words(texts: tuple[str, str]) -> list[str]:
     return tokens
 
 
-def similarities(one: Sequence[str], other: Sequence[str], idf: Mapping[str, float], cosines: Sequence[Floats]) -> Any:
+def similarities(
+    one: Sequence[str], other: Sequence[str], idf: Mapping[str, float], cosines: Sequence[Floats]
+) -> Any:
     """How alike texts are, two by two: a sparse matrix with RAMPS columns for each similarity.
 
     `idf` has inverse document frequencies of words, of which unknown ones have the highest;

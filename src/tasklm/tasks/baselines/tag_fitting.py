@@ -22,18 +22,24 @@ Numbers = NDArray[np.int64]
 
 
 def fit_linear(matrix: Any, tags: Numbers, outputs: int, epochs: int = EPOCHS) -> Linear:
-    """The model of words (rows of a sparse matrix of ones) and their tags; those below 0 are left out."""
+    """The model of words (rows of a sparse matrix of ones) and their tags; those below 0 are left
+    out.
+    """
     weights, squares = np.zeros((matrix.shape[1], outputs)), np.ones((matrix.shape[1], outputs))
     offsets = np.zeros(outputs)
     draw = np.random.default_rng(0)
     rows = np.flatnonzero(tags >= 0)
     for _ in range(epochs):
-        _pass(matrix.indptr, matrix.indices, tags, weights, squares, offsets, draw.permutation(rows))
+        _pass(
+            matrix.indptr, matrix.indices, tags, weights, squares, offsets, draw.permutation(rows)
+        )
     return Linear(WordFeatures.blocks, weights, offsets)
 
 
 @compiled_when_called
-def _pass(ends: Any, columns: Any, tags: Numbers, weights: Any, squares: Any, offsets: Any, order: Numbers) -> None:
+def _pass(
+    ends: Any, columns: Any, tags: Numbers, weights: Any, squares: Any, offsets: Any, order: Numbers
+) -> None:
     """Goes over the words in an order, and moves the weights of each one's features."""
     outputs = len(offsets)
     errors = np.empty(outputs)

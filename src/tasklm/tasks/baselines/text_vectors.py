@@ -68,7 +68,9 @@ class WordVectors:
         directions, numbers = unit_rows(self.table), []
         for size in CLUSTERS:
             size = min(size, len(directions))
-            means = MiniBatchKMeans(size, n_init=1, batch_size=_AT_ONCE, max_iter=_ROUNDS, random_state=0)
+            means = MiniBatchKMeans(
+                size, n_init=1, batch_size=_AT_ONCE, max_iter=_ROUNDS, random_state=0
+            )
             numbers.append(means.fit_predict(directions).tolist())
         return dict(zip(self.words, zip(*numbers, strict=True), strict=True))
 
@@ -107,13 +109,21 @@ class TextVectors:
             return None
         names = of_format(file, FORMAT, "Train the model again.")["words"]
         arrays = safetensors.numpy.load_file(require_regular(folder / "vectors.safetensors"))
-        table, shares, middle = (arrays[name].astype(np.float32) for name in ("table", "shares", "middle"))
+        table, shares, middle = (
+            arrays[name].astype(np.float32) for name in ("table", "shares", "middle")
+        )
         if table.ndim != 2 or shares.shape != table.shape[:1] or middle.shape != table.shape[1:]:
             raise ValueError("vectors.safetensors does not hold the vectors of words")
         if len(names) != len(table) or len(set(names)) != len(names):
-            raise RunError(f"{file} and vectors.safetensors beside it have different words. Train the model again.")
+            raise RunError(
+                f"{file} and vectors.safetensors beside it "
+                f"have different words. Train the model again."
+            )
         if not all(np.isfinite(array).all() for array in (table, shares, middle)):
-            raise RunError(f"{folder / 'vectors.safetensors'} has numbers that are not finite. Train the model again.")
+            raise RunError(
+                f"{folder / 'vectors.safetensors'} has "
+                f"numbers that are not finite. Train the model again."
+            )
         return cls(WordVectors(names, table, shares), middle)
 
 

@@ -33,7 +33,10 @@ FOLDER = "wide"  # in that of a model
 LARGEST = 5.0  # of a linear model's decisions: beyond that they are no surer
 EDGE = 0.01  # scores nearer to the ends of their range would have endless outputs
 FORMS = ("classes", "labels", "score", "options", "tags")  # kinds of outputs
-_SORTS: dict[str, type[OptionFeatures] | type[WordFeatures]] = {"options": OptionFeatures, "tags": WordFeatures}
+_SORTS: dict[str, type[OptionFeatures] | type[WordFeatures]] = {
+    "options": OptionFeatures,
+    "tags": WordFeatures,
+}
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,15 @@ class Wide:
     def decisions(self, examples: Sequence[Example]) -> Floats:
         """What the linear model says by itself, a bounded number of examples at a time."""
         starts = range(0, len(examples), AT_ONCE)
-        rows = [self.linear.decisions(self.features.parts(examples[start : start + AT_ONCE])) for start in starts]
+        rows = [
+            self.linear.decisions(self.features.parts(examples[start : start + AT_ONCE]))
+            for start in starts
+        ]
         return np.concatenate(rows) if rows else np.zeros((0, len(self.linear.offsets)))
 
-    def units_with(self, task: Task, examples: Sequence[Example], outputs: Any) -> tuple[list[Unit], list[Any]]:
+    def units_with(
+        self, task: Task, examples: Sequence[Example], outputs: Any
+    ) -> tuple[list[Unit], list[Any]]:
         """Units of examples, and what a task keeps of their outputs."""
         units = self.features.units(examples)
         ends = np.cumsum([len(unit.places) for unit in units])
@@ -73,21 +81,34 @@ class Wide:
         """Writes the features, the weights and wide.json, what they are."""
         folder.mkdir(parents=True, exist_ok=True)
         self.features.save(folder)
-        arrays: dict[str, Any] = {"weights": np.ascontiguousarray(self.linear.weights, np.float32), "offsets": self.linear.offsets}
+        arrays: dict[str, Any] = {
+            "weights": np.ascontiguousarray(self.linear.weights, np.float32),
+            "offsets": self.linear.offsets,
+        }
         write_bytes(folder / "weights.safetensors", safetensors.numpy.save(arrays))
-        about = {"format": FORMAT, "form": self.form, "view": self.linear.view, "scale": self.scale, "offset": self.offset}
+        about = {
+            "format": FORMAT,
+            "form": self.form,
+            "view": self.linear.view,
+            "scale": self.scale,
+            "offset": self.offset,
+        }
         write_text(folder / "wide.json", json.dumps(about) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> Wide:
-        """The wide part that `save` wrote; raises ValueError where its files do not belong together."""
+        """The wide part that `save` wrote; raises ValueError where its files do not belong
+        together.
+        """
         about = of_format(folder / "wide.json", FORMAT, "Train the model again.")
         form, view = str(about["form"]), tuple(map(str, about["view"]))
         if form not in FORMS:
             raise ValueError(f"wide.json names an unknown form {form!r}")
         features = _SORTS.get(form, Featuriser).load(folder)
         arrays = safetensors.numpy.load_file(require_regular(folder / "weights.safetensors"))
-        linear = Linear(view, arrays["weights"].astype(np.float64), arrays["offsets"].astype(np.float64))
+        linear = Linear(
+            view, arrays["weights"].astype(np.float64), arrays["offsets"].astype(np.float64)
+        )
         wide = cls(form, features, linear, float(about["scale"]), float(about["offset"]))
         _require_fit(wide)
         return wide
@@ -99,7 +120,9 @@ def outputs_of(form: str, decisions: Floats, scale: float, offset: float) -> NDA
         share = np.clip(scale * decisions + offset, EDGE, 1 - EDGE)
         return np.asarray(np.log(share / (1 - share)), np.float32)
     outputs = scale * np.clip(decisions, -LARGEST, LARGEST) + offset
-    if form == "classes" and outputs.shape[1] == 1:  # for the second of two classes, against the first
+    if (
+        form == "classes" and outputs.shape[1] == 1
+    ):  # for the second of two classes, against the first
         outputs = np.concatenate([-outputs / 2, outputs / 2], axis=1)
     return np.asarray(outputs, np.float32)
 
@@ -109,7 +132,11 @@ def _require_fit(wide: Wide) -> None:
     weights, offsets = wide.linear.weights, wide.linear.offsets
     if weights.ndim != 2 or offsets.shape != weights.shape[1:]:
         raise ValueError("weights.safetensors does not hold the weights of a linear model")
-    if not np.isfinite(weights).all() or np.isnan(offsets).any() or not np.isfinite([wide.scale, wide.offset]).all():
+    if (
+        not np.isfinite(weights).all()
+        or np.isnan(offsets).any()
+        or not np.isfinite([wide.scale, wide.offset]).all()
+    ):
         raise ValueError("the weights of the linear model are not finite numbers")
     parts = wide.features.parts([])
     columns = sum(parts[name].shape[1] for name in wide.linear.view)
@@ -122,8 +149,12 @@ def load_wide(folder: Path) -> Wide | None:
     return Wide.load(folder / FOLDER) if (folder / FOLDER).is_dir() else None
 
 
-def labels_by(wide: Wide | None, task: Task, held: Mapping[str, Sequence[Example]]) -> dict[str, list[Label]]:
-    """What the wide part alone answers for some splits, with what dev decides where it is among them; nothing without one."""
+def labels_by(
+    wide: Wide | None, task: Task, held: Mapping[str, Sequence[Example]]
+) -> dict[str, list[Label]]:
+    """What the wide part alone answers for some splits, with what dev decides where it is among
+    them; nothing without one.
+    """
     if wide is None:
         return {}
     kept = {name: wide.units_with(task, part, wide.outputs(part)) for name, part in held.items()}

@@ -32,11 +32,16 @@ from tasklm.tasks.baselines.word_features import WordFeatures
 from tasklm.tasks.examples import Example
 
 FOLDS = 5
-SCALES = np.geomspace(0.2, 20, 41)  # of decisions, of which that with the likeliest labels of train is taken
+SCALES = np.geomspace(
+    0.2, 20, 41
+)  # of decisions, of which that with the likeliest labels of train is taken
 OFFSETS = np.linspace(-4, 4, 33)
 OPTION_STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0)  # the larger, the freer the weights
 USUAL_OPTIONS = 0.3
-MOST_TAGGED, TAG_FOLDS = 400_000, 3  # words of sentences that are read, and parts that are held out in turn
+MOST_TAGGED, TAG_FOLDS = (
+    400_000,
+    3,
+)  # words of sentences that are read, and parts that are held out in turn
 CHOOSING = 4000  # examples that choose a strength, at most
 _STEPS = 60  # of the search for weights of options, at most
 Rows = NDArray[np.int64]
@@ -44,7 +49,9 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class FittedWide:
-    """A wide part, and what is added to the outputs of each training unit by models that were fitted without it."""
+    """A wide part, and what is added to the outputs of each training unit by models that were
+    fitted without it.
+    """
 
     wide: Wide
     train: NDArray[np.float32]
@@ -53,27 +60,44 @@ class FittedWide:
 def fit_classes(chosen: ChosenClasses, train: Sequence[Example]) -> FittedWide:
     """The wide part of a classifier with the setting that was chosen."""
     trainer = chosen.trainer
-    model, decisions = _cross_fitted(trainer, train, lambda own, rows: own.fit(chosen.targets[rows], chosen.setting))
+    model, decisions = _cross_fitted(
+        trainer, train, lambda own, rows: own.fit(chosen.targets[rows], chosen.setting)
+    )
     own = decisions[trainer.places]
-    likely = [_likelihood(outputs_of("classes", own, scale, 0.0), chosen.classes) for scale in SCALES]
+    likely = [
+        _likelihood(outputs_of("classes", own, scale, 0.0), chosen.classes) for scale in SCALES
+    ]
     wide = Wide("classes", trainer.featuriser, model, float(SCALES[int(np.argmax(likely))]))
     return FittedWide(wide, outputs_of("classes", decisions, wide.scale, 0.0))
 
 
-def fit_labels(trainer: Trainer, targets: Targets, setting: Setting, train: Sequence[Example]) -> FittedWide:
+def fit_labels(
+    trainer: Trainer, targets: Targets, setting: Setting, train: Sequence[Example]
+) -> FittedWide:
     """The wide part of a model that says yes or no to each label."""
-    model, decisions = _cross_fitted(trainer, train, lambda own, rows: own.fit(targets[rows], setting))
+    model, decisions = _cross_fitted(
+        trainer, train, lambda own, rows: own.fit(targets[rows], setting)
+    )
     own = decisions[trainer.places]
-    tried = [(_agreement(outputs_of("labels", own, scale, offset), targets), scale, offset) for scale in SCALES for offset in OFFSETS]
+    tried = [
+        (_agreement(outputs_of("labels", own, scale, offset), targets), scale, offset)
+        for scale in SCALES
+        for offset in OFFSETS
+    ]
     _, scale, offset = max(tried)
     wide = Wide("labels", trainer.featuriser, model, float(scale), float(offset))
     return FittedWide(wide, outputs_of("labels", decisions, wide.scale, wide.offset))
 
 
 def fit_score(
-    trainer: Trainer, train: Sequence[Example], solve: Callable[[dict[str, Any], Rows], Linear], bounds: tuple[float, float]
+    trainer: Trainer,
+    train: Sequence[Example],
+    solve: Callable[[dict[str, Any], Rows], Linear],
+    bounds: tuple[float, float],
 ) -> FittedWide:
-    """The wide part of a model that gives a score between two bounds; `solve` fits the features of some rows."""
+    """The wide part of a model that gives a score between two bounds; `solve` fits the features of
+    some rows.
+    """
     model, decisions = _cross_fitted(trainer, train, lambda own, rows: solve(own.parts, rows))
     low, high = bounds
     span = (high - low) or 1.0
@@ -81,7 +105,9 @@ def fit_score(
     return FittedWide(wide, outputs_of("score", decisions, wide.scale, wide.offset))
 
 
-def fit_options(train: Sequence[Example], dev: Sequence[Example], metric: Metric, together: int) -> FittedWide:
+def fit_options(
+    train: Sequence[Example], dev: Sequence[Example], metric: Metric, together: int
+) -> FittedWide:
     """The wide part of a choice: a softmax over the options of each example (conditional logit).
 
     As many examples are read as other linear models read.
@@ -89,30 +115,47 @@ def fit_options(train: Sequence[Example], dev: Sequence[Example], metric: Metric
     places = np.array(thinned_places(train), np.int64)
     some = [train[place] for place in places]
     features = OptionFeatures.fit(some, together)
-    trainer = _OptionTrainer(features.parts(some), _counts(some), np.array([example.label for example in some]), together)
+    trainer = _OptionTrainer(
+        features.parts(some), _counts(some), np.array([example.label for example in some]), together
+    )
     strength = _chosen_strength(trainer, features, evenly(thinned(dev), CHOOSING), metric)
     everything = np.arange(len(some))
     wide = Wide("options", features, trainer.fit(everything, strength))
     decisions = np.zeros((len(train), together, 1))
     outside = np.setdiff1d(np.arange(len(train)), places)
-    decisions[outside] = wide.decisions([train[place] for place in outside.tolist()]).reshape(-1, together, 1)
+    decisions[outside] = wide.decisions([train[place] for place in outside.tolist()]).reshape(
+        -1, together, 1
+    )
     for held in _folds(len(some)):
         fitted = trainer.fit(np.setdiff1d(everything, held), strength)
-        decisions[places[held]] = fitted.decisions(rows_of(trainer.parts, trainer.rows(held))).reshape(-1, together, 1)
+        decisions[places[held]] = fitted.decisions(
+            rows_of(trainer.parts, trainer.rows(held))
+        ).reshape(-1, together, 1)
     return FittedWide(wide, outputs_of("options", decisions.reshape(-1, 1), 1.0, 0.0))
 
 
-def fit_tags(train: Sequence[Example], labels: Sequence[str], characters: bool, vectors: WordVectors | None = None) -> FittedWide | None:
-    """The wide part of a tagger: softmax regression for each word; None where there is nothing to learn."""
+def fit_tags(
+    train: Sequence[Example],
+    labels: Sequence[str],
+    characters: bool,
+    vectors: WordVectors | None = None,
+) -> FittedWide | None:
+    """The wide part of a tagger: softmax regression for each word; None where there is nothing to
+    learn.
+    """
     places = np.array(_some_sentences(train), np.int64)
     some = [train[place] for place in places]
     clusters = None if vectors is None else vectors.clusters()
-    features = WordFeatures.fit(some, characters, min(MOST_FEATURES, MOST_WEIGHTS // len(labels)), clusters)
+    features = WordFeatures.fit(
+        some, characters, min(MOST_FEATURES, MOST_WEIGHTS // len(labels)), clusters
+    )
     if len(labels) < 2 or not features.tokens:
         return None
     matrix = features.parts(some)["context"]
     number = {label: row for row, label in enumerate(labels)}
-    tags = np.array([number[tag] for example in some for tag in (example.label or [labels[0]])], np.int64)
+    tags = np.array(
+        [number[tag] for example in some for tag in (example.label or [labels[0]])], np.int64
+    )
     wide = Wide("tags", features, fit_linear(matrix, tags, len(labels)))
     counts = features.counts(train)
     rows = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])  # of each sentence
@@ -122,7 +165,9 @@ def fit_tags(train: Sequence[Example], labels: Sequence[str], characters: bool, 
         inside = np.concatenate([own[sentence] for sentence in held])
         rest = np.setdiff1d(np.arange(len(tags)), inside)
         fitted = fit_linear(matrix[rest], tags[rest], len(labels))
-        decisions[np.concatenate([rows[places[sentence]] for sentence in held])] = fitted.decisions({"context": matrix[inside]})
+        decisions[np.concatenate([rows[places[sentence]] for sentence in held])] = fitted.decisions(
+            {"context": matrix[inside]}
+        )
     return FittedWide(wide, outputs_of("tags", decisions, 1.0, 0.0))
 
 
@@ -132,7 +177,9 @@ def _some_sentences(train: Sequence[Example]) -> list[int]:
     return evenly(range(len(train)), len(train) * MOST_TAGGED // max(words, MOST_TAGGED))
 
 
-def _chosen_strength(trainer: _OptionTrainer, features: OptionFeatures, dev: Sequence[Example], metric: Metric) -> float:
+def _chosen_strength(
+    trainer: _OptionTrainer, features: OptionFeatures, dev: Sequence[Example], metric: Metric
+) -> float:
     """The strength that is best on dev, by fits to a part of train."""
     if not dev:
         return USUAL_OPTIONS
@@ -142,7 +189,10 @@ def _chosen_strength(trainer: _OptionTrainer, features: OptionFeatures, dev: Seq
 
     def judged(settings: Sequence[Setting]) -> list[float]:
         fits = [trainer.fit(some, setting.strength).decisions(of_dev) for setting in settings]
-        return [score(metric, gold, best_options(decisions, counts, trainer.together)) for decisions in fits]
+        return [
+            score(metric, gold, best_options(decisions, counts, trainer.together))
+            for decisions in fits
+        ]
 
     return best_of([Setting(features.blocks, USUAL_OPTIONS)], OPTION_STRENGTHS, judged)[0].strength
 
@@ -174,7 +224,9 @@ class _OptionTrainer:
 
         matrix = matrix_of(rows_of(self.parts, self.rows(examples)), OptionFeatures.blocks)
         mean = np.asarray(matrix.mean(0)).ravel()
-        spread = np.sqrt(np.maximum(np.asarray(matrix.multiply(matrix).mean(0)).ravel() - mean**2, 0.0))
+        spread = np.sqrt(
+            np.maximum(np.asarray(matrix.multiply(matrix).mean(0)).ravel() - mean**2, 0.0)
+        )
         # measures are put on one scale; words, most of which are rare, keep theirs
         measures = self.parts["evidence"].shape[1]
         factors = np.ones(matrix.shape[1])
@@ -194,7 +246,13 @@ class _OptionTrainer:
             value = -np.log(np.maximum(there, 1e-300)).sum() + 0.5 * (weights @ weights) / strength
             return float(value), np.asarray(turned @ odds.ravel() + weights / strength)
 
-        solved = minimize(loss, np.zeros(scaled.shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
+        solved = minimize(
+            loss,
+            np.zeros(scaled.shape[1]),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": _STEPS},
+        )
         return Linear(OptionFeatures.blocks, (solved.x * factors)[:, None], np.zeros(1))
 
 
@@ -202,8 +260,12 @@ def _counts(examples: Sequence[Example]) -> Rows:
     return np.array([len(example.options) for example in examples], np.int64)
 
 
-def _cross_fitted(trainer: Trainer, train: Sequence[Example], fit: Callable[[Trainer, Rows], Linear]) -> tuple[Linear, Floats]:
-    """The model of all examples that the trainer reads, and decisions on all of train by models without them."""
+def _cross_fitted(
+    trainer: Trainer, train: Sequence[Example], fit: Callable[[Trainer, Rows], Linear]
+) -> tuple[Linear, Floats]:
+    """The model of all examples that the trainer reads, and decisions on all of train by models
+    without them.
+    """
     count = len(trainer.train)
     model = fit(trainer, np.arange(count))
     outside = np.setdiff1d(np.arange(len(train)), trainer.places)
@@ -211,14 +273,18 @@ def _cross_fitted(trainer: Trainer, train: Sequence[Example], fit: Callable[[Tra
     decisions[outside] = trainer.decisions(model, [train[place] for place in outside.tolist()])
     for held in _folds(count):
         rest = np.setdiff1d(np.arange(count), held)
-        decisions[trainer.places[held]] = fit(_part(trainer, rest), rest).decisions(rows_of(trainer.parts, held))
+        decisions[trainer.places[held]] = fit(_part(trainer, rest), rest).decisions(
+            rows_of(trainer.parts, held)
+        )
     return model, decisions
 
 
 def _part(trainer: Trainer, rows: Rows) -> Trainer:
     """The trainer of some of its examples."""
     train = [trainer.train[row] for row in rows.tolist()]
-    return dataclasses.replace(trainer, train=train, places=trainer.places[rows], parts=rows_of(trainer.parts, rows))
+    return dataclasses.replace(
+        trainer, train=train, places=trainer.places[rows], parts=rows_of(trainer.parts, rows)
+    )
 
 
 def rows_of(parts: Mapping[str, Any], rows: Rows) -> dict[str, Any]:
@@ -227,10 +293,15 @@ def rows_of(parts: Mapping[str, Any], rows: Rows) -> dict[str, Any]:
 
 
 def _folds(count: int, folds: int = FOLDS) -> list[Rows]:
-    """Rows in so many parts by chance, always the same; none where there is no other row to learn from."""
+    """Rows in so many parts by chance, always the same; none where there is no other row to learn
+    from.
+    """
     if count < 2:
         return []
-    return [np.sort(part) for part in np.array_split(np.random.default_rng(0).permutation(count), min(folds, count))]
+    return [
+        np.sort(part)
+        for part in np.array_split(np.random.default_rng(0).permutation(count), min(folds, count))
+    ]
 
 
 def _likelihood(outputs: NDArray[np.float32], classes: Rows) -> float:

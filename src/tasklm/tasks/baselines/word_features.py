@@ -1,4 +1,6 @@
-"""What a linear model sees of each word of a sentence: itself, its ends, shape, cluster and neighbours."""
+"""What a linear model sees of each word of a sentence: itself, its ends, shape, cluster and
+neighbours.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ FORMAT = 1
 RARE = 2  # words that a feature must occur in
 ENDS = (1, 2, 3, 4)  # letters of beginnings and endings
 BEGIN, END = "\x02", "\x03"  # before and after a sentence
-Clusters = Mapping[str, Sequence[int]]  # of words in small letters: the coarse and the fine one of each
+Clusters = Mapping[
+    str, Sequence[int]
+]  # of words in small letters: the coarse and the fine one of each
 
 
 class WordFeatures:
@@ -29,12 +33,16 @@ class WordFeatures:
 
     blocks = ("context",)
 
-    def __init__(self, tokens: Sequence[str], characters: bool, clusters: Clusters | None = None) -> None:
+    def __init__(
+        self, tokens: Sequence[str], characters: bool, clusters: Clusters | None = None
+    ) -> None:
         self.tokens, self.characters, self.clusters = list(tokens), characters, dict(clusters or {})
         self._number = {token: column for column, token in enumerate(self.tokens)}
 
     @classmethod
-    def fit(cls, train: Sequence[Example], characters: bool, most: int, clusters: Clusters | None = None) -> WordFeatures:
+    def fit(
+        cls, train: Sequence[Example], characters: bool, most: int, clusters: Clusters | None = None
+    ) -> WordFeatures:
         """The features that training sentences have most often, and more than once."""
         counts: Counter[str] = Counter()
         known: dict[str, list[str]] = {}
@@ -51,8 +59,12 @@ class WordFeatures:
         columns, ends = array("i"), array("q", [0])
         known: dict[str, list[str]] = {}
         for example in examples:
-            for features in _features(words_of(example, self.characters)[0], known, self.clusters) or [[]]:
-                columns.extend(sorted({self._number[one] for one in features if one in self._number}))
+            for features in _features(
+                words_of(example, self.characters)[0], known, self.clusters
+            ) or [[]]:
+                columns.extend(
+                    sorted({self._number[one] for one in features if one in self._number})
+                )
                 ends.append(len(columns))
         present = (np.ones(len(columns)), np.array(columns, np.int32), np.array(ends, np.int64))
         return {"context": csr_matrix(present, shape=(len(ends) - 1, len(self.tokens)))}
@@ -68,19 +80,31 @@ class WordFeatures:
 
     def save(self, folder: Path) -> None:
         """Writes words.json."""
-        about = {"format": FORMAT, "characters": self.characters, "tokens": self.tokens, "clusters": self.clusters}
+        about = {
+            "format": FORMAT,
+            "characters": self.characters,
+            "tokens": self.tokens,
+            "clusters": self.clusters,
+        }
         write_text(folder / "words.json", json.dumps(about) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> WordFeatures:
         """The features that `save` wrote."""
         about = of_format(folder / "words.json", FORMAT)
-        clusters = {str(word): tuple(map(int, numbers)) for word, numbers in about.get("clusters", {}).items()}
+        clusters = {
+            str(word): tuple(map(int, numbers))
+            for word, numbers in about.get("clusters", {}).items()
+        }
         return cls([str(token) for token in about["tokens"]], bool(about["characters"]), clusters)
 
 
-def _features(words: Sequence[str], known: dict[str, list[str]], clusters: Clusters) -> list[list[str]]:
-    """The features of each word; those of the word by itself are made once for each different word."""
+def _features(
+    words: Sequence[str], known: dict[str, list[str]], clusters: Clusters
+) -> list[list[str]]:
+    """The features of each word; those of the word by itself are made once
+    for each different word.
+    """
     # halves of characters, which no JSON file can hold again, become question marks
     whole = [word.encode("utf-8", "replace").decode() for word in words]
     low = [BEGIN, BEGIN, *(word.lower() for word in whole), END, END]
@@ -92,15 +116,32 @@ def _features(words: Sequence[str], known: dict[str, list[str]], clusters: Clust
         before, own, after = low[place + 1 : place + 4]
         shape = shapes[place : place + 3]
         around = [f"p {before}", f"n {after}", f"pw {before} {own}", f"wn {own} {after}"]
-        further = [f"pp {low[place]}", f"nn {low[place + 4]}", f"sp {shape[0]}", f"sn {shape[2]}", f"sss {' '.join(shape)}"]
-        features.append([*known[word], *around, *further, *_of_clusters([clusters.get(one, ()) for one in (before, own, after)])])
+        further = [
+            f"pp {low[place]}",
+            f"nn {low[place + 4]}",
+            f"sp {shape[0]}",
+            f"sn {shape[2]}",
+            f"sss {' '.join(shape)}",
+        ]
+        features.append(
+            [
+                *known[word],
+                *around,
+                *further,
+                *_of_clusters([clusters.get(one, ()) for one in (before, own, after)]),
+            ]
+        )
     return features
 
 
 def _of_clusters(clusters: Sequence[Sequence[int]]) -> list[str]:
-    """The clusters of the words before, at and after a place, and the finest ones of two together."""
+    """The clusters of the words before, at and after a place, and the finest
+    ones of two together.
+    """
     sides = zip("pon", clusters, strict=True)
-    features = [f"c{side}{size} {number}" for side, numbers in sides for size, number in enumerate(numbers)]
+    features = [
+        f"c{side}{size} {number}" for side, numbers in sides for size, number in enumerate(numbers)
+    ]
     before, own, after = clusters
     features += [f"cpo {before[-1]} {own[-1]}"] if before and own else []
     return features + ([f"con {own[-1]} {after[-1]}"] if own and after else [])
@@ -116,7 +157,15 @@ def _shape(word: str) -> str:
     """Capitals as X, small letters as x, digits as 0; of the same next to one another, one."""
     shape = ""
     for letter in word:
-        sign = "X" if letter.isupper() else "x" if letter.isalpha() else "0" if letter.isdigit() else letter
+        sign = (
+            "X"
+            if letter.isupper()
+            else "x"
+            if letter.isalpha()
+            else "0"
+            if letter.isdigit()
+            else letter
+        )
         if not shape.endswith(sign):
             shape += sign
     return shape

@@ -1,4 +1,6 @@
-"""From the outputs of a span head to answers: a beam over their starts, and the threshold below which none is given."""
+"""From the outputs of a span head to answers: a beam over their starts, and the threshold below
+which none is given.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,15 @@ from tasklm.tasks.base import Floats, Metric
 
 RANK = 32  # numbers of each of the two vectors whose product scores an end
 
-Candidate = tuple[int, int, float]  # first and last place of an answer, and the logarithm of its probability
+Candidate = tuple[
+    int, int, float
+]  # first and last place of an answer, and the logarithm of its probability
 Kept = tuple[float, list[Candidate]]  # score of "no answer", and the best candidates, best first
 
 
 def best_answers(outputs: Floats, beam: int, longest: int) -> Kept:
-    """Returns the score of "no answer" (that of place 0, [CLS]) and the `beam` best answers that begin at one of the `beam` best starts.
+    """The score of "no answer" (that of place 0, [CLS]) and the `beam` best answers that begin at
+    one of the `beam` best starts.
 
     A score is log p(start) + log p(end | start); answers have at most `longest` places.
     """
@@ -24,7 +29,9 @@ def best_answers(outputs: Floats, beam: int, longest: int) -> Kept:
     starts = 1 + np.argsort(-start_logs[1:], kind="stable")[:beam]
     looked_at = np.concatenate([[0], starts])
     begin, finish = outputs[looked_at, 2 : 2 + RANK], outputs[:, 2 + RANK :]
-    scores = start_logs[looked_at, None] + _log_softmax(begin @ finish.T / math.sqrt(RANK) + outputs[:, 1])
+    scores = start_logs[looked_at, None] + _log_softmax(
+        begin @ finish.T / math.sqrt(RANK) + outputs[:, 1]
+    )
     lengths = np.arange(len(outputs)) - starts[:, None]
     joint = np.where((lengths >= 0) & (lengths < longest), scores[1:], -np.inf)
     ranked = np.argsort(-joint, axis=None, kind="stable")[:beam]
@@ -34,10 +41,11 @@ def best_answers(outputs: Floats, beam: int, longest: int) -> Kept:
 
 
 def best_threshold(metric: Metric, differences: Floats, given: Floats, held_back: Floats) -> float:
-    """Returns the threshold that scores best when an answer is given where its difference is larger; of equal ones that nearest to 0.
+    """The threshold that scores best when an answer is given where its difference is larger; of
+    equal ones that nearest to 0.
 
-    `given` and `held_back` are the statistics of each example with its answer and with none. Where a difference is minus infinity, there
-    is no answer to give.
+    `given` and `held_back` are the statistics of each example with its answer and with none. Where
+    a difference is minus infinity, there is no answer to give.
     """
     there = np.isfinite(differences)
     order = np.argsort(-differences[there], kind="stable")
@@ -45,10 +53,16 @@ def best_threshold(metric: Metric, differences: Floats, given: Floats, held_back
     if not len(sorted_):
         return 0.0
     gains = np.cumsum((given - held_back)[there][order], axis=0)
-    sums = held_back.sum(0) + np.concatenate([np.zeros((1, gains.shape[1])), gains])  # row k: the first k answers are given
+    sums = held_back.sum(0) + np.concatenate(
+        [np.zeros((1, gains.shape[1])), gains]
+    )  # row k: the first k answers are given
     values = metric.value(sums)
-    thresholds = np.concatenate([sorted_[:1], _between(sorted_[:-1], sorted_[1:]), sorted_[-1:] - 1])
-    possible = np.concatenate([[True], sorted_[:-1] > sorted_[1:], [True]])  # equal differences go together
+    thresholds = np.concatenate(
+        [sorted_[:1], _between(sorted_[:-1], sorted_[1:]), sorted_[-1:] - 1]
+    )
+    possible = np.concatenate(
+        [[True], sorted_[:-1] > sorted_[1:], [True]]
+    )  # equal differences go together
     best = possible & (values >= values[possible].max() - 1e-12)
     return float(min(thresholds[best].tolist(), key=lambda threshold: (abs(threshold), threshold)))
 

@@ -1,8 +1,9 @@
 """Linear-chain conditional random fields as functions of potentials: likelihood and best sequence.
 
-The potentials of a row are (places, tags, tags): [place, i, j] is the score of tag j there when tag i stands before it. At the
-first place row i = 0 holds the scores of beginning with j. Lafferty, McCallum and Pereira, "Conditional Random Fields:
-Probabilistic Models for Segmenting and Labeling Sequence Data" (ICML 2001).
+The potentials of a row are (places, tags, tags): [place, i, j] is the score of tag j there when tag
+i stands before it. At the first place row i = 0 holds the scores of beginning with j. Lafferty,
+McCallum and Pereira, "Conditional Random Fields: Probabilistic Models for Segmenting and Labeling
+Sequence Data" (ICML 2001).
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ class CrfHead(nn.Module):
         nn.init.zeros_(self.out.bias)
 
     def flops(self, rows: int, places: int) -> float:
-        """Returns the FLOPs of a forward pass on states of so many rows and places; sums over paths are no matrix products."""
+        """The FLOPs of a forward pass on states of so many rows and places; sums over paths are no
+        matrix products.
+        """
         return 2.0 * rows * places * self.out.weight.numel()
 
     def forward(self, states: Tensor) -> Tensor:
-        """Returns the potentials (rows, places, tags, tags) of states (rows, places, width)."""
+        """The potentials (rows, places, tags, tags) of states (rows, places, width)."""
         emissions: Tensor = self.out(self.dropout(states)).unsqueeze(2)
         first = (emissions[:, :1] + self.start).expand(-1, -1, self.start.numel(), -1)
         return torch.cat([first, emissions[:, 1:] + self.transition], 1)
@@ -50,14 +53,16 @@ def negative_log_likelihood(potentials: Tensor, targets: Tensor) -> Tensor:
     return loss
 
 
-# One operation to `torch.compile`, which would otherwise unroll the loops: a minute and more of compiling. It hands over the gradient with
-# the loss, since both need the same sums.
+# One operation to `torch.compile`, which would otherwise unroll the loops: a minute and more of
+# compiling. It hands over the gradient with the loss, since both need the same sums.
 @torch.library.custom_op("tasklm::crf_loss", mutates_args=())
 def _loss_and_gradient(potentials: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the loss and its gradient, by the forward-backward algorithm."""
+    """The loss and its gradient, by the forward-backward algorithm."""
     rows, places, tags, _ = potentials.shape
     there = targets != NONE
-    forward = potentials.new_full((places + 1, rows, tags), -torch.inf)  # log-sums of the ways to a tag before each place
+    forward = potentials.new_full(
+        (places + 1, rows, tags), -torch.inf
+    )  # log-sums of the ways to a tag before each place
     forward[0, :, 0] = 0.0  # as if tag 0 stood before each row
     backward = potentials.new_zeros((places + 1, rows, tags))  # and of the ways on from a tag
     for place in range(places):
@@ -67,8 +72,14 @@ def _loss_and_gradient(potentials: Tensor, targets: Tensor) -> tuple[Tensor, Ten
         before = torch.logsumexp(potentials[:, place] + backward[place + 1].unsqueeze(1), 2)
         backward[place] = torch.where(there[:, place, None], before, backward[place + 1])
     total = torch.logsumexp(forward[places], 1)
-    ways = forward[:-1].transpose(0, 1).unsqueeze(3) + potentials + backward[1:].transpose(0, 1).unsqueeze(2)
-    shares = torch.where(there[..., None, None], (ways - total[:, None, None, None]).exp(), 0.0).flatten(2)
+    ways = (
+        forward[:-1].transpose(0, 1).unsqueeze(3)
+        + potentials
+        + backward[1:].transpose(0, 1).unsqueeze(2)
+    )
+    shares = torch.where(
+        there[..., None, None], (ways - total[:, None, None, None]).exp(), 0.0
+    ).flatten(2)
     steps = _steps(targets, tags).unsqueeze(2)
     gold = torch.where(there, potentials.flatten(2).gather(2, steps).squeeze(2), 0.0)
     shares.scatter_add_(2, steps, -there.to(shares.dtype).unsqueeze(2))
@@ -76,10 +87,12 @@ def _loss_and_gradient(potentials: Tensor, targets: Tensor) -> tuple[Tensor, Ten
 
 
 def _steps(targets: Tensor, tags: int) -> Tensor:
-    """Returns the number, before · tags + tag, of the step that gold takes to each place (rows, places)."""
+    """The number, before · tags + tag, of the step that gold takes to each place (rows, places)."""
     padded = functional.pad(targets.clamp(min=0), (1, 0))
     numbers = torch.arange(1, padded.shape[1], device=targets.device) * (targets != NONE)
-    last = functional.pad(numbers.cummax(1).values, (1, 0))[:, :-1]  # where the target before each place stands, from 1 on; 0: nowhere
+    last = functional.pad(numbers.cummax(1).values, (1, 0))[
+        :, :-1
+    ]  # where the target before each place stands, from 1 on; 0: nowhere
     return padded.gather(1, last) * tags + padded[:, 1:]
 
 
@@ -101,7 +114,9 @@ _loss_and_gradient.register_autograd(_differentiate, setup_context=_keep)
 
 
 def best_tags(potentials: NDArray[Any]) -> NDArray[np.int64]:
-    """Returns the sequence of tags with the highest score for one row of potentials, without padding (Viterbi)."""
+    """The sequence of tags with the highest score for one row of potentials, without padding
+    (Viterbi).
+    """
     places = len(potentials)
     tags = np.zeros(places, np.int64)
     if not places:

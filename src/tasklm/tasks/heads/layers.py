@@ -20,14 +20,19 @@ class OutHead(nn.Module):
 
 
 class TokenHead(OutHead):
-    """Reads each place by itself, mostly the first token of a row: Linear, GELU, Linear (TLM section 3).
+    """Reads each place by itself, mostly the first token of a row: Linear, GELU, Linear (TLM
+    section 3).
 
-    `reads` places next to one another, the first token and marks, may make one answer: their states are laid end to end.
+    `reads` places next to one another, the first token and marks, may make one answer: their states
+    are laid end to end.
 
-    `normed`: with a LayerNorm without bias before the last map, which is the head that ModernBERT's classes in transformers have.
+    `normed`: with a LayerNorm without bias before the last map, which is the head that ModernBERT's
+    classes in transformers have.
     """
 
-    def __init__(self, width: int, outputs: int, dropout: float, normed: bool = False, reads: int = 1) -> None:
+    def __init__(
+        self, width: int, outputs: int, dropout: float, normed: bool = False, reads: int = 1
+    ) -> None:
         super().__init__()
         self.dense = nn.Linear(width * reads, width)
         self.norm = nn.LayerNorm(width, EPSILON, bias=False) if normed else nn.Identity()
@@ -38,12 +43,14 @@ class TokenHead(OutHead):
             nn.init.zeros_(linear.bias)
 
     def flops(self, rows: int, places: int) -> float:
-        """Returns the FLOPs of a forward pass on states of so many rows and places."""
+        """The FLOPs of a forward pass on states of so many rows and places."""
         answers = rows * places * self.out.in_features / self.dense.in_features
         return 2.0 * answers * (self.dense.weight.numel() + self.out.weight.numel())
 
     def forward(self, states: Tensor) -> Tensor:
         """Returns outputs (rows, places / reads, outputs) from states (rows, places, width)."""
         together = states.reshape(*states.shape[:-2], -1, self.dense.in_features)
-        outputs: Tensor = self.out(self.dropout(self.norm(functional.gelu(self.dense(self.dropout(together))))))
+        outputs: Tensor = self.out(
+            self.dropout(self.norm(functional.gelu(self.dense(self.dropout(together)))))
+        )
         return outputs

@@ -1,7 +1,9 @@
-"""Spans written as one tag per word: BIO (also called IOB2), IOB1 and BIOES, their faults, and the spans that conlleval counts.
+"""Spans written as one tag per word: BIO (also called IOB2), IOB1 and BIOES, their faults, and the
+spans that conlleval counts.
 
-BIO: B-X begins a span of type X, I-X goes on with it, O is outside. IOB1: I-X also begins a span, B-X only one that follows another
-of its type. BIOES: E-X ends a span, S-X is a span of one word. Other letters for the same are M for I, L for E and U for S.
+BIO: B-X begins a span of type X, I-X goes on with it, O is outside. IOB1: I-X also begins a span,
+B-X only one that follows another of its type. BIOES: E-X ends a span, S-X is a span of one word.
+Other letters for the same are M for I, L for E and U for S.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ Span = tuple[str, int, int]  # type, first word, word after the last
 
 
 def parts(tag: str) -> tuple[str, str]:
-    """Returns letter and type of a tag: "B-PER" → ("B", "PER"), "O" → ("O", ""); the letter is empty where the tag has none."""
+    """Returns letter and type of a tag: "B-PER" → ("B", "PER"), "O" → ("O", ""); the letter is
+    empty where the tag has none.
+    """
     if tag == OUTSIDE:
         return OUTSIDE, ""
     letter, dash, kind = tag.partition("-")
@@ -25,15 +29,20 @@ def parts(tag: str) -> tuple[str, str]:
 
 
 def scheme_of(sequences: Iterable[Sequence[str]]) -> str:
-    """Returns the scheme that sequences of tags are in: one of SCHEMES, or PLAIN.
+    """The scheme that sequences of tags are in: one of SCHEMES, or PLAIN.
 
-    A few faulty sequences do not change the answer: BIO or IOB1 is what most beginnings of spans are written in.
+    A few faulty sequences do not change the answer: BIO or IOB1 is what most beginnings of spans
+    are written in.
     """
     kept = [list(tags) for tags in sequences]
     names = {tag for tags in kept for tag in tags} - {OUTSIDE}
     letters = {parts(tag)[0] for tag in names}
     # bare letters can mean anything (S: subject …), but hardly "B" and "I" together
-    if not names or "" in letters or (any("-" not in tag for tag in names) and not {"B", "I"} <= letters):
+    if (
+        not names
+        or "" in letters
+        or (any("-" not in tag for tag in names) and not {"B", "I"} <= letters)
+    ):
         return PLAIN
     if letters & {"E", "S"}:
         return "BIOES"
@@ -54,29 +63,44 @@ def _steps(tags: Sequence[str]) -> Iterator[tuple[tuple[str, str], tuple[str, st
 
 
 def faults(tags: Sequence[str], scheme: str) -> list[tuple[int, str]]:
-    """Returns the words at which a sequence breaks the rules of its scheme, and how; none for plain tags."""
+    """The words at which a sequence breaks the rules of its scheme, and how;
+    none for plain tags.
+    """
     if scheme == PLAIN:
         return []
     found = []
     for place, (before, tag) in enumerate(_steps([*tags, OUTSIDE])):
-        inside = before[0] in ("B", "I") and before[1] == tag[1]  # of a span that this tag may go on with
+        inside = (
+            before[0] in ("B", "I") and before[1] == tag[1]
+        )  # of a span that this tag may go on with
         opened = scheme == "BIOES" and before[0] in ("B", "I")
         last = place == len(tags)
         if opened and not (inside and tag[0] in ("I", "E")):
             found.append((place - 1, f"{tags[place - 1]} is not closed by E-{before[1]}"))
         elif not last and not inside and (tag[0] == "E" or (tag[0] == "I" and scheme != "IOB1")):
-            found.append((place, f"{tags[place]} after {tags[place - 1]}" if place else f"{tags[place]} at the beginning"))
+            found.append(
+                (
+                    place,
+                    f"{tags[place]} after {tags[place - 1]}"
+                    if place
+                    else f"{tags[place]} at the beginning",
+                )
+            )
         elif not last and not inside and tag[0] == "B" and scheme == "IOB1":
             found.append((place, f"{tags[place]} does not follow a span of its type"))
     return found
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
-    """Returns the spans of a sequence in any scheme; illegal steps are repaired as conlleval does: a span begins at any new type."""
+    """The spans of a sequence in any scheme; illegal steps are repaired as conlleval does: a span
+    begins at any new type.
+    """
     found: list[Span] = []
     begin = -1
     for place, (before, tag) in enumerate(_steps([*tags, OUTSIDE])):
-        goes_on = begin >= 0 and tag[0] in ("I", "E") and before[0] in ("B", "I") and before[1] == tag[1]
+        goes_on = (
+            begin >= 0 and tag[0] in ("I", "E") and before[0] in ("B", "I") and before[1] == tag[1]
+        )
         if begin >= 0 and not goes_on:
             found.append((before[1], begin, place))
             begin = -1
@@ -86,7 +110,7 @@ def spans(tags: Sequence[str]) -> list[Span]:
 
 
 def from_spans(found: Sequence[Span], words: int, scheme: str) -> list[str]:
-    """Returns the tags, in a scheme, of spans that do not overlap."""
+    """The tags, in a scheme, of spans that do not overlap."""
     tags = [OUTSIDE] * words
     after: dict[int, str] = {}  # where a span ended → its type
     for kind, begin, end in sorted(found, key=lambda span: span[1]):
@@ -101,5 +125,5 @@ def from_spans(found: Sequence[Span], words: int, scheme: str) -> list[str]:
 
 
 def converted(tags: Sequence[str], scheme: str) -> list[str]:
-    """Returns the same spans in another scheme."""
+    """The same spans in another scheme."""
     return from_spans(spans(tags), len(tags), scheme)

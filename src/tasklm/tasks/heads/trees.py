@@ -1,7 +1,7 @@
 """Dependency trees: the best one for given arc scores, and what is wrong with one that was read.
 
-Words count from 1 on, and 0 is the root. The search is that of Chu and Liu (1965) and Edmonds (1967) in the form for dense graphs
-(Tarjan, 1977; quadratic in the number of words).
+Words count from 1 on, and 0 is the root. The search is that of Chu and Liu (1965) and Edmonds
+(1967) in the form for dense graphs (Tarjan, 1977; quadratic in the number of words).
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ Floats = NDArray[np.float64]
 
 
 def best_tree(scores: NDArray[Any]) -> Ints:
-    """Returns the head of each word (0: root) in the tree of highest total score in which one word alone hangs on the root.
+    """The head of each word (0: root) in the tree of highest total score in which one word alone
+    hangs on the root.
 
-    `scores` is (1 + words, 1 + words): [d, h] is the score of head h for word d; row 0 and the diagonal are not read.
+    `scores` is (1 + words, 1 + words): [d, h] is the score of head h for word d; row 0 and the
+    diagonal are not read.
     """
     words = len(scores) - 1
     if words < 1:
@@ -31,15 +33,18 @@ def best_tree(scores: NDArray[Any]) -> Ints:
     weights[0] = 0.0
     if not np.isfinite(weights).all():
         raise ValueError("a tree needs finite arc scores")
-    # One child of the root: a price on arcs from it that no gain elsewhere can outweigh, so that the best tree has as few as can be
-    # (Stanojević and Cohen, "A Root of a Problem: Optimizing Single-Root Dependency Parsing", EMNLP 2021, section 4).
+    # One child of the root: a price on arcs from it that no gain elsewhere can outweigh, so that
+    # the best tree has as few as can be (Stanojević and Cohen, "A Root of a Problem: Optimizing
+    # Single-Root Dependency Parsing", EMNLP 2021, section 4).
     weights[1:, 0] -= 1.0 + words * float(weights.max() - weights.min())
     return _expanded(len(weights), *_contracted(weights))[1:]
 
 
 @compiled
 def _merge(entering: Floats, into: Ints, cycle: Ints, worth: Floats, node: int) -> None:
-    """Fills in the arcs that enter a new node: for each head the one that gains most over the arc of the cycle that it replaces."""
+    """Fills in the arcs that enter a new node: for each head the one that gains most over the arc
+    of the cycle that it replaces.
+    """
     entering[node] = -np.inf
     for member in cycle:
         for source in range(entering.shape[1]):
@@ -50,16 +55,22 @@ def _merge(entering: Floats, into: Ints, cycle: Ints, worth: Floats, node: int) 
 
 @compiled
 def _contracted(weights: Floats) -> tuple[Ints, Ints, Ints]:
-    """Returns the tree of contractions: for each node (words, then cycles made one) its parent, and head and word of its arc.
+    """The tree of contractions: for each node (words, then cycles made one) its parent, and head
+    and word of its arc.
 
-    A path grows backwards along best incoming arcs. Where it meets itself, the cycle becomes one node, whose incoming arcs are
-    worth what they gain over the arc of the cycle that they replace; where it meets the tree of the root, it joins it.
+    A path grows backwards along best incoming arcs. Where it meets itself, the cycle becomes one
+    node, whose incoming arcs are worth what they gain over the arc of the cycle that they replace;
+    where it meets the tree of the root, it joins it.
     """
     size = len(weights)
-    entering = np.zeros((2 * size, size))  # (node, head): worth of the best arc from the head into the node
+    entering = np.zeros(
+        (2 * size, size)
+    )  # (node, head): worth of the best arc from the head into the node
     entering[:size] = weights
     into = np.zeros((2 * size, size), np.int64)  # the word of that arc
-    parent, head, word = np.full(2 * size, -1), np.zeros(2 * size, np.int64), np.zeros(2 * size, np.int64)
+    parent = np.full(2 * size, -1)
+    head = np.zeros(2 * size, np.int64)
+    word = np.zeros(2 * size, np.int64)
     worth = np.zeros(2 * size)
     node_of = np.arange(size)  # outermost node that holds a word
     joined = np.zeros(2 * size, np.bool_)
@@ -78,7 +89,9 @@ def _contracted(weights: Floats) -> tuple[Ints, Ints, Ints]:
             node = path[length - 1]
             best = -1
             for place in range(size):
-                if node_of[place] != node and (best < 0 or entering[node, place] > entering[node, best]):
+                if node_of[place] != node and (
+                    best < 0 or entering[node, place] > entering[node, best]
+                ):
                     best = place
             head[node], word[node], worth[node] = best, into[node, best], entering[node, best]
             before = node_of[best]
@@ -106,7 +119,9 @@ def _contracted(weights: Floats) -> tuple[Ints, Ints, Ints]:
 
 @compiled
 def _expanded(size: int, parent: Ints, head: Ints, word: Ints) -> Ints:
-    """Returns the heads of the first `size` nodes: the arc into a node that was a cycle takes the place of one arc of that cycle."""
+    """The heads of the first `size` nodes: the arc into a node that was a cycle takes the place of
+    one arc of that cycle.
+    """
     for node in range(len(parent) - 1, size - 1, -1):  # the outermost first
         member = word[node]
         while parent[member] != node:
@@ -116,10 +131,14 @@ def _expanded(size: int, parent: Ints, head: Ints, word: Ints) -> Ints:
 
 
 def tree_faults(heads: Sequence[int]) -> list[str]:
-    """Returns what is wrong with the heads of a sentence's words (0: root), in words; nothing where they are a tree with one root."""
+    """What is wrong with the heads of a sentence's words (0: root), in words; nothing where they
+    are a tree with one root.
+    """
     count = len(heads)
     outside = [
-        f"the head of word {word} is {head}, and there are {count} words" for word, head in enumerate(heads, 1) if not 0 <= head <= count
+        f"the head of word {word} is {head}, and there are {count} words"
+        for word, head in enumerate(heads, 1)
+        if not 0 <= head <= count
     ]
     if outside:
         return outside
@@ -136,7 +155,7 @@ def tree_faults(heads: Sequence[int]) -> list[str]:
 
 
 def _cycle(heads: Sequence[int]) -> list[int]:
-    """Returns the words of the first cycle, or none."""
+    """The words of the first cycle, or none."""
     seen = [0] * (len(heads) + 1)  # by the word from which each was reached
     for start in range(1, len(heads) + 1):
         word = start

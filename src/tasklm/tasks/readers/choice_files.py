@@ -1,4 +1,6 @@
-"""Questions with options, from tables and from RACE's files: one JSON object per article, with its questions, options and answers."""
+"""Questions with options, from tables and from RACE's files: one JSON object per article, with its
+questions, options and answers.
+"""
 
 from __future__ import annotations
 
@@ -37,23 +39,40 @@ class _Question:
 
 
 def read_choices(path: Path, data: Data, labelled: bool) -> tuple[list[Example], list[str]]:
-    """Returns the examples of a table, of a JSON file of RACE's or of a folder of them, and notes."""
+    """The examples of a table, of a JSON file of RACE's or of a folder of them, and notes."""
     questions, note = _read(path, data, labelled)
-    by_text = labelled and all(isinstance(question.answer, str) and question.answer in question.options for question in questions)
+    by_text = labelled and all(
+        isinstance(question.answer, str) and question.answer in question.options
+        for question in questions
+    )
     examples = []
     for question in questions:
         label = _number(question, by_text) if labelled else None
         texts = (*question.texts, *question.options)
-        examples.append(Example(texts, label, str(question.file), question.line, options=question.options))
+        examples.append(
+            Example(texts, label, str(question.file), question.line, options=question.options)
+        )
     return examples, [note]
 
 
 def _read(path: Path, data: Data, labelled: bool) -> tuple[list[_Question], str]:
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if kind_of(file) in (".json", *PLAIN) and not file.name.startswith("."))
+        files = sorted(
+            file
+            for file in path.rglob("*")
+            if kind_of(file) in (".json", *PLAIN) and not file.name.startswith(".")
+        )
         if not files:
-            raise DataError("the folder holds no JSON files", file=path, remedy="Name a folder with one JSON file per article, or a table.")
-        found = [question for file in files for question in _asked(_article(file, required=True), file, 1, labelled)]
+            raise DataError(
+                "the folder holds no JSON files",
+                file=path,
+                remedy="Name a folder with one JSON file per article, or a table.",
+            )
+        found = [
+            question
+            for file in files
+            for question in _asked(_article(file, required=True), file, 1, labelled)
+        ]
         return found, f"{len(files):,} articles, one file each, with {len(found):,} questions"
     if kind_of(path) in (".json", *PLAIN):
         article = _article(path, required=kind_of(path) in PLAIN)
@@ -62,13 +81,17 @@ def _read(path: Path, data: Data, labelled: bool) -> tuple[list[_Question], str]
     first = next(table_rows(path))
     if isinstance(first.values.get("questions"), list):
         rows = list(table_rows(path))
-        found = [question for row in rows for question in _asked(row.values, path, row.line, labelled)]
+        found = [
+            question for row in rows for question in _asked(row.values, path, row.line, labelled)
+        ]
         return found, f"{len(rows):,} articles with {len(found):,} questions"
     return _table(path, data, labelled)
 
 
 def _article(path: Path, required: bool) -> dict[str, Any]:
-    """Returns the article that a file holds; nothing where it holds something else and need not hold one."""
+    """The article that a file holds; nothing where it holds something else
+    and need not hold one.
+    """
     try:
         values = parse_json("".join(read_lines(path)))
     except ValueError:
@@ -76,8 +99,13 @@ def _article(path: Path, required: bool) -> dict[str, Any]:
     if isinstance(values, dict) and isinstance(values.get("questions"), list):
         return values
     if required:
-        remedy = 'Write {"article": "…", "questions": ["…"], "options": [["…", "…"]], "answers": ["A"]}, as RACE has it.'
-        raise DataError("the file is not a JSON object with questions", file=path, line=1, remedy=remedy)
+        remedy = (
+            'Write {"article": "…", "questions": ["…"], '
+            '"options": [["…", "…"]], "answers": ["A"]}, as RACE has it.'
+        )
+        raise DataError(
+            "the file is not a JSON object with questions", file=path, line=1, remedy=remedy
+        )
     return {}
 
 
@@ -87,11 +115,21 @@ def _asked(article: dict[str, Any], path: Path, line: int, labelled: bool) -> It
     lists = [article.get(name) for name in wanted]
     if not all(isinstance(part, list) and len(part) == len(article["questions"]) for part in lists):
         remedy = f"Give as many entries in each of {', '.join(wanted)}."
-        raise DataError("the lists of the article are not equally long", file=path, line=line, remedy=remedy)
+        raise DataError(
+            "the lists of the article are not equally long", file=path, line=line, remedy=remedy
+        )
     text = as_text(article.get("article"), "article", path, line)
     answers = article["answers"] if labelled else [None] * len(article["questions"])
-    for question, options, answer in zip(article["questions"], article["options"], answers, strict=True):
-        yield _Question((text, as_text(question, "questions", path, line)), _options(options, path, line), answer, path, line)
+    for question, options, answer in zip(
+        article["questions"], article["options"], answers, strict=True
+    ):
+        yield _Question(
+            (text, as_text(question, "questions", path, line)),
+            _options(options, path, line),
+            answer,
+            path,
+            line,
+        )
 
 
 def _table(path: Path, data: Data, labelled: bool) -> tuple[list[_Question], str]:
@@ -105,7 +143,11 @@ def _table(path: Path, data: Data, labelled: bool) -> tuple[list[_Question], str
     found = []
     for row in table_rows(path, [*texts, options, *answers]):
         cell, answer = _unnamed(row.values[options], row.values[answers[0]] if labelled else None)
-        found.append(_Question(_before(row, texts, path), _options(cell, path, row.line), answer, path, row.line))
+        found.append(
+            _Question(
+                _before(row, texts, path), _options(cell, path, row.line), answer, path, row.line
+            )
+        )
     told = f"text columns {' and '.join(map(repr, texts))}, options column {options!r}"
     return found, told + (f", label column {answers[0]!r}" if labelled else "")
 
@@ -115,30 +157,45 @@ def _before(row: Row, columns: Sequence[str], path: Path) -> tuple[str, ...]:
 
 
 def _unnamed(cell: Any, answer: Any) -> tuple[Any, Any]:
-    """Returns the options of a cell as AI2's data sets have them, {"text": […], "label": ["A", …]}, and the number of the one named."""
+    """The options of a cell as AI2's data sets have them, {"text": […], "label": ["A", …]}, and the
+    number of the one named.
+    """
     if not isinstance(cell, dict) or not isinstance(cell.get("text"), list):
         return cell, answer
     names = cell.get("label")
-    return cell["text"], names.index(answer) if isinstance(names, list) and answer in names else answer
+    return cell["text"], names.index(answer) if isinstance(
+        names, list
+    ) and answer in names else answer
 
 
 def _options(value: Any, path: Path, line: int) -> tuple[str, ...]:
-    """Returns the texts of a list, or of the text of a JSON list."""
+    """The texts of a list, or of the text of a JSON list."""
     if isinstance(value, str):
         try:
             value = parse_json(value)
         except ValueError:
             value = None
     if not isinstance(value, list) or len(value) < 2:
-        remedy = 'Give each question a list of two or more options, in CSV and TSV as JSON: ["one", "other"].'
-        raise DataError("the options are not a list of two or more", file=path, line=line, remedy=remedy)
+        remedy = (
+            "Give each question a list of two or more "
+            'options, in CSV and TSV as JSON: ["one", "other"].'
+        )
+        raise DataError(
+            "the options are not a list of two or more", file=path, line=line, remedy=remedy
+        )
     if len(value) > MOST_OPTIONS:
-        raise DataError(f"there are {len(value):,} options", file=path, line=line, remedy=f"Give at most {MOST_OPTIONS:,}.")
+        raise DataError(
+            f"there are {len(value):,} options",
+            file=path,
+            line=line,
+            remedy=f"Give at most {MOST_OPTIONS:,}.",
+        )
     return tuple(as_text(option, "options", path, line) for option in value)
 
 
 def _number(question: _Question, by_text: bool) -> int:
-    """Returns the number of the right option. In a file where all answers are texts of options they are taken as such.
+    """The number of the right option. In a file where all answers are texts of options they are
+    taken as such.
 
     Else a letter or a number says which option it is, and other texts must be one of the options.
     """
@@ -160,8 +217,14 @@ def _number(question: _Question, by_text: bool) -> int:
             found = stripped.index(text) if text in stripped else -1
     if not 0 <= found < count:
         shown = ", ".join(map(repr, islice(question.options, 6)))
-        remedy = f"Write the number of the right option from 0 on, its letter from A to {LETTERS[min(count, 26) - 1]}, or its text."
+        remedy = (
+            f"Write the number of the right option from 0 on, "
+            f"its letter from A to {LETTERS[min(count, 26) - 1]}, or its text."
+        )
         raise DataError(
-            f"the answer {answer!r} is none of the {count} options {shown}", file=question.file, line=question.line, remedy=remedy
+            f"the answer {answer!r} is none of the {count} options {shown}",
+            file=question.file,
+            line=question.line,
+            remedy=remedy,
         )
     return found

@@ -14,18 +14,28 @@ PEEK = 1000  # rows in which columns are looked for
 
 
 def needs_columns(what: str) -> DataError:
-    """Returns the error for a text where the kind of task takes more than one."""
-    remedy = "Give a file with the columns of the training data, or a JSON object with them: '{\"question\": …}'."
+    """The error for a text where the kind of task takes more than one."""
+    remedy = (
+        "Give a file with the columns of the training "
+        "data, or a JSON object with them: '{\"question\": …}'."
+    )
     return DataError(f"this task takes {what}, not a text by itself", remedy=remedy)
 
 
 def column_names(path: Path) -> list[str]:
-    """Returns the names of a table's columns, as far as its first rows have them."""
-    return list(dict.fromkeys(name for row in islice(table_rows(path, left_out=[]), PEEK) for name in row.values))
+    """The names of a table's columns, as far as its first rows have them."""
+    return list(
+        dict.fromkeys(
+            name for row in islice(table_rows(path, left_out=[]), PEEK) for name in row.values
+        )
+    )
 
 
-def named_columns(path: Path, given: str, usual: Sequence[Sequence[str]], setting: str) -> list[str]:
-    """Returns one column for each list of usual names: those `given`, separated by commas, or the first usual name that the table has.
+def named_columns(
+    path: Path, given: str, usual: Sequence[Sequence[str]], setting: str
+) -> list[str]:
+    """One column for each list of usual names: those `given`, separated by commas, or the first
+    usual name that the table has.
 
     `setting` is the key of [data] that names them, for the error where they are not found.
     """
@@ -40,7 +50,9 @@ def named_columns(path: Path, given: str, usual: Sequence[Sequence[str]], settin
                 f"data.{setting} = {given!r} names {len(asked)} columns, expected {len(usual)}",
                 file=path,
                 line=1,
-                remedy="Name them separated by commas, in the order " + ", ".join(known[0] for known in usual) + ".",
+                remedy="Name them separated by commas, in the order "
+                + ", ".join(known[0] for known in usual)
+                + ".",
             )
         return asked
     lower = {name.lower(): name for name in reversed(names)}
@@ -48,9 +60,14 @@ def named_columns(path: Path, given: str, usual: Sequence[Sequence[str]], settin
     for known, name in zip(usual, found, strict=True):
         if not name:
             raise DataError(
-                f"no column is called {' or '.join(map(repr, known))}; the columns are {listed(names)}",
+                (
+                    f"no column is called "
+                    f"{' or '.join(map(repr, known))}; the columns are {listed(names)}"
+                ),
                 file=path,
                 line=1,
-                remedy=f"Name the column with --{setting.replace('_', '-')} (recipe: data.{setting}).",
+                remedy=(
+                    f"Name the column with --{setting.replace('_', '-')} (recipe: data.{setting})."
+                ),
             )
     return found

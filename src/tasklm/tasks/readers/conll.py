@@ -1,4 +1,6 @@
-"""Files with a word on each line: CoNLL columns, and CoNLL-U (universaldependencies.org/format.html)."""
+"""Files with a word on each line: CoNLL columns, and CoNLL-U
+(universaldependencies.org/format.html).
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,21 @@ CONLLU_FILES = (".conllu", ".conllx")
 FORM, UPOS, HEAD, RELATION, FIELDS = 1, 3, 6, 7, 10  # columns of CoNLL-U
 _DOCUMENT = "-DOCSTART-"
 _WORD_HEADERS = ("token", "tokens", "word", "words", "form")
-_TAG_HEADERS = ("tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "pos", "upos", "chunk")
-_NOT_A_WORD = re.compile(r"\d+-\d+|\d+\.\d+")  # "3-4": a written token of several words; "8.1": a word that is not written
+_TAG_HEADERS = (
+    "tag",
+    "tags",
+    "label",
+    "labels",
+    "ner",
+    "ner_tag",
+    "ner_tags",
+    "pos",
+    "upos",
+    "chunk",
+)
+_NOT_A_WORD = re.compile(
+    r"\d+-\d+|\d+\.\d+"
+)  # "3-4": a written token of several words; "8.1": a word that is not written
 
 Numbered = tuple[int, str]
 
@@ -30,7 +45,7 @@ class Sentence:
     rows: tuple[tuple[str, ...], ...]
 
     def column(self, number: int) -> list[str]:
-        """Returns one field of each word."""
+        """One field of each word."""
         return [row[number] for row in self.rows]
 
 
@@ -43,17 +58,25 @@ def _sentences(path: Path) -> Iterator[list[Numbered]]:
 
 
 def read_columns(path: Path, labelled: bool = True) -> list[Sentence]:
-    """Returns the sentences of a file of columns, separated by tabs or else by spaces: the word first, the tag last.
+    """The sentences of a file of columns, separated by tabs or else by spaces: the word first, the
+    tag last.
 
-    Lines of document starts and comments (#) are left out. A line that begins with # and is as wide as others, and ends in a tag that
-    they have, is a word.
+    Lines of document starts and comments (#) are left out. A line that begins with # and is as wide
+    as others, and ends in a tag that they have, is a word.
     """
     sentences = list(_sentences(path))
-    first = next((line for lines in sentences for _, line in lines if not line.startswith(("#", _DOCUMENT))), "")
+    first = next(
+        (line for lines in sentences for _, line in lines if not line.startswith(("#", _DOCUMENT))),
+        "",
+    )
     separator = "\t" if "\t" in first else None
     width = len(first.split(separator))
     if not first:
-        raise DataError("the file has no words", file=path, remedy="Write a word and its tag on each line, a blank line between sentences.")
+        raise DataError(
+            "the file has no words",
+            file=path,
+            remedy="Write a word and its tag on each line, a blank line between sentences.",
+        )
     if labelled and width < 2:
         raise DataError(
             f"the lines have one column, such as {first!r}: there are no tags",
@@ -62,13 +85,19 @@ def read_columns(path: Path, labelled: bool = True) -> list[Sentence]:
             remedy="Write a word and its tag on each line, separated by a tab or a space.",
         )
     _refuse_header(path, sentences[0][0], separator)
-    tags = {line.split(separator)[-1].strip() for lines in sentences for _, line in lines if not line.startswith("#")}
+    tags = {
+        line.split(separator)[-1].strip()
+        for lines in sentences
+        for _, line in lines
+        if not line.startswith("#")
+    }
     found = []
     for lines in sentences:
         kept = [
             (number, tuple(field.strip() for field in line.split(separator)))
             for number, line in lines
-            if not line.startswith(_DOCUMENT) and not (line.startswith("#") and _comment(line, separator, width, tags))
+            if not line.startswith(_DOCUMENT)
+            and not (line.startswith("#") and _comment(line, separator, width, tags))
         ]
         for number, fields in kept:
             _check_fields(path, number, fields, width)
@@ -80,7 +109,9 @@ def read_columns(path: Path, labelled: bool = True) -> list[Sentence]:
 def _refuse_header(path: Path, first: Numbered, separator: str | None) -> None:
     fields = [field.strip().lower() for field in first[1].split(separator)]
     if len(fields) > 1 and fields[0] in _WORD_HEADERS and fields[-1] in _TAG_HEADERS:
-        problem = f"the first line, {first[1]!r}, names columns, and would be read as a word with its tag"
+        problem = (
+            f"the first line, {first[1]!r}, names columns, and would be read as a word with its tag"
+        )
         raise DataError(problem, file=path, line=first[0], remedy="Delete it.")
 
 
@@ -99,11 +130,15 @@ def _check_fields(path: Path, line: int, fields: Sequence[str], width: int) -> N
         )
     if not fields[0] or not fields[-1]:
         what = "tag" if fields[0] else "word"
-        raise DataError(f"the {what} is empty", file=path, line=line, remedy="Fill it in, or delete the line.")
+        raise DataError(
+            f"the {what} is empty", file=path, line=line, remedy="Fill it in, or delete the line."
+        )
 
 
 def read_conllu(path: Path) -> list[Sentence]:
-    """Returns the sentences of a CoNLL-U file with their words alone: no multi-word tokens, no empty nodes, no comments."""
+    """The sentences of a CoNLL-U file with their words alone: no multi-word tokens, no empty nodes,
+    no comments.
+    """
     found = []
     for lines in _sentences(path):
         rows: list[tuple[str, ...]] = []
@@ -117,7 +152,9 @@ def read_conllu(path: Path) -> list[Sentence]:
                     f"the line has {len(fields)} fields, CoNLL-U has {FIELDS}",
                     file=path,
                     line=number,
-                    remedy="Separate the fields by single tabs, and write _ for those that are empty.",
+                    remedy=(
+                        "Separate the fields by single tabs, and write _ for those that are empty."
+                    ),
                 )
             if _NOT_A_WORD.fullmatch(fields[0]):
                 continue
@@ -126,12 +163,19 @@ def read_conllu(path: Path) -> list[Sentence]:
                     f"the word has the number {fields[0]!r}, expected {len(rows) + 1}",
                     file=path,
                     line=number,
-                    remedy="Number the words of each sentence from 1 on, and put a blank line between sentences.",
+                    remedy=(
+                        "Number the words of each sentence from 1 "
+                        "on, and put a blank line between sentences."
+                    ),
                 )
             begin = begin or number
             rows.append(fields)
         if rows:
             found.append(Sentence(begin, tuple(rows)))
     if not found:
-        raise DataError("the file has no words", file=path, remedy="Write CoNLL-U: ten fields, separated by tabs, on a line for each word.")
+        raise DataError(
+            "the file has no words",
+            file=path,
+            remedy="Write CoNLL-U: ten fields, separated by tabs, on a line for each word.",
+        )
     return found

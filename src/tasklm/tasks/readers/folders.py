@@ -1,4 +1,6 @@
-"""Folders that hold the splits of a data set, and tables of other layouts: GLUE's TSV files and Hugging Face's datasets on disk."""
+"""Folders that hold the splits of a data set, and tables of other layouts: GLUE's TSV files and
+Hugging Face's datasets on disk.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ _ONE_FILE = "Name the files themselves: data.train, data.dev, data.test."
 
 
 def split_name(name: str) -> str:
-    """Returns train, dev or test for the name of a file or of a split, `…_mismatched` for MNLI's second sets; "" for other names."""
+    """Returns train, dev or test for the name of a file or of a split, `…_mismatched` for MNLI's
+    second sets; "" for other names.
+    """
     found = _SPLIT.fullmatch(name)
     if not found:
         return ""
@@ -42,13 +46,17 @@ def split_name(name: str) -> str:
 
 
 def split_files(folder: Path) -> dict[str, Path]:
-    """Returns the splits in a folder: name → file, or folder of a dataset. A test set without labels is called "unlabelled".
+    """The splits in a folder: name → file, or folder of a dataset. A test set without labels is
+    called "unlabelled".
 
-    Known are Hugging Face's datasets on disk (dataset_dict.json, or one dataset, which is taken for train), and files or folders called
-    train, dev (valid, validation, val) and test, such as GLUE's, whose MNLI also has "dev_mismatched". Empty where there are none.
+    Known are Hugging Face's datasets on disk (dataset_dict.json, or one dataset, which is taken for
+    train), and files or folders called train, dev (valid, validation, val) and test, such as
+    GLUE's, whose MNLI also has "dev_mismatched". Empty where there are none.
     """
     if (folder / "dataset_dict.json").is_file():
-        names = _plain_names(_json(folder / "dataset_dict.json").get("splits", []), folder / "dataset_dict.json")
+        names = _plain_names(
+            _json(folder / "dataset_dict.json").get("splits", []), folder / "dataset_dict.json"
+        )
         return _named([(split_name(name), name, folder / name) for name in names])
     if is_dataset(folder):
         return {"train": folder}
@@ -56,20 +64,32 @@ def split_files(folder: Path) -> dict[str, Path]:
     files = [path for path in entries if path.is_file() and kind_of(path) in TABLES + COLUMNS]
     found = _named([(split_name(path.name), path.name.partition(".")[0], path) for path in files])
     if "train" not in found:
-        folders = {split_name(path.name): path for path in entries if path.is_dir() and split_name(path.name) == path.name.lower()}
+        folders = {
+            split_name(path.name): path
+            for path in entries
+            if path.is_dir() and split_name(path.name) == path.name.lower()
+        }
         found = folders if "train" in folders and len(folders) > 1 else found
     return found
 
 
 def _named(found: Sequence[tuple[str, str, Path]]) -> dict[str, Path]:
-    """Returns split → path from (split, name, path); where several have one split, that which is called so."""
+    """Returns split → path from (split, name, path); where several have one split, that which is
+    called so.
+    """
     splits: dict[str, Path] = {}
     for split in dict.fromkeys(split for split, _, _ in found if split):
         paths = [path for this, _, path in found if this == split]
-        exact = [path for this, name, path in found if this == split and name.lower() in (split, *(_DEV if split == "dev" else ()))]
+        exact = [
+            path
+            for this, name, path in found
+            if this == split and name.lower() in (split, *(_DEV if split == "dev" else ()))
+        ]
         if len(paths) > 1 and len(exact) != 1:
             listed = ", ".join(path.name for path in paths[:5]) + (" …" if len(paths) > 5 else "")
-            raise DataError(f"several files may be {split}: {listed}", file=paths[0].parent, remedy=_ONE_FILE)
+            raise DataError(
+                f"several files may be {split}: {listed}", file=paths[0].parent, remedy=_ONE_FILE
+            )
         path = (exact or paths)[0]
         labelled = not split.startswith("test") or _has_labels(path)
         splits[split if labelled else split.replace("test", "unlabelled")] = path
@@ -77,24 +97,36 @@ def _named(found: Sequence[tuple[str, str, Path]]) -> dict[str, Path]:
 
 
 def _has_labels(path: Path) -> bool:
-    """Returns whether a test set has labels: GLUE's TSV files have no column for them, its datasets have -1 in each row."""
+    """Whether a test set has labels: GLUE's TSV files have no column for them, its datasets have -1
+    in each row.
+    """
     if kind_of(path) == ".tsv" and (header := _glue_header(path)) is not None:
         return any(name.lower() in GLUE_LABELS for name in header)
     if not is_dataset(path):
         return True
     labels = [name for name, feature in _features(path).items() if _is_class(feature)]
-    return not labels or any(row.values[name] is not None for row in islice(table_rows(path, labels), _PEEK) for name in labels)
+    return not labels or any(
+        row.values[name] is not None
+        for row in islice(table_rows(path, labels), _PEEK)
+        for name in labels
+    )
 
 
 def is_dataset(folder: Path) -> bool:
-    """Returns whether a folder is one dataset as Hugging Face's `save_to_disk` writes it."""
-    return folder.is_dir() and (folder / "dataset_info.json").is_file() and any(folder.glob("*.arrow"))
+    """Whether a folder is one dataset as Hugging Face's `save_to_disk` writes it."""
+    return (
+        folder.is_dir() and (folder / "dataset_info.json").is_file() and any(folder.glob("*.arrow"))
+    )
 
 
-def table_rows(path: Path, columns: Sequence[str] | None = None, *, left_out: list[int] | None = None) -> Iterator[Row]:
-    """Yields the rows of a table, as `read_rows`, or of GLUE's TSV files or a Hugging Face dataset, classes by their names.
+def table_rows(
+    path: Path, columns: Sequence[str] | None = None, *, left_out: list[int] | None = None
+) -> Iterator[Row]:
+    """Yields the rows of a table, as `read_rows`, or of GLUE's TSV files or a Hugging Face dataset,
+    classes by their names.
 
-    GLUE's QQP has lines that are cut short: they raise, or, where `left_out` is given, are left out and their numbers added to it.
+    GLUE's QQP has lines that are cut short: they raise, or, where `left_out` is given, are left out
+    and their numbers added to it.
     """
     if path.is_dir():
         return _dataset_rows(path, columns)
@@ -108,15 +140,19 @@ def _fields(line: str) -> list[str]:
 
 
 def _glue_header(path: Path) -> list[str] | None:
-    """Returns the columns of a TSV file of GLUE's, or None for other files."""
+    """The columns of a TSV file of GLUE's, or None for other files."""
     first = _fields(next(read_lines(path), ""))
     if len(first) == 4 and first[1] in ("0", "1") and first[2] in ("", "*"):
         return list(COLA)
     lower = {name.strip().lower() for name in first}
-    return [name.strip() for name in first] if any(known <= lower for known in _GLUE_HEADERS) else None
+    return (
+        [name.strip() for name in first] if any(known <= lower for known in _GLUE_HEADERS) else None
+    )
 
 
-def _glue_rows(path: Path, header: list[str], columns: Sequence[str] | None, left_out: list[int] | None) -> Iterator[Row]:
+def _glue_rows(
+    path: Path, header: list[str], columns: Sequence[str] | None, left_out: list[int] | None
+) -> Iterator[Row]:
     """Yields the rows; quotes are plain text."""
     wanted = places_of(path, header, columns)
     for number, line in enumerate(read_lines(path), 1):
@@ -149,12 +185,18 @@ def _json(path: Path) -> dict[str, Any]:
 def _features(folder: Path) -> dict[str, Any]:
     features = _json(folder / "dataset_info.json").get("features") or {}
     if not isinstance(features, dict):
-        raise DataError("its features are not an object", file=folder / "dataset_info.json", remedy=_SAVE_AGAIN)
+        raise DataError(
+            "its features are not an object", file=folder / "dataset_info.json", remedy=_SAVE_AGAIN
+        )
     return features
 
 
 def _is_class(feature: Any) -> bool:
-    names = feature.get("names") if isinstance(feature, Mapping) and feature.get("_type") == "ClassLabel" else None
+    names = (
+        feature.get("names")
+        if isinstance(feature, Mapping) and feature.get("_type") == "ClassLabel"
+        else None
+    )
     return isinstance(names, list) and bool(names) and all(isinstance(name, str) for name in names)
 
 
@@ -173,9 +215,14 @@ def _dataset_rows(folder: Path, columns: Sequence[str] | None) -> Iterator[Row]:
         pick = partial(_pick, folder, columns=columns)
         for values in stream_values(file, pick, _SAVE_AGAIN):
             number += 1
-            yield Row(number, {name: _named_classes(value, features.get(name)) for name, value in values.items()})
+            yield Row(
+                number,
+                {name: _named_classes(value, features.get(name)) for name, value in values.items()},
+            )
     if not number:
-        raise DataError("the dataset has no rows", file=folder, remedy="Save it again with save_to_disk.")
+        raise DataError(
+            "the dataset has no rows", file=folder, remedy="Save it again with save_to_disk."
+        )
 
 
 def _pick(folder: Path, names: Sequence[str], *, columns: Sequence[str] | None) -> list[str]:
@@ -183,24 +230,34 @@ def _pick(folder: Path, names: Sequence[str], *, columns: Sequence[str] | None) 
 
 
 def _arrow_files(folder: Path) -> list[Path]:
-    """Returns the dataset's files in their order, which state.json tells."""
+    """The dataset's files in their order, which state.json tells."""
     if not (folder / "state.json").is_file():
         return sorted(folder.glob("*.arrow"))
     entries = _json(folder / "state.json").get("_data_files", [])
-    files = [entry.get("filename") if isinstance(entry, dict) else None for entry in entries] if isinstance(entries, list) else None
+    files = (
+        [entry.get("filename") if isinstance(entry, dict) else None for entry in entries]
+        if isinstance(entries, list)
+        else None
+    )
     return [folder / name for name in _plain_names(files, folder / "state.json")]
 
 
 def _plain_names(names: Any, path: Path) -> list[str]:
-    """Returns the names of files or folders that a file beside them lists; raises DataError where
+    """The names of files or folders that a file beside them lists; raises DataError where
     they are no such names."""
-    if not isinstance(names, list) or not all(isinstance(name, str) and name not in ("", "..") and "/" not in name for name in names):
-        raise DataError("it does not list the names of the files beside it", file=path, remedy=_SAVE_AGAIN)
+    if not isinstance(names, list) or not all(
+        isinstance(name, str) and name not in ("", "..") and "/" not in name for name in names
+    ):
+        raise DataError(
+            "it does not list the names of the files beside it", file=path, remedy=_SAVE_AGAIN
+        )
     return names
 
 
 def _named_classes(value: Any, feature: Any) -> Any:
-    """Returns a cell with names in place of the numbers of classes; None for -1, which stands for "not known"."""
+    """A cell with names in place of the numbers of classes; None for -1, which stands for "not
+    known".
+    """
     if isinstance(feature, list) and feature:  # how older versions write a list's feature
         feature = {"feature": feature[0]}
     if _is_class(feature) and isinstance(value, int):
@@ -209,7 +266,10 @@ def _named_classes(value: Any, feature: Any) -> Any:
         return [_named_classes(item, feature["feature"]) for item in value]
     if isinstance(value, dict) and isinstance(feature, Mapping):
         inner = feature.get("feature", feature)
-        return {name: _named_items(item, inner.get(name) if isinstance(inner, Mapping) else None) for name, item in value.items()}
+        return {
+            name: _named_items(item, inner.get(name) if isinstance(inner, Mapping) else None)
+            for name, item in value.items()
+        }
     return value
 
 

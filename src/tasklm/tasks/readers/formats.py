@@ -19,11 +19,18 @@ from tasklm.storage.safe_reading import is_link, is_there, parse_json
 from tasklm.tasks.readers.choice_files import ANSWERS, ARTICLES, OPTIONS, QUESTIONS
 from tasklm.tasks.readers.columns import PEEK
 from tasklm.tasks.readers.folders import COLUMNS, split_files, table_rows
-from tasklm.tasks.readers.squad import ANSWER_NAMES, CONTEXT_NAMES, QUESTION_NAMES, answers_of, is_squad
+from tasklm.tasks.readers.squad import (
+    ANSWER_NAMES,
+    CONTEXT_NAMES,
+    QUESTION_NAMES,
+    answers_of,
+    is_squad,
+)
 from tasklm.tasks.readers.texts import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
 from tasklm.tasks.readers.word_rows import HEAD_NAMES, RELATION_NAMES, TAG_NAMES, WORD_NAMES
 
-NOT_WHOLE = 0.02  # share of labels with a fraction from which on they are numbers to predict, not names of classes
+# share of labels with a fraction from which on they are numbers to predict, not names of classes
+NOT_WHOLE = 0.02
 FEWEST_TEXTS = 20  # rows from which on it can be told that labels are texts
 _RACE = {"article", "questions", "options", "answers"}
 _HEAD = 1 << 20  # characters of a file in which RACE's layout is looked for
@@ -34,15 +41,27 @@ class Recognised:
     """The kind of a task, the columns that hold its parts, and by what it was known."""
 
     kind: str
-    columns: dict[str, str]  # "text", "label", "options" → column, or columns with commas between them, as in [data]; absent: by layout
+    columns: dict[
+        str, str
+        # "text", "label", "options" → column, or columns with commas between them, as in [data];
+        # absent: by layout
+    ]
     why: str
-    splits: dict[str, Path] = field(default_factory=dict)  # of a folder that has several: train, dev, test …
+    splits: dict[str, Path] = field(
+        default_factory=dict
+    )  # of a folder that has several: train, dev, test …
 
 
 def recognise(path: Path) -> Recognised:
-    """Returns what kind of task a file or folder holds; a DataError names the file and the remedy where none fits."""
+    """What kind of task a file or folder holds; a DataError names the file and the remedy where
+    none fits.
+    """
     if not is_there(path):
-        lost = "the symbolic link leads nowhere, or in a circle" if is_link(path) else "there is no such file or folder"
+        lost = (
+            "the symbolic link leads nowhere, or in a circle"
+            if is_link(path)
+            else "there is no such file or folder"
+        )
         raise DataError(lost, file=path, remedy=CHECK_THE_PATH)
     if path.is_dir():
         return _folder(path)
@@ -54,16 +73,23 @@ def recognise(path: Path) -> Recognised:
     if is_squad(path):
         return Recognised("span", {}, "SQuAD's layout: paragraphs with questions")
     if kind in (".json", ".jsonl", *PLAIN, "") and _is_race(path):
-        return Recognised("choice", {}, "RACE's layout: an article with questions, options and answers")
+        return Recognised(
+            "choice", {}, "RACE's layout: an article with questions, options and answers"
+        )
     if kind in (".tsv", *PLAIN, "") and _in_columns(path):
-        return Recognised("tag", {}, "words and tags in columns, with blank lines between sentences")
+        return Recognised(
+            "tag", {}, "words and tags in columns, with blank lines between sentences"
+        )
     if kind in TABLES:
         return _table(path)
     raise DataError(
         "the kind of task is not known by the file's name or layout",
         file=path,
         line=1,
-        remedy=f"Use a table ({', '.join(TABLES)}), SQuAD's JSON, .conllu, .conll, or a folder with a sub-folder of text files per label.",
+        remedy=(
+            f"Use a table ({', '.join(TABLES)}), SQuAD's JSON, .conllu, "
+            f".conll, or a folder with a sub-folder of text files per label."
+        ),
     )
 
 
@@ -71,12 +97,20 @@ def _folder(path: Path) -> Recognised:
     if splits := split_files(path):
         if "train" not in splits:
             listed = ", ".join(f"{name} ({file.name})" for name, file in splits.items())
-            raise DataError(f"the folder has no training set, only {listed}", file=path, remedy="Name the files: data.train, data.dev …")
+            raise DataError(
+                f"the folder has no training set, only {listed}",
+                file=path,
+                remedy="Name the files: data.train, data.dev …",
+            )
         found = _table(path) if splits["train"] == path else recognise(splits["train"])
         return dataclasses.replace(found, why=f"{splits['train'].name}: {found.why}", splits=splits)
-    files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
+    files = sorted(
+        file for file in path.rglob("*") if file.is_file() and not file.name.startswith(".")
+    )
     if files and _is_race(files[0]):
-        return Recognised("choice", {}, "files in RACE's layout: an article with questions, options and answers")
+        return Recognised(
+            "choice", {}, "files in RACE's layout: an article with questions, options and answers"
+        )
     if files and all(file.parent.parent == path and kind_of(file) in PLAIN for file in files):
         return Recognised("classify", {}, "text files in a sub-folder per label")
     if files and all(kind_of(file) == ".conllu" for file in files):
@@ -84,23 +118,36 @@ def _folder(path: Path) -> Recognised:
     raise DataError(
         "the kind of task is not known by the folder's files",
         file=path,
-        remedy="Known are train, dev and test files, datasets that save_to_disk wrote, RACE, and a sub-folder of text files per label.",
+        remedy=(
+            "Known are train, dev and test files, "
+            "datasets that save_to_disk wrote, RACE, and a sub-folder of text files per label."
+        ),
     )
 
 
 def _is_race(path: Path) -> bool:
-    """Returns whether a file is a JSON object as RACE has them: an article with a list of questions."""
+    """Whether a file is a JSON object as RACE has them: an article with a list of questions."""
     with open_text(path) as file:
         try:
             values = parse_json(file.readline(_HEAD))
         except ValueError:
             return False
-    return isinstance(values, dict) and values.keys() >= _RACE and isinstance(values["questions"], list)
+    return (
+        isinstance(values, dict)
+        and values.keys() >= _RACE
+        and isinstance(values["questions"], list)
+    )
 
 
 def _in_columns(path: Path) -> bool:
-    """Returns whether all lines but blank ones have equally many fields, two or more, the last one a tag such as O or B-PER."""
-    lines = [line.split() for line in islice(read_lines(path), PEEK) if not line.startswith(("#", "-DOCSTART-"))]
+    """Whether all lines but blank ones have equally many fields, two or more, the last one a tag
+    such as O or B-PER.
+    """
+    lines = [
+        line.split()
+        for line in islice(read_lines(path), PEEK)
+        if not line.startswith(("#", "-DOCSTART-"))
+    ]
     rows = [fields for fields in lines if fields]
     if len(rows) == len(lines) or len({len(fields) for fields in rows}) != 1 or len(rows[0]) < 2:
         return False
@@ -119,7 +166,7 @@ def _first(known: Sequence[str], names: Mapping[str, str], taken: Sequence[str] 
 
 
 def _lists(rows: Sequence[Row], column: str) -> bool:
-    """Returns whether a column holds lists; cells may be empty."""
+    """Whether a column holds lists; cells may be empty."""
     values = [row.values.get(column) for row in rows]
     held = [value for value in values if value is not None]
     return bool(held) and all(isinstance(value, list) for value in held)
@@ -132,25 +179,46 @@ def _by_words(rows: Sequence[Row], names: Mapping[str, str]) -> Recognised | Non
     heads, relations = _first(HEAD_NAMES, names), _first(RELATION_NAMES, names)
     if heads and relations:
         columns = {"text": tokens, "label": f"{heads},{relations}"}
-        return Recognised("parse", columns, f"columns {tokens!r} (words), {heads!r} (heads) and {relations!r} (relations)")
-    tags = next((names[name] for name in TAG_NAMES if name in names and _lists(rows, names[name])), "")
+        return Recognised(
+            "parse",
+            columns,
+            f"columns {tokens!r} (words), {heads!r} (heads) and {relations!r} (relations)",
+        )
+    tags = next(
+        (names[name] for name in TAG_NAMES if name in names and _lists(rows, names[name])), ""
+    )
     if not tags:
         return None
-    return Recognised("tag", {"text": tokens, "label": tags}, f"columns {tokens!r} (words) and {tags!r} (a tag for each)")
+    return Recognised(
+        "tag",
+        {"text": tokens, "label": tags},
+        f"columns {tokens!r} (words) and {tags!r} (a tag for each)",
+    )
 
 
 def _choice(rows: Sequence[Row], names: Mapping[str, str]) -> Recognised | None:
     options, label = _first(OPTIONS, names), _first(ANSWERS, names)
     texts = [name for known in (ARTICLES, QUESTIONS) if (name := _first(known, names))]
     # AI2's data sets have {"text": […], "label": […]} in a row's cell of choices
-    if not (options and label and texts) or not all(isinstance(row.values.get(options), list | dict) for row in rows):
+    if not (options and label and texts) or not all(
+        isinstance(row.values.get(options), list | dict) for row in rows
+    ):
         return None
     columns = {"text": ",".join(texts), "options": options, "label": label}
-    return Recognised("choice", columns, f"columns {', '.join(map(repr, texts))}, {options!r} (a list) and {label!r} (the right one)")
+    return Recognised(
+        "choice",
+        columns,
+        (
+            f"columns {', '.join(map(repr, texts))}, "
+            f"{options!r} (a list) and {label!r} (the right one)"
+        ),
+    )
 
 
 def _span(path: Path, rows: Sequence[Row], names: Mapping[str, str]) -> Recognised | None:
-    question, context, answers = (_first(known, names) for known in (QUESTION_NAMES, CONTEXT_NAMES, ANSWER_NAMES))
+    question, context, answers = (
+        _first(known, names) for known in (QUESTION_NAMES, CONTEXT_NAMES, ANSWER_NAMES)
+    )
     if not (question and context and answers):
         return None
     try:
@@ -162,39 +230,62 @@ def _span(path: Path, rows: Sequence[Row], names: Mapping[str, str]) -> Recognis
     if 2 * inside <= len(given):
         return None
     columns = {"text": f"{question},{context}", "label": answers}
-    return Recognised("span", columns, f"columns {question!r}, {context!r} and {answers!r}, which stand in {context!r}")
+    return Recognised(
+        "span",
+        columns,
+        f"columns {question!r}, {context!r} and {answers!r}, which stand in {context!r}",
+    )
 
 
 def _texts(path: Path, rows: Sequence[Row], names: Mapping[str, str]) -> Recognised:
     label = _first(LABEL_NAMES, names)
     pair = next(
-        ([names[name] for name in known] for known in PAIR_NAMES if all(name in names and names[name] != label for name in known)), []
+        (
+            [names[name] for name in known]
+            for known in PAIR_NAMES
+            if all(name in names and names[name] != label for name in known)
+        ),
+        [],
     )
     one = _first(TEXT_NAMES, names, [label])
     columns = {"text": ",".join(pair) or one, "label": label}
     told = " and ".join(map(repr, pair)) or (repr(one) if one else "one text")
-    values = [row.values.get(label) for row in rows if row.values.get(label) is not None] if label else []
+    values = (
+        [row.values.get(label) for row in rows if row.values.get(label) is not None]
+        if label
+        else []
+    )
     if label and _are_texts(values):
         raise DataError(
-            f"column {label!r} holds texts, not labels: nearly every row has another one, of several words",
+            (
+                f"column {label!r} holds texts, not labels: "
+                f"nearly every row has another one, of several words"
+            ),
             file=path,
             line=rows[0].line,
-            remedy="Name the column with the labels with --label-column (recipe: data.label_column); texts cannot be predicted.",
+            remedy=(
+                "Name the column with the labels with --label-column "
+                "(recipe: data.label_column); texts cannot be predicted."
+            ),
         )
     kind, about = _label_kind(values)
     return Recognised(
-        kind, {role: column for role, column in columns.items() if column}, f"{told} with {about}" + f" {label!r}" * bool(label)
+        kind,
+        {role: column for role, column in columns.items() if column},
+        f"{told} with {about}" + f" {label!r}" * bool(label),
     )
 
 
 def _are_texts(values: Sequence[Any]) -> bool:
     texts = [value for value in values if isinstance(value, str)]
     words = sum(len(text.split()) for text in texts)
-    return len(texts) >= FEWEST_TEXTS and len(set(texts)) > 0.9 * len(texts) and words > 4 * len(texts)
+    return (
+        len(texts) >= FEWEST_TEXTS and len(set(texts)) > 0.9 * len(texts) and words > 4 * len(texts)
+    )
 
 
 def _label_kind(values: Sequence[Any]) -> tuple[str, str]:
-    """Returns the kind of task that labels speak of, and what they are, in words."""
+    """The kind of task that labels speak of, and what they are, in words."""
     if values and all(isinstance(value, list) for value in values):
         return "multilabel", "lists of labels"
     numbers = [_number(value) for value in values]

@@ -1,4 +1,6 @@
-"""The three splits of a data set: read as their kind of task reads them, held out, and freed of leaks."""
+"""The three splits of a data set: read as their kind of task reads them, held out, and freed of
+leaks.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,11 @@ from tasklm.tasks.readers.formats import recognise
 
 
 def resolved(data: Data) -> Data:
-    """Returns the data with its kind, its columns and the files of a folder of splits filled in, where the recipe leaves them open.
+    """The data with its kind, its columns and the files of a folder of splits filled in, where the
+    recipe leaves them open.
 
-    What is not recognised is left to classification, whose reading names what is wrong with a table.
+    What is not recognised is left to classification, whose reading names what is wrong with a
+    table.
     """
     if data.kind != "auto" or not data.train:
         return data
@@ -35,14 +39,25 @@ def resolved(data: Data) -> Data:
     for role, column in found.columns.items():
         filled[f"{role}_column"] = getattr(data, f"{role}_column") or column
     for split in found.splits.keys() & {"train", "dev", "test"}:
-        filled[split] = str(found.splits[split]) if split == "train" else getattr(data, split) or str(found.splits[split])
+        filled[split] = (
+            str(found.splits[split])
+            if split == "train"
+            else getattr(data, split) or str(found.splits[split])
+        )
     return dataclasses.replace(data, **filled)
 
 
 def read_splits(data: Data) -> Splits:
-    """Returns train, dev and test; without a dev file a share of train is held out. Notes say what was found and changed."""
+    """Returns train, dev and test; without a dev file a share of train is held out.
+
+    Notes say what was found and changed.
+    """
     if not data.train:
-        raise DataError("there is no training file", file="data.train", remedy="Name one: tasklm fit TRAIN, or data.train in the recipe.")
+        raise DataError(
+            "there is no training file",
+            file="data.train",
+            remedy="Name one: tasklm fit TRAIN, or data.train in the recipe.",
+        )
     notes: list[str] = []
     data = resolved(data)
     train = _split("train", data.train, data, notes)
@@ -54,7 +69,10 @@ def read_splits(data: Data) -> Splits:
         train, dev = _without_leaks(train, dev, test, data, notes)
     if not data.dev:
         train, dev = _held_out(train, data)
-        notes.append(f"dev: {len(dev):,} examples held out of train, which keeps {len(train):,}; equal texts stay together")
+        notes.append(
+            f"dev: {len(dev):,} examples held out of train, "
+            f"which keeps {len(train):,}; equal texts stay together"
+        )
     _require_known_labels(train, {"dev": dev, "test": test}, data)
     return Splits(train, dev, test, notes)
 
@@ -66,7 +84,10 @@ def _split(name: str, path: str, data: Data, notes: list[str]) -> list[Example]:
     except DataError as error:
         if name != "test" or error.line != 1 or not _reads_without_labels(kind, file, data):
             raise
-        remedy = f"{error.remedy} If it has no labels, leave --test out: the model labels it afterwards (tasklm predict)."
+        remedy = (
+            f"{error.remedy} If it has no labels, "
+            f"leave --test out: the model labels it afterwards (tasklm predict)."
+        )
         raise DataError(error.problem, file=file, line=1, remedy=remedy) from None
     labels = {example.label for example in examples if isinstance(example.label, str)}
     counted = f"{len(examples):,} examples" + (f", {len(labels):,} labels" if labels else "")
@@ -82,7 +103,9 @@ def _reads_without_labels(kind: type[Task], file: Path, data: Data) -> bool:
 
 
 def _require_same_reading(data: Data, notes: Sequence[str]) -> None:
-    """Raises where dev or test were read otherwise than train: the first note of each says what was taken for what."""
+    """Raises where dev or test were read otherwise than train: the first note of each says what was
+    taken for what.
+    """
     taken: dict[str, str] = {}
     for note in notes:
         name, _, said = note.partition(": ")
@@ -93,7 +116,10 @@ def _require_same_reading(data: Data, notes: Sequence[str]) -> None:
                 f"{name} is read otherwise than train: {taken[name]}; train: {taken['train']}",
                 file=file,
                 line=1,
-                remedy="Give the columns of all files the same names, or name them with --text-column and --label-column.",
+                remedy=(
+                    "Give the columns of all files the same names, "
+                    "or name them with --text-column and --label-column."
+                ),
             )
 
 
@@ -103,16 +129,29 @@ def _require_classes(train: Sequence[Example], file: str) -> None:
             f"all {len(train):,} examples have the same label, {train[0].label!r}",
             file=file,
             line=train[0].line,
-            remedy="Add examples of another label, or name another --label-column (recipe: data.label_column).",
+            remedy=(
+                "Add examples of another label, "
+                "or name another --label-column (recipe: data.label_column)."
+            ),
         )
 
 
-def _require_known_labels(train: Sequence[Example], others: dict[str, list[Example]], data: Data) -> None:
+def _require_known_labels(
+    train: Sequence[Example], others: dict[str, list[Example]], data: Data
+) -> None:
     known = {example.label for example in train if isinstance(example.label, str)}
     for split, examples in others.items():
-        strange = [example for example in examples if isinstance(example.label, str) and example.label not in known]
+        strange = [
+            example
+            for example in examples
+            if isinstance(example.label, str) and example.label not in known
+        ]
         if strange:
-            also = "" if data.leaks != "drop" else " (after examples that stand in two splits were left out of train)"
+            also = (
+                ""
+                if data.leaks != "drop"
+                else " (after examples that stand in two splits were left out of train)"
+            )
             problem = f"label {strange[0].label!r} occurs in {split} but not in train{also}"
             raise DataError(
                 f"{problem}; {len(strange):,} of {len(examples):,} examples have such labels",
@@ -148,7 +187,9 @@ def _without_leaks(
 
 
 def _held_out(train: list[Example], data: Data) -> tuple[list[Example], list[Example]]:
-    """Returns train and dev: a share of each class, chosen by the hash of the text, so that the order of rows is no matter."""
+    """Returns train and dev: a share of each class, chosen by the hash of the text, so that the
+    order of rows is no matter.
+    """
 
     def class_of(example: Example) -> str:
         return example.label if isinstance(example.label, str) else ""
@@ -157,7 +198,9 @@ def _held_out(train: list[Example], data: Data) -> tuple[list[Example], list[Exa
     for example in train:
         groups[text_key(example.text)].append(example)
     left = Counter(class_of(example) for example in train)
-    wanted = {label: max(round(count * data.dev_share), int(count >= 4)) for label, count in left.items()}
+    wanted = {
+        label: max(round(count * data.dev_share), int(count >= 4)) for label, count in left.items()
+    }
     chosen: set[int] = set()
     for key in sorted(groups):
         labels = Counter(class_of(example) for example in groups[key])

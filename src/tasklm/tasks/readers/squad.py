@@ -1,4 +1,6 @@
-"""Questions on texts, read from SQuAD's JSON or from tables, with the places of their answers checked."""
+"""Questions on texts, read from SQuAD's JSON or from tables, with the places of their answers
+checked.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,15 @@ MISSING = -1  # start of an answer that does not stand in its text
 _HEAD = 1 << 16  # characters of a file in which SQuAD's layout is looked for
 _SHOWN = 5
 
-Gold = list[tuple[str, int]]  # answers and the characters where they begin; none: the text does not answer the question
+Gold = list[
+    tuple[str, int]
+]  # answers and the characters where they begin; none: the text does not answer the question
 
 
 def is_squad(path: Path) -> bool:
-    """Returns whether a file is in SQuAD's layout: one JSON object with articles, their paragraphs, and questions on these."""
+    """Whether a file is in SQuAD's layout: one JSON object with articles, their paragraphs, and
+    questions on these.
+    """
     if kind_of(path) != ".json":
         return False
     with open_text(path) as file:
@@ -35,22 +41,43 @@ def is_squad(path: Path) -> bool:
             head = file.read(_HEAD)
         except UnicodeDecodeError:
             return False  # the reader of tables says where
-    return bool(head.lstrip()[:1] == "{" and re.search(r'"data"\s*:\s*\[', head) and re.search(r'"paragraphs"\s*:\s*\[', head))
+    return bool(
+        head.lstrip()[:1] == "{"
+        and re.search(r'"data"\s*:\s*\[', head)
+        and re.search(r'"paragraphs"\s*:\s*\[', head)
+    )
 
 
-def read_questions(path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
-    """Returns the questions with their texts and answers, and notes. `line` of an example from SQuAD's JSON is the question's number."""
+def read_questions(
+    path: Path, data: Data, labelled: bool = True
+) -> tuple[list[Example], list[str]]:
+    """The questions with their texts and answers, and notes.
+
+    `line` of an example from SQuAD's JSON is the question's number.
+    """
     if is_squad(path):
         found, notes = list(_squad_questions(path, labelled)), ["SQuAD's layout"]
     else:
         found, notes = _table_questions(path, data, labelled)
-    examples = [Example((question, context), gold, str(path), line) for line, question, context, gold in found]
-    empty = [example.line for example in examples if not all(text.strip() for text in example.texts)]
+    examples = [
+        Example((question, context), gold, str(path), line)
+        for line, question, context, gold in found
+    ]
+    empty = [
+        example.line for example in examples if not all(text.strip() for text in example.texts)
+    ]
     if labelled and empty:
         examples = [example for example in examples if all(text.strip() for text in example.texts)]
-        notes.append(f"{len(empty):,} questions without a question or a text left out (lines {_some(empty)})")
+        notes.append(
+            f"{len(empty):,} questions without a question or a text left out (lines {_some(empty)})"
+        )
     if not examples:
-        raise DataError("there is no question", file=path, line=1, remedy="Give a file with questions and texts that answer them.")
+        raise DataError(
+            "there is no question",
+            file=path,
+            line=1,
+            remedy="Give a file with questions and texts that answer them.",
+        )
     return (_checked(examples, path, notes), notes) if labelled else (examples, notes)
 
 
@@ -60,7 +87,9 @@ def first_place(gold: Gold) -> tuple[int, int] | None:
 
 
 def place_of(answer: str, start: int, context: str) -> int:
-    """Returns where an answer begins: `start` if it stands there, else the occurrence nearest to it, or MISSING."""
+    """Where an answer begins: `start` if it stands there, else the occurrence nearest to it, or
+    MISSING.
+    """
     if start >= 0 and context.startswith(answer, start):
         return start
     start = max(start, 0)
@@ -75,7 +104,9 @@ def _some(lines: Sequence[int]) -> str:
 
 
 def _checked(examples: list[Example], path: Path, notes: list[str]) -> list[Example]:
-    """Returns the examples with white space around answers left out and every answer at a place where it stands."""
+    """The examples with white space around answers left out and every answer at a place where it
+    stands.
+    """
     moved: list[int] = []
     checked = []
     for example in examples:
@@ -94,7 +125,10 @@ def _checked(examples: list[Example], path: Path, notes: list[str]) -> list[Exam
     notes.append(f"{len(checked):,} questions, {unanswerable:,} of them without an answer")
     if moved:
         lines = _some(list(dict.fromkeys(moved)))
-        notes.append(f"{len(moved):,} answers did not stand at their offset and were found elsewhere (lines {lines})")
+        notes.append(
+            f"{len(moved):,} answers did not stand at their "
+            f"offset and were found elsewhere (lines {lines})"
+        )
     return checked
 
 
@@ -105,7 +139,12 @@ def _squad_questions(path: Path, labelled: bool) -> Iterator[tuple[int, str, str
         values = parse_json(content)
     except ValueError as error:
         line = getattr(error, "lineno", 1)
-        raise DataError(f"not valid JSON ({error})", file=path, line=line, remedy="Copy or download the file again.") from None
+        raise DataError(
+            f"not valid JSON ({error})",
+            file=path,
+            line=line,
+            remedy="Copy or download the file again.",
+        ) from None
     number = 0
     try:
         for article in values["data"]:
@@ -119,7 +158,8 @@ def _squad_questions(path: Path, labelled: bool) -> Iterator[tuple[int, str, str
             f"question {number or 1} is not in SQuAD's layout ({type(error).__name__}: {error})",
             file=path,
             line=1,
-            remedy='Write {"data": [{"paragraphs": [{"context": …, "qas": [{"question": …, "answers": […]}]}]}]}, answers as '
+            remedy='Write {"data": [{"paragraphs": [{"context": …, '
+            '"qas": [{"question": …, "answers": […]}]}]}]}, answers as '
             '{"text": …, "answer_start": …}.',
         ) from None
 
@@ -136,8 +176,12 @@ def _text(text: Any) -> str:
     return text
 
 
-def _table_questions(path: Path, data: Data, labelled: bool) -> tuple[list[tuple[int, str, str, Gold | None]], list[str]]:
-    question, context = named_columns(path, data.text_column, [QUESTION_NAMES, CONTEXT_NAMES], "text_column")
+def _table_questions(
+    path: Path, data: Data, labelled: bool
+) -> tuple[list[tuple[int, str, str, Gold | None]], list[str]]:
+    question, context = named_columns(
+        path, data.text_column, [QUESTION_NAMES, CONTEXT_NAMES], "text_column"
+    )
     notes = [f"columns {question!r} and {context!r}"]
     wanted = [question, context]
     if labelled:
@@ -153,7 +197,9 @@ def _table_questions(path: Path, data: Data, labelled: bool) -> tuple[list[tuple
 
 
 def answers_of(value: Any, column: str, path: Path, line: int) -> Gold:
-    """Returns the answers in a cell: {"text": [...], "answer_start": [...]}, a list of such with one answer each, texts, or a text."""
+    """The answers in a cell: {"text": [...], "answer_start": [...]}, a list of such with one answer
+    each, texts, or a text.
+    """
     if value is None or value == "" or value == []:
         return []
     if isinstance(value, str):
@@ -164,11 +210,18 @@ def answers_of(value: Any, column: str, path: Path, line: int) -> Gold:
         texts = value["text"] if isinstance(value["text"], list) else [value["text"]]
         starts = value.get("answer_start", [MISSING] * len(texts))
         starts = starts if isinstance(starts, list) else [starts]
-        if len(starts) == len(texts) and all(isinstance(text, str) for text in texts) and all(type(start) is int for start in starts):
+        if (
+            len(starts) == len(texts)
+            and all(isinstance(text, str) for text in texts)
+            and all(type(start) is int for start in starts)
+        ):
             return list(zip(texts, starts, strict=True))
     raise DataError(
         f"column {column!r} holds no answers: {str(value)[:80]!r}",
         file=path,
         line=line,
-        remedy='Write {"text": ["…"], "answer_start": [number]}, with one start for each text, or the answer\'s text alone.',
+        remedy=(
+            'Write {"text": ["…"], "answer_start": [number]}, '
+            "with one start for each text, or the answer's text alone."
+        ),
     )

@@ -11,8 +11,12 @@ from tasklm.tasks.examples import Example
 
 
 def read_folder(folder: Path, labelled: bool = True) -> tuple[list[Example], list[str]]:
-    """Returns the texts of a folder's files, labelled by the sub-folders that they stand in, and a note."""
-    places = sorted(path for path in folder.rglob("*") if kind_of(path) in PLAIN and not path.name.startswith("."))
+    """The texts of a folder's files, labelled by the sub-folders that they stand in, and a note."""
+    places = sorted(
+        path
+        for path in folder.rglob("*")
+        if kind_of(path) in PLAIN and not path.name.startswith(".")
+    )
     examples = []
     for path in places:
         require_name(path)
@@ -28,6 +32,8 @@ def read_folder(folder: Path, labelled: bool = True) -> tuple[list[Example], lis
             examples.append(Example((text,), path.parent.name if labelled else None, str(path), 1))
     if not examples:
         raise DataError(
-            "the folder holds no text files", file=folder, remedy="Put .txt files into one sub-folder per label, or name a table."
+            "the folder holds no text files",
+            file=folder,
+            remedy="Put .txt files into one sub-folder per label, or name a table.",
         )
     return examples, ["the texts are the files, their labels the names of the folders"]

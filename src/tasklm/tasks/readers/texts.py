@@ -1,4 +1,5 @@
-"""One text or a pair of texts per example: which columns hold them, the rows of a file, and their tokens.
+"""One text or a pair of texts per example: which columns hold them, the rows of a file, and their
+tokens.
 
 What classification, regression and multi-label classification share.
 """
@@ -23,26 +24,64 @@ from tasklm.tasks.readers.columns import PEEK
 from tasklm.tasks.readers.folders import table_rows
 
 LABEL_NAMES = (
-    "label", "labels", "gold_label", "class", "category", "target", "y", "gold", "is_duplicate", "quality", "score", "similarity",
-    "sentiment", "topic", "intent", "answer",
-)  # fmt: skip
-TEXT_NAMES = ("text", "sentence", "content", "document", "passage", "body", "review", "utterance", "tweet", "comment")
+    "label",
+    "labels",
+    "gold_label",
+    "class",
+    "category",
+    "target",
+    "y",
+    "gold",
+    "is_duplicate",
+    "quality",
+    "score",
+    "similarity",
+    "sentiment",
+    "topic",
+    "intent",
+    "answer",
+)
+TEXT_NAMES = (
+    "text",
+    "sentence",
+    "content",
+    "document",
+    "passage",
+    "body",
+    "review",
+    "utterance",
+    "tweet",
+    "comment",
+)
 PAIR_NAMES = (
-    ("text_a", "text_b"), ("text1", "text2"), ("sentence1", "sentence2"), ("question1", "question2"), ("premise", "hypothesis"),
-    ("question", "sentence"), ("#1 string", "#2 string"), ("sentence_a", "sentence_b"), ("question", "passage"), ("question", "context"),
-)  # fmt: skip
-NAME_THEM = "Name them with --text-column and --label-column (recipe: data.text_column, data.label_column; two texts: 'ONE,OTHER')."
+    ("text_a", "text_b"),
+    ("text1", "text2"),
+    ("sentence1", "sentence2"),
+    ("question1", "question2"),
+    ("premise", "hypothesis"),
+    ("question", "sentence"),
+    ("#1 string", "#2 string"),
+    ("sentence_a", "sentence_b"),
+    ("question", "passage"),
+    ("question", "context"),
+)
+NAME_THEM = (
+    "Name them with --text-column and --label-column (recipe: "
+    "data.text_column, data.label_column; two texts: 'ONE,OTHER')."
+)
 
 
 @dataclass(frozen=True)
 class TextColumns:
-    """Where texts and label were found; `texts` is empty in a file of plain lines, `label` where none was asked for."""
+    """Where texts and label were found; `texts` is empty in a file of plain lines, `label` where
+    none was asked for.
+    """
 
     texts: tuple[str, ...]
     label: str
 
     def note(self) -> str:
-        """Returns what was found, for the person."""
+        """What was found, for the person."""
         if not self.texts:
             return "one text per line"
         named = " and ".join(map(repr, self.texts))
@@ -50,8 +89,12 @@ class TextColumns:
         return told + (f", label column {self.label!r}" if self.label else "")
 
 
-def find_columns(path: Path, data: Data, labelled: bool = True, label_names: Sequence[str] = LABEL_NAMES) -> TextColumns:
-    """Returns the columns of one text or of a pair, and of the label: as the recipe names them, by usual names, or by their shape."""
+def find_columns(
+    path: Path, data: Data, labelled: bool = True, label_names: Sequence[str] = LABEL_NAMES
+) -> TextColumns:
+    """The columns of one text or of a pair, and of the label: as the recipe names them, by usual
+    names, or by their shape.
+    """
     if kind_of(path) in PLAIN:
         if labelled:
             remedy = f"Use a table ({', '.join(TABLES)}) with columns for text and label."
@@ -70,14 +113,18 @@ def find_columns(path: Path, data: Data, labelled: bool = True, label_names: Seq
         return TextColumns(texts, "")
     label = label or _label_by_shape(path, rows, names, texts)
     if label in texts:
-        raise DataError(f"column {label!r} cannot be both text and label", file=path, line=1, remedy=NAME_THEM)
+        raise DataError(
+            f"column {label!r} cannot be both text and label", file=path, line=1, remedy=NAME_THEM
+        )
     return TextColumns(texts, label)
 
 
 def read_texts(
     path: Path, data: Data, labelled: bool = True, columns: TextColumns | None = None
 ) -> Iterator[tuple[tuple[str, ...], Any, int]]:
-    """Yields texts (one or two), the label as the file has it (None where none is asked for) and the line of every row."""
+    """Yields texts (one or two), the label as the file has it (None where none is asked for) and
+    the line of every row.
+    """
     columns = columns or find_columns(path, data, labelled)
     if not columns.texts:
         for number, line in enumerate(read_lines(path), 1):
@@ -89,12 +136,17 @@ def read_texts(
 
 
 def read_text_examples(
-    path: Path, data: Data, labelled: bool, to_label: Callable[[Any, str, Path, int], Label], label_names: Sequence[str] = LABEL_NAMES
+    path: Path,
+    data: Data,
+    labelled: bool,
+    to_label: Callable[[Any, str, Path, int], Label],
+    label_names: Sequence[str] = LABEL_NAMES,
 ) -> tuple[list[Example], list[str]]:
-    """Returns the examples of a file and notes; `to_label` gets the cell, its column, the file and the line.
+    """The examples of a file and notes; `to_label` gets the cell, its column, the file and the
+    line.
 
-    Labelled rows without any text are left out, with their labels. Where no labels are asked for all rows stay, so that each
-    gets an answer.
+    Labelled rows without any text are left out, with their labels. Where no labels are asked for
+    all rows stay, so that each gets an answer.
     """
     columns = find_columns(path, data, labelled, label_names)
     examples, dropped = [], []
@@ -102,12 +154,24 @@ def read_text_examples(
         if labelled and not any(text.strip() for text in texts):
             dropped.append(line)
             continue
-        examples.append(Example(texts, to_label(value, columns.label, path, line) if labelled else None, str(path), line))
+        examples.append(
+            Example(
+                texts,
+                to_label(value, columns.label, path, line) if labelled else None,
+                str(path),
+                line,
+            )
+        )
     if not examples and not columns.texts:
         raise DataError("the file is empty", file=path, remedy="Put one text on each line.")
     if not examples:
         which = " and ".join(map(repr, columns.texts))
-        raise DataError("no row has a text", file=path, line=1, remedy=f"Does {which} hold the text? {NAME_THEM}")
+        raise DataError(
+            "no row has a text",
+            file=path,
+            line=1,
+            remedy=f"Does {which} hold the text? {NAME_THEM}",
+        )
     notes = [columns.note()]
     if dropped:
         shown = ", ".join(map(str, dropped[:5])) + (" …" if len(dropped) > 5 else "")
@@ -117,7 +181,7 @@ def read_text_examples(
 
 
 def label_name(value: Any, column: str, path: Path, line: int) -> str:
-    """Returns the label as a name: the whole number 1, the float 1.0 and the text '1.0' are all '1'."""
+    """The label as a name: the whole number 1, the float 1.0 and the text '1.0' are all '1'."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -130,18 +194,27 @@ def label_name(value: Any, column: str, path: Path, line: int) -> str:
     if value is None or isinstance(value, str | float):
         what = "empty" if value is None or not str(value).strip() else f"{value}, not a label"
         remedy = "Give the row a label, or delete the row."
-        raise DataError(f"the label in column {column!r} is {what}", file=path, line=line, remedy=remedy)
+        raise DataError(
+            f"the label in column {column!r} is {what}", file=path, line=line, remedy=remedy
+        )
     remedy = "Give each row one label, a text or a number."
-    raise DataError(f"the label in column {column!r} is a {type(value).__name__}", file=path, line=line, remedy=remedy)
+    raise DataError(
+        f"the label in column {column!r} is a {type(value).__name__}",
+        file=path,
+        line=line,
+        remedy=remedy,
+    )
 
 
 def encode_texts(texts: Sequence[str], tokeniser: Tokeniser, length: int) -> Unit:
-    """Returns [CLS] a [SEP], or [CLS] a [SEP] b [SEP], in at most `length` tokens: the longest part is cut first."""
+    """Returns [CLS] a [SEP], or [CLS] a [SEP] b [SEP], in at most `length` tokens: the longest part
+    is cut first.
+    """
     return joined(cut(tokeniser.encode(texts), length - 1 - len(texts)), tokeniser)
 
 
 def encode_examples(examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
-    """Returns a unit without targets for each example; all texts are tokenised in one call."""
+    """A unit without targets for each example; all texts are tokenised in one call."""
     encoded = iter(tokeniser.encode([text for example in examples for text in example.texts]))
     units = []
     for number, example in enumerate(examples):
@@ -161,17 +234,23 @@ def joined(parts: Sequence[Sequence[int]], tokeniser: Tokeniser) -> Unit:
 
 
 def cut(parts: Sequence[list[int]], budget: int) -> list[list[int]]:
-    """Returns the parts with `budget` tokens in all: as if the longest part lost its last token, again and again."""
+    """The parts with `budget` tokens in all: as if the longest part lost its last token, again and
+    again.
+    """
     lengths = [len(part) for part in parts]
     if sum(lengths) <= budget:
         return list(parts)
     left, level = max(budget, 0), 0
     for done, size in enumerate(sorted(lengths)):
-        level = left // (len(parts) - done)  # what the parts not shorter than this one can have, each
+        level = left // (
+            len(parts) - done
+        )  # what the parts not shorter than this one can have, each
         if size > level:
             break
         left -= size
-    more = left - level * sum(size > level for size in lengths)  # the first of these have one token more
+    more = left - level * sum(
+        size > level for size in lengths
+    )  # the first of these have one token more
     kept = []
     for part in parts:
         extra = len(part) > level and more > 0
@@ -207,29 +286,50 @@ def _pair_by_name(names: Sequence[str], label: str) -> tuple[str, ...]:
 
 
 def _text_by_shape(path: Path, rows: Sequence[Row], names: Sequence[str], label: str) -> str:
-    """Returns the column with by far the longest strings."""
-    lengths = sorted(((mean_length(rows, name), name) for name in names if name != label), reverse=True)
+    """The column with by far the longest strings."""
+    lengths = sorted(
+        ((mean_length(rows, name), name) for name in names if name != label), reverse=True
+    )
     lengths = [entry for entry in lengths if entry[0] > 0]
     if not lengths:
-        raise DataError(f"no column holds text; the columns are {listed(names)}", file=path, line=1, remedy=NAME_THEM)
+        raise DataError(
+            f"no column holds text; the columns are {listed(names)}",
+            file=path,
+            line=1,
+            remedy=NAME_THEM,
+        )
     if len(lengths) > 1 and lengths[1][0] > lengths[0][0] / 2:
         which = f"{lengths[0][1]!r} or {lengths[1][1]!r}"
-        problem = f"it is not clear which column holds the text, {which}; the columns are {listed(names)}"
+        problem = (
+            f"it is not clear which column holds the text, {which}; the columns are {listed(names)}"
+        )
         raise DataError(problem, file=path, line=1, remedy=NAME_THEM)
     return lengths[0][1]
 
 
-def _label_by_shape(path: Path, rows: Sequence[Row], names: Sequence[str], texts: Sequence[str]) -> str:
-    """Returns the one column with few distinct short values."""
+def _label_by_shape(
+    path: Path, rows: Sequence[Row], names: Sequence[str], texts: Sequence[str]
+) -> str:
+    """The one column with few distinct short values."""
     found = []
     for name in names:
         values = [str(row.values.get(name)) for row in rows]
         distinct = len(set(values))
-        if name not in texts and 2 <= distinct <= min(100, max(2, len(values) // 2)) and sum(map(len, values)) <= 60 * len(values):
+        if (
+            name not in texts
+            and 2 <= distinct <= min(100, max(2, len(values) // 2))
+            and sum(map(len, values)) <= 60 * len(values)
+        ):
             found.append(name)
     if len(found) == 1:
         return found[0]
     which = " or ".join(map(repr, found[:SHOWN]))
-    problem = f"it is not clear which column holds the label, {which}" if found else "no column looks like labels"
+    problem = (
+        f"it is not clear which column holds the label, {which}"
+        if found
+        else "no column looks like labels"
+    )
     header = "The first line must name the columns. " if kind_of(path) in (".csv", ".tsv") else ""
-    raise DataError(f"{problem}; the columns are {listed(names)}", file=path, line=1, remedy=header + NAME_THEM)
+    raise DataError(
+        f"{problem}; the columns are {listed(names)}", file=path, line=1, remedy=header + NAME_THEM
+    )

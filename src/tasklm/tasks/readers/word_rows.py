@@ -1,4 +1,6 @@
-"""What kinds of tasks that look at words share: tables with lists of words, text that must be split, and words as tokens."""
+"""What kinds of tasks that look at words share: tables with lists of words, text that must be
+split, and words as tokens.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,25 @@ from tasklm.tasks.readers.conll import COLUMN_FILES, CONLLU_FILES, FORM, read_co
 from tasklm.tasks.readers.folders import table_rows
 
 WORD_NAMES = ("tokens", "words")
-TAG_NAMES = ("tags", "ner_tags", "labels", "label", "ner", "upos", "pos_tags", "pos", "xpos", "chunk_tags", "chunks")
+TAG_NAMES = (
+    "tags",
+    "ner_tags",
+    "labels",
+    "label",
+    "ner",
+    "upos",
+    "pos_tags",
+    "pos",
+    "xpos",
+    "chunk_tags",
+    "chunks",
+)
 HEAD_NAMES = ("heads", "head")
 RELATION_NAMES = ("deprels", "deprel", "relations", "rels")
 TEXT_NAMES = (*WORD_NAMES, "text", "sentence", "content")
 LONG_WORDS = 100  # words of a sentence that are about as many as the tokens of a row
-SINGLE = 0.9  # share of words of one character from which on the words of a data set are taken to be characters
+# share of words of one character from which on the words of a data set are taken to be characters
+SINGLE = 0.9
 MOST_UNKNOWN = 0.01  # share of words of a split with tags that train has not
 SHOWN = 3  # examples of a finding
 
@@ -33,12 +48,12 @@ Bounds = tuple[int, int]
 
 
 def word_example(words: Sequence[str], label: Any, path: Path, line: int) -> Example:
-    """Returns an example of given words."""
+    """An example of given words."""
     return Example((" ".join(words),), label, str(path), line, tuple(words))
 
 
 def list_of(value: Any, column: str, path: Path, line: int) -> list[Any]:
-    """Returns the list in a field of a table, or raises a DataError."""
+    """The list in a field of a table, or raises a DataError."""
     if isinstance(value, list):
         return value
     what = "empty" if value is None else f"a {type(value).__name__}, not a list"
@@ -46,7 +61,10 @@ def list_of(value: Any, column: str, path: Path, line: int) -> list[Any]:
         f"column {column!r} is {what}",
         file=path,
         line=line,
-        remedy='Give each row lists in JSON lines or Parquet, such as {"tokens": ["A", "word"], "tags": ["O", "O"]}.',
+        remedy=(
+            "Give each row lists in JSON lines or Parquet, "
+            'such as {"tokens": ["A", "word"], "tags": ["O", "O"]}.'
+        ),
     )
 
 
@@ -54,14 +72,20 @@ def _texts(values: list[Any], column: str, path: Path, line: int) -> list[str]:
     for value in values:
         if not isinstance(value, str):
             remedy = "Write every word as a text in quotes."
-            raise DataError(f"the word {value!r} in column {column!r} is not a text", file=path, line=line, remedy=remedy)
+            raise DataError(
+                f"the word {value!r} in column {column!r} is not a text",
+                file=path,
+                line=line,
+                remedy=remedy,
+            )
     return values
 
 
 def read_word_lists(
     path: Path, data: Data, usual: Sequence[Sequence[str]]
 ) -> tuple[list[str], Iterator[tuple[int, list[str], list[list[Any]]]]]:
-    """Returns the columns of a table with lists of words and labels, and its rows: line, words, and a list for each column of labels.
+    """The columns of a table with lists of words and labels, and its rows: line, words, and a list
+    for each column of labels.
 
     `usual` has the usual names of each column of labels.
     """
@@ -72,11 +96,16 @@ def read_word_lists(
 
     def rows() -> Iterator[tuple[int, list[str], list[list[Any]]]]:
         for row in table_rows(path, columns):
-            words, *labels = (list_of(row.values[column], column, path, row.line) for column in columns)
+            words, *labels = (
+                list_of(row.values[column], column, path, row.line) for column in columns
+            )
             for column, label in zip(columns[1:], labels, strict=True):
                 if len(label) != len(words):
                     raise DataError(
-                        f"there are {len(words)} words in {columns[0]!r} and {len(label)} entries in {column!r}",
+                        (
+                            f"there are {len(words)} words in "
+                            f"{columns[0]!r} and {len(label)} entries in {column!r}"
+                        ),
                         file=path,
                         line=row.line,
                         remedy="Give each word one.",
@@ -87,59 +116,82 @@ def read_word_lists(
 
 
 def left_out(lines: Sequence[int]) -> list[str]:
-    """Returns the note on rows that have no words, if there are any."""
+    """The note on rows that have no words, if there are any."""
     if not lines:
         return []
     shown = ", ".join(map(str, lines[:5])) + (" …" if len(lines) > 5 else "")
     return [
-        f"{len(lines):,} rows without text left out (lines {shown})" if len(lines) > 1 else f"1 row without text left out (line {shown})"
+        f"{len(lines):,} rows without text left out (lines {shown})"
+        if len(lines) > 1
+        else f"1 row without text left out (line {shown})"
     ]
 
 
 def read_unlabelled(path: Path, data: Data) -> tuple[list[Example], list[str]]:
-    """Returns one example for each sentence, row or line of a file without labels, or with labels that are not looked at.
+    """One example for each sentence, row or line of a file without labels, or with labels that are
+    not looked at.
 
-    Text that is not yet split into words stays whole: how it is to be split, the trained task knows.
+    Text that is not yet split into words stays whole: how it is to be split, the trained task
+    knows.
     """
     kind = kind_of(path)
     if kind in CONLLU_FILES:
-        return [word_example(sentence.column(FORM), None, path, sentence.line) for sentence in read_conllu(path)], ["words: field FORM"]
+        return [
+            word_example(sentence.column(FORM), None, path, sentence.line)
+            for sentence in read_conllu(path)
+        ], ["words: field FORM"]
     if kind in PLAIN:
         lines = enumerate(read_lines(path), 1)
-        return [Example((line.rstrip("\r\n"),), None, str(path), number) for number, line in lines], ["each line is taken for a text"]
+        return [
+            Example((line.rstrip("\r\n"),), None, str(path), number) for number, line in lines
+        ], ["each line is taken for a text"]
     if kind in COLUMN_FILES:
         found = read_columns(path, labelled=False)
-        return [word_example(sentence.column(0), None, path, sentence.line) for sentence in found], ["words: first column"]
+        return [
+            word_example(sentence.column(0), None, path, sentence.line) for sentence in found
+        ], ["words: first column"]
     (column,) = named_columns(path, data.text_column, [TEXT_NAMES], "text_column")
     examples = []
     for row in table_rows(path, [column]):
         value = row.values[column]
         if isinstance(value, list):
-            examples.append(word_example(_texts(value, column, path, row.line), None, path, row.line))
+            examples.append(
+                word_example(_texts(value, column, path, row.line), None, path, row.line)
+            )
         elif isinstance(value, str) or value is None:
             examples.append(Example((value or "",), None, str(path), row.line))
         else:
             remedy = "Give each row a text, or a list of words."
-            raise DataError(f"column {column!r} is a {type(value).__name__}", file=path, line=row.line, remedy=remedy)
+            raise DataError(
+                f"column {column!r} is a {type(value).__name__}",
+                file=path,
+                line=row.line,
+                remedy=remedy,
+            )
     return examples, [f"texts or words: column {column!r}"]
 
 
 def are_characters(sentences: Iterable[Sequence[str]]) -> bool:
-    """Returns whether the words of a data set are single characters, as in Chinese data that is not segmented."""
+    """Whether the words of a data set are single characters, as in Chinese data that is not
+    segmented.
+    """
     lengths = [len(word) for words in sentences for word in words]
     return bool(lengths) and lengths.count(1) >= SINGLE * len(lengths)
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def _joins(character: str) -> bool:
-    """Returns whether neighbours of this sort make one word: letters, digits and combining marks of scripts with spaces."""
+    """Whether neighbours of this sort make one word: letters, digits and combining marks of scripts
+    with spaces.
+    """
     return unicodedata.category(character)[0] in "LNM" and not is_spaceless(character)
 
 
 def split_words(text: str, characters: bool = False) -> list[Bounds]:
-    """Returns where the words of a text begin and end: runs of letters and digits, and each other sign.
+    """Where the words of a text begin and end: runs of letters and digits, and each other sign.
 
-    A point or comma between digits belongs to the number. A character of a script without spaces is a word; with `characters`, every one.
+    A point or comma between digits belongs to the number. A character of a script without spaces is
+    a word; with `characters`, every one.
     """
     found: list[Bounds] = []
     begin = 0
@@ -147,7 +199,12 @@ def split_words(text: str, characters: bool = False) -> list[Bounds]:
         end = begin + 1
         if _joins(text[begin]) and not characters:
             while end < len(text) and (
-                _joins(text[end]) or (text[end] in ".," and text[end - 1].isdigit() and text[end + 1 : end + 2].isdigit())
+                _joins(text[end])
+                or (
+                    text[end] in ".,"
+                    and text[end - 1].isdigit()
+                    and text[end + 1 : end + 2].isdigit()
+                )
             ):
                 end += 1
         if not text[begin].isspace():
@@ -157,7 +214,7 @@ def split_words(text: str, characters: bool = False) -> list[Bounds]:
 
 
 def words_of(example: Example, characters: bool) -> tuple[list[str], list[Bounds]]:
-    """Returns the words of an example, given or split, and where they stand in its text."""
+    """The words of an example, given or split, and where they stand in its text."""
     if not example.words:
         bounds = split_words(example.text, characters)
         return [example.text[begin:end] for begin, end in bounds], bounds
@@ -168,15 +225,24 @@ def words_of(example: Example, characters: bool) -> tuple[list[str], list[Bounds
     return list(example.words), bounds
 
 
-def pieces_of(sentences: Sequence[Sequence[str]], tokeniser: Tokeniser, most: int) -> list[list[list[int]]]:
-    """Returns the tokens of each word, cut to `most`; each word is encoded by itself, and the unknown token stands for one without any."""
+def pieces_of(
+    sentences: Sequence[Sequence[str]], tokeniser: Tokeniser, most: int
+) -> list[list[list[int]]]:
+    """The tokens of each word, cut to `most`; each word is encoded by itself, and the unknown token
+    stands for one without any.
+    """
     distinct = list(dict.fromkeys(word for words in sentences for word in words))
-    encoded = {word: tokens[:most] or [tokeniser.unk] for word, tokens in zip(distinct, tokeniser.encode(distinct), strict=True)}
+    encoded = {
+        word: tokens[:most] or [tokeniser.unk]
+        for word, tokens in zip(distinct, tokeniser.encode(distinct), strict=True)
+    }
     return [[encoded[word] for word in words] for words in sentences]
 
 
 def filled(pieces: Sequence[Sequence[int]], most: int) -> list[Bounds]:
-    """Returns runs of words (first, one after the last) of at most `most` tokens each, one after another; (0, 0) for no words."""
+    """Returns runs of words (first, one after the last) of at most `most` tokens each, one after
+    another; (0, 0) for no words.
+    """
     found, first, size = [], 0, 0
     for word, tokens in enumerate(pieces):
         if size and size + len(tokens) > most:
@@ -187,15 +253,19 @@ def filled(pieces: Sequence[Sequence[int]], most: int) -> list[Bounds]:
 
 
 def shown_word(example: Example, place: int, told: str) -> str:
-    """Returns a line of a finding: where a word stands, and what is told of it."""
-    return f"{example.file}, line {example.line}: word {place + 1}, {example.words[place]!r}: {told}"
+    """A line of a finding: where a word stands, and what is told of it."""
+    return (
+        f"{example.file}, line {example.line}: word {place + 1}, {example.words[place]!r}: {told}"
+    )
 
 
-def unknown_names(what: str, known: set[str], splits: Splits, names: Callable[[Any], list[str]]) -> list[Finding]:
-    """Returns a finding for each split with words whose tags or relations train has not.
+def unknown_names(
+    what: str, known: set[str], splits: Splits, names: Callable[[Any], list[str]]
+) -> list[Finding]:
+    """A finding for each split with words whose tags or relations train has not.
 
-    These words can only be answered wrongly. A few are a warning, since published data has such; more are an error, since then the
-    file is likely another data set's, or another column was read.
+    These words can only be answered wrongly. A few are a warning, since published data has such;
+    more are an error, since then the file is likely another data set's, or another column was read.
     """
     found = []
     for split, part in splits.named().items():
@@ -210,24 +280,44 @@ def unknown_names(what: str, known: set[str], splits: Splits, names: Callable[[A
             words, listed = sum(map(len, labels)), sorted({name for _, _, name in strange})
             level = "error" if len(strange) > MOST_UNKNOWN * words else "warning"
             message = (
-                f"{len(strange):,} of {words:,} words of {split} have {what} that do not occur in train and cannot be answered: "
-                f"{', '.join(map(repr, listed[:10]))}. Correct them, add training sentences with them, or delete these sentences."
+                f"{len(strange):,} of {words:,} words of {split} have "
+                f"{what} that do not occur in train and cannot be answered: "
+                f"{', '.join(map(repr, listed[:10]))}. Correct them, "
+                f"add training sentences with them, or delete these sentences."
             )
-            shown = tuple(shown_word(example, place, name) for example, place, name in strange[:SHOWN])
-            brief = f"{len(strange):,} words of {split} have {what} unknown to train: add such to it"
+            shown = tuple(
+                shown_word(example, place, name) for example, place, name in strange[:SHOWN]
+            )
+            brief = (
+                f"{len(strange):,} words of {split} have {what} unknown to train: add such to it"
+            )
             found.append(Finding(level, f"unknown {what}", message, shown, brief))
     return found
 
 
 def long_sentences(splits: Splits, told: str) -> list[Finding]:
-    """Returns the finding on very long sentences; `told` says what happens to those that do not fit into a row."""
-    found = [example for part in splits.named().values() for example in part if len(example.words) > LONG_WORDS]
+    """The finding on very long sentences; `told` says what happens to those that do not fit into a
+    row.
+    """
+    found = [
+        example
+        for part in splits.named().values()
+        for example in part
+        if len(example.words) > LONG_WORDS
+    ]
     if not found:
         return [Finding("ok", "long sentences", f"no sentence has more than {LONG_WORDS} words.")]
     found.sort(key=lambda example: -len(example.words))
     message = (
-        f"{len(found):,} sentences have more than {LONG_WORDS} words. If above tokens.length tokens, they {told}: raise it, or split them."
+        f"{len(found):,} sentences have more than {LONG_WORDS} words. "
+        f"If above tokens.length tokens, they {told}: raise it, or split them."
     )
-    shown = tuple(f"{example.file}, line {example.line}: {len(example.words):,} words" for example in found[:SHOWN])
-    brief = f"{len(found):,} sentences have over {LONG_WORDS} words: raise --tokens.length, or split them"
+    shown = tuple(
+        f"{example.file}, line {example.line}: {len(example.words):,} words"
+        for example in found[:SHOWN]
+    )
+    brief = (
+        f"{len(found):,} sentences have over "
+        f"{LONG_WORDS} words: raise --tokens.length, or split them"
+    )
     return [Finding("warning", "long sentences", message, shown, brief)]

@@ -1,8 +1,10 @@
-"""Token embeddings from counts of which tokens stand near one another, for the beginning of stage 1 (`train.embeddings`).
+"""Token embeddings from counts of which tokens stand near one another, for the beginning of stage 1
+(`train.embeddings`).
 
-Positive pointwise mutual information of tokens within a few places, nearer ones counting more, contexts smoothed, and its truncated
-singular value decomposition, as in *Improving Distributional Similarity with Lessons Learned from Word Embeddings* (Levy, Goldberg and
-Dagan, TACL 2015). The decomposition is the randomised one of *Finding structure with randomness* (arXiv 0909.4061).
+Positive pointwise mutual information of tokens within a few places, nearer ones counting more,
+contexts smoothed, and its truncated singular value decomposition, as in *Improving Distributional
+Similarity with Lessons Learned from Word Embeddings* (Levy, Goldberg and Dagan, TACL 2015). The
+decomposition is the randomised one of *Finding structure with randomness* (arXiv 0909.4061).
 """
 
 from __future__ import annotations
@@ -17,15 +19,21 @@ from tasklm.tokens.shards import Shards
 
 WINDOW = 4  # tokens to either side that count as near; one at distance d counts 1/d
 SMOOTHING = 0.75  # power of the frequency of contexts: rare ones would stand out by chance
-POWER = 0.5  # power of the singular values: between all directions alike (0) and the frequent ones alone (1)
-MORE, ROUNDS = 16, 3  # directions that are computed beside those asked for, and rounds of sharpening them
+# power of the singular values: between all directions alike (0) and the frequent ones alone (1)
+POWER = 0.5
+MORE, ROUNDS = (
+    16,
+    3,
+)  # directions that are computed beside those asked for, and rounds of sharpening them
 MOST_TOKENS = 32_000_000  # of longer text evenly spaced passages are counted
 BLOCK_BYTES = 1 << 28  # memory of the rows of the table that are counted at a time
 
 
 @dataclass(frozen=True)
 class Associations:
-    """The positive associations of each token type with others, by rows; types that are left out have none."""
+    """The positive associations of each token type with others, by rows; types that are left out
+    have none.
+    """
 
     starts: np.ndarray  # int64[types + 1]: where rows begin
     columns: np.ndarray  # int32
@@ -33,22 +41,24 @@ class Associations:
 
     @property
     def seen(self) -> np.ndarray:
-        """Returns which types have any (bool)."""
+        """Which types have any (bool)."""
         return np.diff(self.starts) > 0
 
 
 def sampled(text: Shards, most: int = MOST_TOKENS) -> Shards:
-    """Returns the text, or evenly spaced passages of it that have about `most` tokens together."""
+    """The text, or evenly spaced passages of it that have about `most` tokens together."""
     total = int(text.offsets[-1])
     if total <= most:
         return text
-    kept = np.unique(np.linspace(0, len(text) - 1, max(1, int(len(text) * most / total))).astype(np.int64))
+    kept = np.unique(
+        np.linspace(0, len(text) - 1, max(1, int(len(text) * most / total))).astype(np.int64)
+    )
     pieces = [text.tokens[text.offsets[number] : text.offsets[number + 1]] for number in kept]
     return Shards(np.concatenate(pieces), np.cumsum([0, *map(len, pieces)]))
 
 
 def frequencies(texts: Sequence[Shards], types: int, left_out: Sequence[int]) -> np.ndarray:
-    """Returns how often each token type occurs (float64), 0 for those that are left out."""
+    """How often each token type occurs (float64), 0 for those that are left out."""
     counts = np.zeros(types)
     for text in texts:
         counts += np.bincount(text.tokens, minlength=types)
@@ -56,8 +66,10 @@ def frequencies(texts: Sequence[Shards], types: int, left_out: Sequence[int]) ->
     return counts
 
 
-def associations(texts: Sequence[Shards], types: int, left_out: Sequence[int], window: int = WINDOW) -> Associations:
-    """Returns the positive pointwise mutual information of tokens near one another in the same passage."""
+def associations(
+    texts: Sequence[Shards], types: int, left_out: Sequence[int], window: int = WINDOW
+) -> Associations:
+    """The positive pointwise mutual information of tokens near one another in the same passage."""
     counted = np.ones(types, np.bool_)
     counted[list(left_out)] = False
     near = np.zeros(types)
@@ -79,11 +91,15 @@ def associations(texts: Sequence[Shards], types: int, left_out: Sequence[int], w
         found = _positive(part, row_terms[first : first + rows], column_terms)
         for collected, array in zip((sizes, columns, values), found, strict=True):
             collected.append(array)
-    return Associations(np.cumsum(np.concatenate(sizes)), np.concatenate(columns), np.concatenate(values))
+    return Associations(
+        np.cumsum(np.concatenate(sizes)), np.concatenate(columns), np.concatenate(values)
+    )
 
 
 def embeddings(found: Associations, width: int) -> np.ndarray:
-    """Returns left singular vectors times the root of their singular values (types, at most `width`), the largest first."""
+    """Returns left singular vectors times the root of their singular values (types, at most
+    `width`), the largest first.
+    """
     types = len(found.starts) - 1
     draws = np.random.default_rng(0).standard_normal((types, min(types, width + MORE)), np.float32)
     arrays = found.starts, found.columns, found.values
@@ -110,7 +126,9 @@ def _sums(tokens, offsets, window, counted, near):  # type: ignore[no-untyped-de
 
 @njit(cache=True, nogil=True)
 def _count(tokens, offsets, window, counted, first, block):  # type: ignore[no-untyped-def]
-    """Adds the weights of the pairs whose first type is a row of the block, which begins with type `first`."""
+    """Adds the weights of the pairs whose first type is a row of the block, which begins with type
+    `first`.
+    """
     for passage in range(len(offsets) - 1):
         begin, end = offsets[passage], offsets[passage + 1]
         for place in range(begin, end):
@@ -123,12 +141,16 @@ def _count(tokens, offsets, window, counted, first, block):  # type: ignore[no-u
 
 @njit(cache=True, nogil=True)
 def _positive(block, row_terms, column_terms):  # type: ignore[no-untyped-def]
-    """Turns weights into mutual information in place; returns sizes, columns and values of what is positive of each row."""
+    """Turns weights into mutual information in place; returns sizes, columns and values of what is
+    positive of each row.
+    """
     sizes = np.zeros(len(block), np.int64)
     for row in range(len(block)):
         for column in range(block.shape[1]):
             if block[row, column] > 0.0:
-                block[row, column] = max(0.0, np.log(block[row, column]) - row_terms[row] - column_terms[column])
+                block[row, column] = max(
+                    0.0, np.log(block[row, column]) - row_terms[row] - column_terms[column]
+                )
                 sizes[row] += block[row, column] > 0.0
     columns, values, filled = np.empty(sizes.sum(), np.int32), np.empty(sizes.sum(), np.float32), 0
     for row in range(len(block)):
@@ -140,7 +162,7 @@ def _positive(block, row_terms, column_terms):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _there(starts, columns, values, vectors):  # type: ignore[no-untyped-def]
-    """Returns the product of the associations and vectors (types, any)."""
+    """The product of the associations and vectors (types, any)."""
     out = np.zeros((len(starts) - 1, vectors.shape[1]), np.float32)
     for row in range(len(out)):
         for place in range(starts[row], starts[row + 1]):
@@ -152,7 +174,9 @@ def _there(starts, columns, values, vectors):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _there_and_back(starts, columns, values, vectors):  # type: ignore[no-untyped-def]
-    """Returns the product of the transposed associations, the associations and vectors, in one pass over the rows."""
+    """The product of the transposed associations, the associations and vectors, in one pass over
+    the rows.
+    """
     out = np.zeros(vectors.shape, np.float32)
     mixed = np.empty(vectors.shape[1], np.float32)
     for row in range(len(out)):

@@ -1,4 +1,6 @@
-"""How stage 1 begins where it starts from no other training: with drawn weights, but for what counts of its text can say."""
+"""How stage 1 begins where it starts from no other training: with drawn weights, but for what
+counts of its text can say.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +35,30 @@ class Beginning:
 
 
 def wished(settings: Train, encoder: str, shape: Shape) -> Beginning:
-    """Returns how stage 1 should begin, be it possible or not.
+    """How stage 1 should begin, be it possible or not.
 
-    Where the recipe says nothing, small models of the kind on which it was measured to help begin with both.
+    Where the recipe says nothing, small models of the kind on which it was measured to help begin
+    with both.
     """
-    small = encoder == "bert" and shape.layers <= SHALLOW and settings.objective == "mlm" and not settings.start
+    small = (
+        encoder == "bert"
+        and shape.layers <= SHALLOW
+        and settings.objective == "mlm"
+        and not settings.start
+    )
     counts = small if settings.embeddings == "auto" else settings.embeddings == "counts"
-    neighbours = small and not obstacle(encoder, shape) if settings.attention == "auto" else settings.attention == "neighbours"
+    neighbours = (
+        small and not obstacle(encoder, shape)
+        if settings.attention == "auto"
+        else settings.attention == "neighbours"
+    )
     return Beginning(counts, neighbours)
 
 
 def beginning_of(settings: Train, encoder: str, shape: Shape) -> Beginning:
-    """Returns how stage 1 begins; raises RecipeError where the recipe asks for what this encoder or `train.start` does not have."""
+    """How stage 1 begins; raises RecipeError where the recipe asks for what this encoder or
+    `train.start` does not have.
+    """
     how, problems = wished(settings, encoder, shape), []
     if settings.start:
         asked = {"embeddings = 'counts'": how.counts, "attention = 'neighbours'": how.neighbours}
@@ -68,25 +82,34 @@ class Counted:
     seconds: float
 
     def __str__(self) -> str:
-        """Returns what was done, for a person."""
+        """What was done, for a person."""
         counted = f"{self.tokens:,} tokens of text ({duration(self.seconds)})"
         return f"embeddings begin from counts of neighbours in {counted}"
 
 
-def count(train: EncodedExamples, external: Shards | None, specials: Sequence[int], shape: Shape) -> Counted:
-    """Returns embeddings and frequencies of the tokens of the task and of the selected text, where there is such."""
+def count(
+    train: EncodedExamples, external: Shards | None, specials: Sequence[int], shape: Shape
+) -> Counted:
+    """Returns embeddings and frequencies of the tokens of the task and of the selected text, where
+    there is such.
+    """
     began = time.monotonic()
     rows = [unit.tokens for unit in train.units]
-    own = Shards(np.fromiter((token for row in rows for token in row), np.int64), np.cumsum([0, *map(len, rows)]))
+    own = Shards(
+        np.fromiter((token for row in rows for token in row), np.int64),
+        np.cumsum([0, *map(len, rows)]),
+    )
     texts = [own] if external is None else [own, sampled(external)]
     found = associations(texts, shape.vocabulary, specials)
     table = embeddings(found, shape.token_width)
-    often, tokens = frequencies(texts, shape.vocabulary, specials), sum(len(text.tokens) for text in texts)
+    often = frequencies(texts, shape.vocabulary, specials)
+    tokens = sum(len(text.tokens) for text in texts)
     return Counted(table, found.seen, often, tokens, time.monotonic() - began)
 
 
 def put_counts(encoder: Any, objective: nn.Module, found: Counted) -> None:
-    """Writes embeddings at the size of drawn ones, and log frequencies as the biases of the heads that predict tokens.
+    """Writes embeddings at the size of drawn ones, and log frequencies as the biases of the heads
+    that predict tokens.
 
     Types without any association keep the rows that were drawn.
     """
@@ -97,7 +120,9 @@ def put_counts(encoder: Any, objective: nn.Module, found: Counted) -> None:
     shares = (found.frequencies + 0.5) / (found.frequencies + 0.5).sum()
     with torch.no_grad():
         weight = encoder.token.weight
-        weight[torch.from_numpy(found.seen).to(weight.device), : rows.shape[1]] = torch.from_numpy(rows).to(weight)
+        weight[torch.from_numpy(found.seen).to(weight.device), : rows.shape[1]] = torch.from_numpy(
+            rows
+        ).to(weight)
         for module in objective.modules():
             if isinstance(module, TokenPrediction):
                 module.bias.copy_(torch.from_numpy(np.log(shares)))

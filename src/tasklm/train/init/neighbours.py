@@ -1,12 +1,15 @@
 """Attention that begins with neighbouring tokens, for the beginning of stage 1 (`train.attention`).
 
-Learned positions say nothing at first about which tokens stand side by side, and a small model spends a large part of a short training
-on finding out: until then it predicts tokens by their frequency alone. Here positions begin as sines and cosines, and two heads of each
-of the first two layers with the queries and keys of one place to the left or right (two in the second layer). Values and outputs of all
-heads of these layers begin as projections, so that what is found is added as it is. Everything is trained as ever from there on.
+Learned positions say nothing at first about which tokens stand side by side, and a small model
+spends a large part of a short training on finding out: until then it predicts tokens by their
+frequency alone. Here positions begin as sines and cosines, and two heads of each of the first two
+layers with the queries and keys of one place to the left or right (two in the second layer). Values
+and outputs of all heads of these layers begin as projections, so that what is found is added as it
+is. Everything is trained as ever from there on.
 
-That attention which begins by what trained models come to have learns faster from little text is the finding of *Mimetic
-Initialization of Self-Attention Layers* (arXiv 2305.09828), whose starting weights are others.
+That attention which begins by what trained models come to have learns faster from little text is
+the finding of *Mimetic Initialization of Self-Attention Layers* (arXiv 2305.09828), whose starting
+weights are others.
 """
 
 from __future__ import annotations
@@ -20,32 +23,51 @@ from torch import Tensor
 from tasklm.encoders.base import Shape
 from tasklm.encoders.initial_weights import initial_spread
 
-SHARPNESS = 12.0  # by how much the logit of the place that is looked at stands above the others', before the tokens' own part
+# by how much the logit of the place that is looked at stands above the others', before the tokens'
+# own part
+SHARPNESS = 12.0
 LAYERS = 2  # from the lowest on: the first looks one place away, the second two
 
 
 def obstacle(encoder: str, shape: Shape) -> str:
     """Returns why an encoder cannot begin so, or nothing."""
     if encoder != "bert":
-        return f"model.encoder = {encoder!r} has other positions or shares its layers; it takes bert"
+        return (
+            f"model.encoder = {encoder!r} has other positions or shares its layers; it takes bert"
+        )
     if shape.token_width != shape.width:
-        return f"embeddings of width {shape.token_width} are mapped onto layers of width {shape.width}; it takes the same width"
+        return (
+            f"embeddings of width {shape.token_width} are mapped "
+            f"onto layers of width {shape.width}; it takes the same width"
+        )
     if shape.heads < 2 or (shape.width // shape.heads) % 2:
-        return f"it takes two heads or more, of an even width, not {shape.heads} of {shape.width // shape.heads}"
+        return (
+            f"it takes two heads or more, of an even width, "
+            f"not {shape.heads} of {shape.width // shape.heads}"
+        )
     return ""
 
 
 def look_at_neighbours(encoder: Any, draw: torch.Generator) -> None:
-    """Writes the starting weights of positions and attention into a freshly drawn encoder that has no `obstacle`."""
+    """Writes the starting weights of positions and attention into a freshly drawn encoder that has
+    no `obstacle`.
+    """
     shape: Shape = encoder.shape
     wide = shape.width // shape.heads
-    # Angles from 0 to π make a place like itself and unlike its neighbours; drawn ones never come back together further away.
-    angles = math.pi * (torch.arange(wide // 2) + torch.rand(wide // 2, generator=draw)) / (wide // 2)
+    # Angles from 0 to π make a place like itself and unlike its neighbours; drawn ones never come
+    # back together further away.
+    angles = (
+        math.pi * (torch.arange(wide // 2) + torch.rand(wide // 2, generator=draw)) / (wide // 2)
+    )
     turns = torch.arange(shape.positions)[:, None] * angles
     waves = torch.stack((turns.sin(), turns.cos()), -1).flatten(1)  # (positions, wide)
     subspace = _directions(shape.width, wide, draw)
-    gain = math.sqrt(SHARPNESS * math.sqrt(wide) / (shape.width / 2))  # half of a normalised embedding's squared length is its position's
-    size = initial_spread(shape.width) * math.sqrt(shape.width / (wide / 2))  # as long as a drawn row, in the mean
+    gain = math.sqrt(
+        SHARPNESS * math.sqrt(wide) / (shape.width / 2)
+    )  # half of a normalised embedding's squared length is its position's
+    size = initial_spread(shape.width) * math.sqrt(
+        shape.width / (wide / 2)
+    )  # as long as a drawn row, in the mean
     with torch.no_grad():
         encoder.position.weight.copy_(size * waves @ subspace.T)
         for number, layer in enumerate(encoder.layers[:LAYERS], 1):
@@ -66,8 +88,10 @@ def _directions(width: int, count: int, draw: torch.Generator) -> Tensor:
 
 
 def _shift(angles: Tensor, places: int) -> Tensor:
-    """Returns the matrix that takes the waves of any place to those of the place that many to the right."""
+    """The matrix that takes the waves of any place to those of the place that many to the right."""
     cosine, sine = (angles * places).cos(), (angles * places).sin()
-    turns = torch.stack((torch.stack((cosine, sine), -1), torch.stack((-sine, cosine), -1)), -2)  # (angles, 2, 2)
+    turns = torch.stack(
+        (torch.stack((cosine, sine), -1), torch.stack((-sine, cosine), -1)), -2
+    )  # (angles, 2, 2)
     matrix: Tensor = torch.block_diag(*turns)  # type: ignore[no-untyped-call]
     return matrix

@@ -13,15 +13,23 @@ from tasklm.tokens.shards import Shards
 from tasklm.train.init.counts import associations, embeddings
 
 WIDTH = 100  # 200 score no better on dev of AG News, SST-2 and NICTA-PIBOSO
-MOST_TYPES, RAREST = 30_000, 5  # words that get a vector: the most frequent ones that occur so often
+MOST_TYPES, RAREST = (
+    30_000,
+    5,
+)  # words that get a vector: the most frequent ones that occur so often
 UNKNOWN = 0
 
 
-def word_vectors(batches: Iterable[Sequence[str]], most_types: int = MOST_TYPES) -> WordVectors | None:
+def word_vectors(
+    batches: Iterable[Sequence[str]], most_types: int = MOST_TYPES
+) -> WordVectors | None:
     """The vectors of the words of some text; None where no word is frequent enough."""
     names, numbers, ends = _numbered(batches)
     counts = np.bincount(numbers, minlength=len(names))
-    frequent = sorted(np.flatnonzero(counts >= RAREST).tolist(), key=lambda number: (-counts[number], names[number]))
+    frequent = sorted(
+        np.flatnonzero(counts >= RAREST).tolist(),
+        key=lambda number: (-counts[number], names[number]),
+    )
     chosen = frequent[:most_types]
     if len(chosen) < 2:
         return None

@@ -1,7 +1,9 @@
-"""AdamW with its state made at once and a step that can be called off on the device; on a GPU by a kernel of our own.
+"""AdamW with its state made at once and a step that can be called off on the device; on a GPU by a
+kernel of our own.
 
-PyTorch's fused kernel is launched for some tensors after the others, and Python prepares all of them at every step. Here one launch moves
-all tensors of a group; it finds them by a table of their addresses, which stays on the device as long as nothing lies elsewhere.
+PyTorch's fused kernel is launched for some tensors after the others, and Python prepares all of
+them at every step. Here one launch moves all tensors of a group; it finds them by a table of their
+addresses, which stays on the device as long as nothing lies elsewhere.
 """
 
 from __future__ import annotations
@@ -23,11 +25,17 @@ else:  # PyTorch's own kernel does it
 class FusedAdamW(torch.optim.AdamW):
     """AdamW in one fused kernel."""
 
-    found_inf: Tensor | None = None  # torch's name: where this is 1, nothing changes, not even the step count
+    found_inf: Tensor | None = (
+        None  # torch's name: where this is 1, nothing changes, not even the step count
+    )
     grad_scale: Tensor | None = None  # torch's name: gradients count as divided by it
 
     def __init__(
-        self, groups: Iterable[dict[str, Any]], rate: float, betas: tuple[float, float] = (0.9, 0.98), epsilon: float = 1e-6
+        self,
+        groups: Iterable[dict[str, Any]],
+        rate: float,
+        betas: tuple[float, float] = (0.9, 0.98),
+        epsilon: float = 1e-6,
     ) -> None:
         self._tables: dict[int, Any] = {}  # where the tensors lie, by the number of the group
         super().__init__(groups, lr=rate, betas=betas, eps=epsilon, fused=True)
@@ -55,14 +63,28 @@ class FusedAdamW(torch.optim.AdamW):
     def _move(self, number: int, moving: list[Tensor], group: dict[str, Any]) -> None:
         """Moves some parameters of a group by our kernel."""
         states = [self.state[weight] for weight in moving]
-        means, squares, steps = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
-        gradients = [adamw_kernel.aligned(weight.grad) for weight in moving if weight.grad is not None]
+        means, squares, steps = (
+            [state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step")
+        )
+        gradients = [
+            adamw_kernel.aligned(weight.grad) for weight in moving if weight.grad is not None
+        ]
         tensors = adamw_kernel.Tensors(moving, means, squares, steps, gradients)
         if self.found_inf is None:
             torch._foreach_add_(steps, 1.0)
         else:
-            torch._foreach_add_(steps, [1.0 - self.found_inf] * len(steps))  # one tensor for all would be read first, as a number
+            torch._foreach_add_(
+                steps, [1.0 - self.found_inf] * len(steps)
+            )  # one tensor for all would be read first, as a number
         if number not in self._tables or not self._tables[number].finds(tensors):
             self._tables[number] = adamw_kernel.Table(tensors)
         skip, divisor = self.found_inf, self.grad_scale
-        adamw_kernel.move(self._tables[number], skip, divisor, group["lr"], group["weight_decay"], group["betas"], group["eps"])
+        adamw_kernel.move(
+            self._tables[number],
+            skip,
+            divisor,
+            group["lr"],
+            group["weight_decay"],
+            group["betas"],
+            group["eps"],
+        )

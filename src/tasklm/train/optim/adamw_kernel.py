@@ -1,6 +1,7 @@
 """AdamW's step for many tensors at once, as one GPU kernel in Triton, which comes with PyTorch.
 
-The tensors are given by a table of addresses: a program of the kernel looks up the tensor that its chunk belongs to.
+The tensors are given by a table of addresses: a program of the kernel looks up the tensor that its
+chunk belongs to.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ ALIGNED = 16  # bytes: addresses are multiples of it, so that a GPU reads four n
 
 @triton.jit
 def _at(row_at, kind, start):  # type: ignore[no-untyped-def]
-    """Returns where a chunk of a tensor begins."""
+    """Where a chunk of a tensor begins."""
     tensor_at = tl.load(row_at + kind).to(tl.pointer_type(tl.float32))
     return tl.multiple_of(tensor_at, 16) + start
 
@@ -45,7 +46,9 @@ def _values(  # type: ignore[no-untyped-def]
     mean = tl.load(means_at, mask=here)
     mean += (1.0 - BETA1) * (gradient - mean)
     square = BETA2 * tl.load(squares_at, mask=here) + (1.0 - BETA2) * gradient * gradient
-    weight = kept * tl.load(weights_at, mask=here) - pace * mean / (tl.sqrt(square) * correction + EPSILON)
+    weight = kept * tl.load(weights_at, mask=here) - pace * mean / (
+        tl.sqrt(square) * correction + EPSILON
+    )
     tl.store(means_at, mean, mask=here)
     tl.store(squares_at, square, mask=here)
     tl.store(weights_at, weight, mask=here)
@@ -67,10 +70,14 @@ def _move(  # type: ignore[no-untyped-def]
 ):
     if tl.load(skip_at) == 0.0:
         chunks_at += 2 * tl.program_id(0)
-        row_at, start = addresses_at + 6 * tl.load(chunks_at), tl.multiple_of(tl.load(chunks_at + 1), 16)
-        weights_at, means_at, squares_at = _at(row_at, 0, start), _at(row_at, 1, start), _at(row_at, 2, start)
+        row_at = addresses_at + 6 * tl.load(chunks_at)
+        start = tl.multiple_of(tl.load(chunks_at + 1), 16)
+        weights_at = _at(row_at, 0, start)
+        means_at = _at(row_at, 1, start)
+        squares_at = _at(row_at, 2, start)
         gradients_at, left = _at(row_at, 4, start), tl.load(row_at + 5) - start
-        step, divisor = tl.load(tl.load(row_at + 3).to(tl.pointer_type(tl.float32))), tl.load(divisor_at)
+        step = tl.load(tl.load(row_at + 3).to(tl.pointer_type(tl.float32)))
+        divisor = tl.load(divisor_at)
         pace = rate / (1.0 - tl.exp2(step * tl.log2(BETA1)))
         correction = tl.rsqrt(1.0 - tl.exp2(step * tl.log2(BETA2)))
         kept = 1.0 - rate * decay
@@ -78,14 +85,42 @@ def _move(  # type: ignore[no-untyped-def]
             place = first + tl.arange(0, VALUES)
             at = weights_at + place, means_at + place, squares_at + place, gradients_at + place
             if left >= CHUNK:  # without a mask a GPU reads four numbers at once
-                _values(at[0], at[1], at[2], at[3], None, divisor, kept, pace, correction, BETA1, BETA2, EPSILON)
+                _values(
+                    at[0],
+                    at[1],
+                    at[2],
+                    at[3],
+                    None,
+                    divisor,
+                    kept,
+                    pace,
+                    correction,
+                    BETA1,
+                    BETA2,
+                    EPSILON,
+                )
             else:
-                _values(at[0], at[1], at[2], at[3], place < left, divisor, kept, pace, correction, BETA1, BETA2, EPSILON)
+                _values(
+                    at[0],
+                    at[1],
+                    at[2],
+                    at[3],
+                    place < left,
+                    divisor,
+                    kept,
+                    pace,
+                    correction,
+                    BETA1,
+                    BETA2,
+                    EPSILON,
+                )
 
 
 @dataclass(frozen=True)
 class Tensors:
-    """What AdamW moves, and what it needs for it: lists of fp32 tensors, all contiguous, at aligned addresses."""
+    """What AdamW moves, and what it needs for it: lists of fp32 tensors, all contiguous, at aligned
+    addresses.
+    """
 
     weights: Sequence[Tensor]
     means: Sequence[Tensor]
@@ -95,9 +130,12 @@ class Tensors:
 
 
 class Table:
-    """Where the tensors lie, on their device; the weights and the state of an optimiser stay where they are."""
+    """Where the tensors lie, on their device; the weights and the state of an optimiser stay where
+    they are.
+    """
 
-    addresses: Tensor  # (tensors, 6): of weights, means, squares, steps and gradients, and the count of numbers
+    # (tensors, 6): of weights, means, squares, steps and gradients, and the count of numbers
+    addresses: Tensor
     chunks: Tensor  # (programs, 2): the tensor and the first number of each chunk
 
     def __init__(self, tensors: Tensors) -> None:
@@ -106,15 +144,24 @@ class Table:
         self._device = tensors.weights[0].device
         self._weights, self._gradients = _addresses(tensors.weights), list[int]()
         sizes = np.array([weight.numel() for weight in tensors.weights])
-        self._rows = np.stack([*(np.array(_addresses(kept)) for kept in lists), np.zeros_like(sizes), sizes], 1)
+        self._rows = np.stack(
+            [*(np.array(_addresses(kept)) for kept in lists), np.zeros_like(sizes), sizes], 1
+        )
         chunks = -(-sizes // CHUNK)
-        firsts = np.arange(chunks.sum()) - np.repeat(chunks.cumsum() - chunks, chunks)  # number of a chunk in its tensor
-        self.chunks = self._copied(np.stack([np.repeat(np.arange(len(sizes)), chunks), CHUNK * firsts], 1))
-        self.zero, self.one = torch.zeros((), device=self._device), torch.ones((), device=self._device)
+        firsts = np.arange(chunks.sum()) - np.repeat(
+            chunks.cumsum() - chunks, chunks
+        )  # number of a chunk in its tensor
+        self.chunks = self._copied(
+            np.stack([np.repeat(np.arange(len(sizes)), chunks), CHUNK * firsts], 1)
+        )
+        self.zero = torch.zeros((), device=self._device)
+        self.one = torch.ones((), device=self._device)
         self.finds(tensors)
 
     def finds(self, tensors: Tensors) -> bool:
-        """Returns whether it is of these weights; their gradients are looked up anew where they lie elsewhere than before."""
+        """Whether it is of these weights; their gradients are looked up anew where they lie
+        elsewhere than before.
+        """
         if self._weights != _addresses(tensors.weights):
             return False
         if self._gradients != (found := _addresses(tensors.gradients)):
@@ -124,9 +171,13 @@ class Table:
         return True
 
     def _copied(self, numbers: np.ndarray) -> Tensor:
-        """Returns a copy on the device, which nobody waits for."""
+        """A copy on the device, which nobody waits for."""
         table = torch.tensor(numbers, dtype=torch.int64)
-        return table if self._device.type == "cpu" else table.pin_memory().to(self._device, non_blocking=True)
+        return (
+            table
+            if self._device.type == "cpu"
+            else table.pin_memory().to(self._device, non_blocking=True)
+        )
 
 
 def _addresses(tensors: Sequence[Tensor]) -> list[int]:
@@ -134,18 +185,32 @@ def _addresses(tensors: Sequence[Tensor]) -> list[int]:
 
 
 def _readable(tensor: Tensor) -> bool:
-    return tensor.is_contiguous() and tensor.dtype == torch.float32 and tensor.data_ptr() % ALIGNED == 0
+    return (
+        tensor.is_contiguous()
+        and tensor.dtype == torch.float32
+        and tensor.data_ptr() % ALIGNED == 0
+    )
 
 
 def aligned(tensor: Tensor) -> Tensor:
-    """Returns the tensor itself, or a copy that is contiguous and at an aligned address."""
+    """The tensor itself, or a copy that is contiguous and at an aligned address."""
     tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % ALIGNED == 0 else tensor.clone()
 
 
 def move(
-    table: Table, skip: Tensor | None, divisor: Tensor | None, rate: float, decay: float, betas: tuple[float, float], epsilon: float
+    table: Table,
+    skip: Tensor | None,
+    divisor: Tensor | None,
+    rate: float,
+    decay: float,
+    betas: tuple[float, float],
+    epsilon: float,
 ) -> None:
-    """Moves the weights, but where `skip` is 1 on the device; gradients count as divided by `divisor`."""
+    """Moves the weights, but where `skip` is 1 on the device; gradients count as divided by
+    `divisor`.
+    """
     skip, divisor = table.zero if skip is None else skip, table.one if divisor is None else divisor
-    _move[(len(table.chunks),)](table.addresses, table.chunks, skip, divisor, rate, decay, *betas, epsilon, CHUNK, VALUES)
+    _move[(len(table.chunks),)](
+        table.addresses, table.chunks, skip, divisor, rate, decay, *betas, epsilon, CHUNK, VALUES
+    )

@@ -14,30 +14,44 @@ from tasklm.train.named_tensors import fill
 class WeightAverage:
     """Exponential moving average of all parameters of a module that are trained.
 
-    After t updates the next one keeps min(decay, (1 + t) / (10 + t)) of the average: early averages forget the random start
-    soon. The first update thus keeps a tenth of the weights that the module had when this was made.
+    After t updates the next one keeps min(decay, (1 + t) / (10 + t)) of the average: early averages
+    forget the random start soon. The first update thus keeps a tenth of the weights that the module
+    had when this was made.
     """
 
     def __init__(self, module: nn.Module, decay: float) -> None:
         self.decay = decay
-        self._weights = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
+        self._weights = {
+            name: weight for name, weight in module.named_parameters() if weight.requires_grad
+        }
         self._averages = {name: weight.detach().clone() for name, weight in self._weights.items()}
         device = next(iter(self._weights.values())).device
-        self._updates = torch.zeros((), device=device)  # on the device, since only that knows which steps were skipped
+        self._updates = torch.zeros(
+            (), device=device
+        )  # on the device, since only that knows which steps were skipped
 
     @torch.no_grad()
     def update(self, skip: Tensor | None = None) -> None:
-        """Moves the averages towards the weights; changes nothing where `skip` (0-dim, float, on the device) is 1. Never waits."""
+        """Moves the averages towards the weights; changes nothing where `skip` (0-dim, float, on
+        the device) is 1. Never waits.
+        """
         done = torch.ones_like(self._updates) if skip is None else 1 - skip
         kept = ((1 + self._updates) / (10 + self._updates)).clamp(max=self.decay)
         moved = (1 - kept) * done
         averages = list(self._averages.values())
-        torch._foreach_lerp_(averages, list(self._weights.values()), [moved.to(average.dtype) for average in averages])
+        torch._foreach_lerp_(
+            averages,
+            list(self._weights.values()),
+            [moved.to(average.dtype) for average in averages],
+        )
         self._updates += done
 
     def tensors(self) -> dict[str, Tensor]:
-        """Returns the state, not copied: 'name of the parameter/average' and the number of updates."""
-        return {**{f"{name}/average": average for name, average in self._averages.items()}, "updates": self._updates}
+        """The state, not copied: 'name of the parameter/average' and the number of updates."""
+        return {
+            **{f"{name}/average": average for name, average in self._averages.items()},
+            "updates": self._updates,
+        }
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Takes over the state of a checkpoint; raises RunError when names or shapes do not fit."""
@@ -45,7 +59,9 @@ class WeightAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Puts the averages into the module for the time of the context, and its own weights back after it."""
+        """Puts the averages into the module for the time of the context, and its own weights back
+        after it.
+        """
         own = {name: weight.detach().clone() for name, weight in self._weights.items()}
         try:
             self._copy(self._averages)

@@ -1,4 +1,6 @@
-"""LAMB, algorithm 2 of "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes" (arXiv 1904.00962)."""
+"""LAMB, algorithm 2 of "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes"
+(arXiv 1904.00962).
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,19 @@ from torch import Tensor
 
 
 class Lamb(torch.optim.Optimizer):
-    """Adam with bias correction whose step, weight decay included, is scaled to the norm of each parameter tensor.
+    """Adam with bias correction whose step, weight decay included, is scaled to the norm of each
+    parameter tensor.
 
-    φ is the identity; where the norm of a tensor or of its step is 0, the ratio is 1. Every parameter is scaled, as published,
-    those without weight decay too.
+    φ is the identity; where the norm of a tensor or of its step is 0, the ratio is 1. Every
+    parameter is scaled, as published, those without weight decay too.
     """
 
     def __init__(
-        self, groups: Iterable[dict[str, Any]], rate: float, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-6
+        self,
+        groups: Iterable[dict[str, Any]],
+        rate: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-6,
     ) -> None:
         super().__init__(groups, {"lr": rate, "betas": betas, "eps": epsilon, "weight_decay": 0.0})
 
@@ -43,7 +50,8 @@ class Lamb(torch.optim.Optimizer):
         beta1, beta2 = group["betas"]
         states = [self.state[parameter] for parameter in parameters]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        first, second = [state["exp_avg"] for state in states], [state["exp_avg_sq"] for state in states]
+        first = [state["exp_avg"] for state in states]
+        second = [state["exp_avg_sq"] for state in states]
         torch._foreach_lerp_(first, gradients, 1 - beta1)
         torch._foreach_mul_(second, beta2)
         torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
@@ -61,7 +69,12 @@ class Lamb(torch.optim.Optimizer):
         torch._foreach_add_(parameters, updates, alpha=-group["lr"])
 
 
-def _trust_ratios(parameters: list[Tensor], updates: tuple[Tensor, ...] | list[Tensor]) -> list[Tensor]:
-    """Returns ‖parameter‖ / ‖update‖ for each pair, or 1 where either is 0; computed on the device."""
-    norms, steps = torch.stack(list(torch._foreach_norm(parameters))), torch.stack(list(torch._foreach_norm(updates)))
+def _trust_ratios(
+    parameters: list[Tensor], updates: tuple[Tensor, ...] | list[Tensor]
+) -> list[Tensor]:
+    """Returns ‖parameter‖ / ‖update‖ for each pair, or 1 where either is 0;
+    computed on the device.
+    """
+    norms = torch.stack(list(torch._foreach_norm(parameters)))
+    steps = torch.stack(list(torch._foreach_norm(updates)))
     return list(torch.where((norms > 0) & (steps > 0), norms / steps, 1.0).unbind())

@@ -1,7 +1,8 @@
 """Muon (arXiv 2502.16982): matrices move by their momentum with all singular values made near 1.
 
-The same steps as torch.optim.Muon's, but matrices of one shape are computed at once, in place of one by one: a GPU is not
-kept waiting by hundreds of launches. A step can be called off on the device, as that of torch's fused AdamW can.
+The same steps as torch.optim.Muon's, but matrices of one shape are computed at once, in place of
+one by one: a GPU is not kept waiting by hundreds of launches. A step can be called off on the
+device, as that of torch's fused AdamW can.
 """
 
 from __future__ import annotations
@@ -16,17 +17,22 @@ from torch import Tensor
 from tasklm.device.machine import cpu_computes_in_bf16
 
 ROUNDS = 5
-# x → 3.4445 x - 4.7750 x³ + 2.0315 x⁵ brings every singular value of 0 … 1 close to 1 in five rounds (to 0.7 … 1.2).
+# x → 3.4445 x - 4.7750 x³ + 2.0315 x⁵ brings every singular value of 0 … 1 close to 1 in five
+# rounds (to 0.7 … 1.2).
 FIRST, THIRD, FIFTH = 3.4445, -4.7750, 2.0315
 
 
 class Muon(torch.optim.Optimizer):
-    """Nesterov's momentum, made orthogonal, at the size of AdamW's steps: 0.2 · √(longer side) times the rate."""
+    """Nesterov's momentum, made orthogonal, at the size of AdamW's steps: 0.2 · √(longer side)
+    times the rate.
+    """
 
     found_inf: Tensor | None = None  # as FusedAdamW has them: where this is 1, nothing changes …
     grad_scale: Tensor | None = None  # … and gradients count as divided by this
 
-    def __init__(self, groups: Iterable[dict[str, Any]], rate: float, momentum: float = 0.95) -> None:
+    def __init__(
+        self, groups: Iterable[dict[str, Any]], rate: float, momentum: float = 0.95
+    ) -> None:
         super().__init__(groups, {"lr": rate, "momentum": momentum, "weight_decay": 0.0})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -47,9 +53,15 @@ class Muon(torch.optim.Optimizer):
                 self._step_alike(parameters, group)
 
     def _step_alike(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
-        """Moves matrices of one shape. A step that is called off has the momentum itself as gradient, which leaves it, and a rate of 0."""
+        """Moves matrices of one shape.
+
+        A step that is called off has the momentum itself as gradient, which leaves it, and a rate
+        of 0.
+        """
         buffers = [self.state[parameter]["momentum_buffer"] for parameter in parameters]
-        gradients = torch.stack([parameter.grad for parameter in parameters if parameter.grad is not None])
+        gradients = torch.stack(
+            [parameter.grad for parameter in parameters if parameter.grad is not None]
+        )
         if self.grad_scale is not None:
             gradients.div_(self.grad_scale)
         rate: Tensor | float = group["lr"]
@@ -64,7 +76,8 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Returns matrices (count, rows, columns) with the same singular vectors, all singular values near 1 (in bf16 where that is fast).
+    """Returns matrices (count, rows, columns) with the same singular vectors, all singular values
+    near 1 (in bf16 where that is fast).
 
     A CPU without units for it takes hundreds of times as long in bf16 as in float32.
     """
@@ -75,5 +88,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
     found = found / found.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     for _ in range(ROUNDS):
         gram = torch.bmm(found, found.mT)
-        found = torch.baddbmm(found, torch.baddbmm(gram, gram, gram, beta=THIRD, alpha=FIFTH), found, beta=FIRST)
+        found = torch.baddbmm(
+            found, torch.baddbmm(gram, gram, gram, beta=THIRD, alpha=FIFTH), found, beta=FIRST
+        )
     return found.mT if tall else found

@@ -1,4 +1,6 @@
-"""Optimisers: which parameters decay, how fast each layer learns, and state by the names of parameters."""
+"""Optimisers: which parameters decay, how fast each layer learns, and state by the names of
+parameters.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from tasklm.train.optim.lamb import Lamb
 from tasklm.train.optim.muon import Muon
 
 _ENCODER = re.compile(r"(?:^|.*\.)encoder\.")  # up to the innermost encoder
-_LAYER = re.compile(r"(?:layers\.(\d+)|shared)\.")  # what follows it for a layer; layers that share one set of weights are one
+_LAYER = re.compile(
+    r"(?:layers\.(\d+)|shared)\."
+)  # what follows it for a layer; layers that share one set of weights are one
 
 
 @dataclass(frozen=True)
@@ -28,12 +32,15 @@ class Rule:
     name: str  # one of OPTIMISERS
     rate: float  # peak learning rate
     weight_decay: float
-    layer_decay: float = 1.0  # layer i learns at rate · layer_decay ** (layers above it); embeddings are one below layer 0
+    # layer i learns at rate · layer_decay ** (layers above it); embeddings are one below layer 0
+    layer_decay: float = 1.0
     moments: Moments = field(default_factory=Moments)
 
     @property
     def betas(self) -> tuple[float, float]:
-        """Shares of the means of gradients and of their squares that a step of AdamW or LAMB keeps."""
+        """Shares of the means of gradients and of their squares that a step
+        of AdamW or LAMB keeps.
+        """
         usual = 0.999 if self.name == "lamb" else 0.98
         return self.moments.beta1, usual if self.moments.beta2 is None else self.moments.beta2
 
@@ -47,10 +54,11 @@ class Optimiser:
         self._names = names
 
     def step(self, share: float, skip: Tensor | None = None, divisor: Tensor | None = None) -> None:
-        """Does one step at `share` of every peak rate; changes nothing at all where `skip` (0-dim, float, on the device) is 1.
+        """Does one step at `share` of every peak rate; changes nothing at all where `skip` (0-dim,
+        float, on the device) is 1.
 
-        Gradients count as if divided by `divisor` (0-dim as well), and may be left so. AdamW and Muon look at both on the device.
-        LAMB reads `skip`, and so waits for the device.
+        Gradients count as if divided by `divisor` (0-dim as well), and may be left so. AdamW and
+        Muon look at both on the device. LAMB reads `skip`, and so waits for the device.
         """
         for group, peak in self._peaks:
             group["lr"] = peak * share
@@ -61,7 +69,13 @@ class Optimiser:
                 continue
             elif divisor is not None:
                 torch._foreach_div_(
-                    [weight.grad for group in part.param_groups for weight in group["params"] if weight.grad is not None], divisor
+                    [
+                        weight.grad
+                        for group in part.param_groups
+                        for weight in group["params"]
+                        if weight.grad is not None
+                    ],
+                    divisor,
                 )
             part.step()
 
@@ -71,9 +85,17 @@ class Optimiser:
             part.zero_grad(set_to_none=True)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Returns the state, not copied, as 'name of the parameter/name of the state'; it does not depend on the groups."""
-        state = {parameter: values for part in self._parts for parameter, values in part.state.items()}
-        return {f"{name}/{kind}": tensor for name, parameter in self._names.items() for kind, tensor in state[parameter].items()}
+        """The state, not copied, as 'name of the parameter/name of the state'; it does not depend
+        on the groups.
+        """
+        state = {
+            parameter: values for part in self._parts for parameter, values in part.state.items()
+        }
+        return {
+            f"{name}/{kind}": tensor
+            for name, parameter in self._names.items()
+            for kind, tensor in state[parameter].items()
+        }
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Takes over the state of a checkpoint; raises RunError when names or shapes do not fit."""
@@ -81,41 +103,69 @@ class Optimiser:
 
 
 def make_optimiser(module: nn.Module, rule: Rule) -> Optimiser:
-    """Returns the optimiser of a rule over all parameters of a module that are trained.
+    """The optimiser of a rule over all parameters of a module that are trained.
 
-    Matrices decay, biases and norms do not. Muon moves the hidden matrices, at the rate of AdamW, which moves the rest.
+    Matrices decay, biases and norms do not. Muon moves the hidden matrices, at the rate of AdamW,
+    which moves the rest.
     """
     if rule.name not in OPTIMISERS:
-        raise RecipeError([f"optimiser = {rule.name!r}: choose from {', '.join(OPTIMISERS)}{nearest(rule.name, list(OPTIMISERS))}"])
-    names = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+        raise RecipeError(
+            [
+                (
+                    f"optimiser = {rule.name!r}: choose from "
+                    f"{', '.join(OPTIMISERS)}{nearest(rule.name, list(OPTIMISERS))}"
+                )
+            ]
+        )
+    names = {
+        name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad
+    }
     heights = layers_above(list(names)) if rule.layer_decay != 1.0 else dict.fromkeys(names, 0)
     rates = {name: rule.rate * rule.layer_decay ** heights[name] for name in names}
     if rule.name == "lamb":
-        return Optimiser(names, [Lamb(_groups(names, rates, rule), rule.rate, rule.betas, rule.moments.epsilon)])
+        return Optimiser(
+            names, [Lamb(_groups(names, rates, rule), rule.rate, rule.betas, rule.moments.epsilon)]
+        )
     hidden = hidden_matrices(module) if rule.name == "muon" else set()
     if rule.name == "muon" and not hidden & set(names):
-        raise RecipeError(["optimiser = 'muon': this encoder has no hidden matrices that it could move; choose adamw or lamb"])
+        raise RecipeError(
+            [
+                (
+                    "optimiser = 'muon': this encoder has no hidden "
+                    "matrices that it could move; choose adamw or lamb"
+                )
+            ]
+        )
     parts: list[torch.optim.Optimizer] = []
     if matrices := {name: parameter for name, parameter in names.items() if name in hidden}:
         parts.append(Muon(_groups(matrices, rates, rule), rule.rate, rule.moments.momentum))
     if rest := {name: parameter for name, parameter in names.items() if name not in hidden}:
-        parts.append(FusedAdamW(_groups(rest, rates, rule), rule.rate, rule.betas, rule.moments.epsilon))
+        parts.append(
+            FusedAdamW(_groups(rest, rates, rule), rule.rate, rule.betas, rule.moments.epsilon)
+        )
     return Optimiser(names, parts)
 
 
-def _groups(names: dict[str, nn.Parameter], rates: dict[str, float], rule: Rule) -> list[dict[str, Any]]:
+def _groups(
+    names: dict[str, nn.Parameter], rates: dict[str, float], rule: Rule
+) -> list[dict[str, Any]]:
     """Returns parameter groups, one for each rate and decay."""
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in names.items():
         decay = rule.weight_decay if parameter.ndim >= 2 else 0.0
         groups.setdefault((rates[name], decay), []).append(parameter)
-    return [{"params": parameters, "lr": rate, "weight_decay": decay} for (rate, decay), parameters in groups.items()]
+    return [
+        {"params": parameters, "lr": rate, "weight_decay": decay}
+        for (rate, decay), parameters in groups.items()
+    ]
 
 
 def layers_above(names: list[str]) -> dict[str, int]:
-    """Returns for each parameter, named in the order of the module, how many layers of its encoder lie above it.
+    """For each parameter, named in the order of the module, how many layers of its encoder lie
+    above it.
 
-    None lie above the top layer, above what the encoder holds after its layers (a last norm) and above all outside an encoder.
+    None lie above the top layer, above what the encoder holds after its layers (a last norm) and
+    above all outside an encoder.
     """
     places = [_place(name) for name in names]
     layers: dict[str, int] = {}  # of each encoder
@@ -126,7 +176,9 @@ def layers_above(names: list[str]) -> dict[str, int]:
     heights = {}
     for position, (name, (encoder, layer)) in enumerate(zip(names, places, strict=True)):
         if encoder and encoder not in layers:
-            raise RecipeError([f"layer_decay is not 1, but '{encoder[:-1]}' has no layers: set layer_decay = 1"])
+            raise RecipeError(
+                [f"layer_decay is not 1, but '{encoder[:-1]}' has no layers: set layer_decay = 1"]
+            )
         if layer is not None:
             heights[name] = layers[encoder] - 1 - layer
         else:
@@ -135,7 +187,7 @@ def layers_above(names: list[str]) -> dict[str, int]:
 
 
 def _place(name: str) -> tuple[str, int | None]:
-    """Returns the encoder of a parameter ("": it is in none) and its layer (None: it is in none)."""
+    """The encoder of a parameter ("": it is in none) and its layer (None: it is in none)."""
     inside = _ENCODER.match(name)
     if inside is None:
         return "", None
@@ -144,11 +196,19 @@ def _place(name: str) -> tuple[str, int | None]:
 
 
 def hidden_matrices(module: nn.Module) -> set[str]:
-    """Returns the names of the weights of linear maps inside layers: in any list of an encoder, in `layers` or in `shared`."""
+    """The names of the weights of linear maps inside layers: in any list of an encoder, in `layers`
+    or in `shared`.
+    """
     found = set()
     for path, stack in module.named_modules():
         *above, own = path.split(".")
-        if own == "shared" or (isinstance(stack, nn.ModuleList) and (own == "layers" or "encoder" in above)):
-            inside = [name for name, part in stack.named_modules(prefix=path) if isinstance(part, nn.Linear) and part is not stack]
+        if own == "shared" or (
+            isinstance(stack, nn.ModuleList) and (own == "layers" or "encoder" in above)
+        ):
+            inside = [
+                name
+                for name, part in stack.named_modules(prefix=path)
+                if isinstance(part, nn.Linear) and part is not stack
+            ]
             found |= {f"{name}.weight" for name in inside}
     return found

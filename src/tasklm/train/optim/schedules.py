@@ -1,4 +1,6 @@
-"""Learning rate over the course of training, as a share of the peak; and how many steps fit into the time."""
+"""Learning rate over the course of training, as a share of the peak; and how many steps fit into
+the time.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,19 @@ from tasklm.registry import nearest
 class Schedule:
     """A linear rise over the warm-up, then a fall to 0 in one of three shapes.
 
-    "linear" and "cosine" fall from the warm-up to the end; "constant" stays at the peak and falls, linearly, over the last
-    `decay` share. All are functions of a progress from 0 to 1 which is linear in the step, and `replan` bends that line: the rate
-    stays without a jump, inside the warm-up too.
+    "linear" and "cosine" fall from the warm-up to the end; "constant" stays at the peak and falls,
+    linearly, over the last `decay` share. All are functions of a progress from 0 to 1 which is
+    linear in the step, and `replan` bends that line: the rate stays without a jump, inside the
+    warm-up too.
     """
 
     def __init__(self, shape: str, steps: int, warmup: float, decay: float = 0.2) -> None:
         problems = []
         if shape not in SCHEDULES:
-            problems.append(f"schedule = {shape!r}: choose from {', '.join(SCHEDULES)}{nearest(shape, list(SCHEDULES))}")
+            problems.append(
+                f"schedule = {shape!r}: choose from "
+                f"{', '.join(SCHEDULES)}{nearest(shape, list(SCHEDULES))}"
+            )
         if not 0 <= warmup < 1:
             problems.append(f"warmup = {warmup}: it is a share of the steps, from 0 to below 1")
         if not 0 < decay <= 1:
@@ -29,30 +35,38 @@ class Schedule:
         if problems:
             raise RecipeError(problems)
         self.shape, self.steps, self.decay = shape, steps, decay
-        self._rise = max(1, round(warmup * steps)) / max(1, steps)  # the progress at which the warm-up ends
+        self._rise = max(1, round(warmup * steps)) / max(
+            1, steps
+        )  # the progress at which the warm-up ends
         self._bend, self._done = 0, 0.0  # the step of the last replanning, and the progress there
 
     def share(self, step: int) -> float:
-        """Returns the share of the peak rate for `step`, 0 being the first; 0 after the last."""
+        """The share of the peak rate for `step`, 0 being the first; 0 after the last."""
         if step >= self.steps:
             return 0.0
-        # The rise is read at the end of the step and the fall at its start: neither the first step nor the last has rate 0.
+        # The rise is read at the end of the step and the fall at its start: neither the first step
+        # nor the last has rate 0.
         return min(1.0, self._progress(step + 1) / self._rise, self._fall(self._progress(step)))
 
     def replan(self, step: int, steps: int) -> None:
-        """Ends the schedule after `steps` steps in all, sooner or later than before, going on from where it is at `step`."""
+        """Ends the schedule after `steps` steps in all, sooner or later than before, going on from
+        where it is at `step`.
+        """
         if steps <= step:
             raise ValueError(f"a schedule at step {step} cannot end after {steps} steps")
         self._bend, self._done = step, self._progress(step)
         self.steps = steps
 
     def state(self) -> dict[str, Any]:
-        """Returns what `restore` needs, as plain numbers."""
+        """What `restore` needs, as plain numbers."""
         return {"steps": self.steps, "rise": self._rise, "bend": self._bend, "done": self._done}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over the state of a checkpoint."""
-        self.steps, self._rise, self._bend, self._done = state["steps"], state["rise"], state["bend"], state["done"]
+        self.steps = state["steps"]
+        self._rise = state["rise"]
+        self._bend = state["bend"]
+        self._done = state["done"]
 
     def _progress(self, step: int) -> float:
         return self._done + (1 - self._done) * (step - self._bend) / (self.steps - self._bend)
@@ -76,11 +90,13 @@ def steps_that_fit(
     since: tuple[int, float] = (0, 0.0),
     most: int | None = None,
 ) -> int | None:
-    """Returns the number of steps in all that fit into the seconds allowed, or None where the present number is near enough.
+    """The number of steps in all that fit into the seconds allowed, or None where the present
+    number is near enough.
 
-    `step` steps took `seconds`. The pace is that since the mark `since` = (step, seconds): set behind the first steps, it
-    leaves out what happens once, such as compilation, which counts as time spent but says nothing about the steps to come.
-    The answer is never less than one more step, and never above `most`.
+    `step` steps took `seconds`. The pace is that since the mark `since` = (step, seconds): set
+    behind the first steps, it leaves out what happens once, such as compilation, which counts as
+    time spent but says nothing about the steps to come. The answer is never less than one more
+    step, and never above `most`.
     """
     steps_timed, seconds_timed = step - since[0], seconds - since[1]
     if steps_timed <= 0 or seconds_timed <= 0:
