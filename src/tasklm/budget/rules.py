@@ -15,7 +15,7 @@ from typing import Any
 DEFAULT_MINUTES = 20.0
 # Tokens a weight of the layers should see. Hoffmann et al. (arXiv 2203.15556) find 20 for next-word
 # models; at equal time the dev splits of ACL-ARC, SciERC and ChemProt preferred models of twice the
-# size. Models that begin with counts of their text do with a quarter of that: docs/measurements.md
+# size. Models that begin with counts of their text do with a quarter of that: benchmarks/log.md
 # has the sizes and budgets that were compared.
 TOKENS_PER_PARAMETER, TOKENS_PER_COUNTED_PARAMETER = 8, 2
 # repeating text up to about 4 times is as good as new text (Muennighoff et al., arXiv 2305.16264)

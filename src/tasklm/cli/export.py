@@ -39,7 +39,7 @@ def export(
     ] = False,
 ) -> None:
     """Write a trained model for other programs, with its tokenizer and a model card
-    (docs/export.md).
+    (docs/how-to/export.md).
 
     Example: tasklm export runs/first --to hf --out my-model
 

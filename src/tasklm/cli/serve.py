@@ -88,7 +88,7 @@ def serve(
     ] = 2.0,
 ) -> None:
     """Answer over HTTP: a page to try the model, POST /predict and /explain, /metrics,
-    /openapi.json (docs/serving.md).
+    /openapi.json (docs/how-to/serving.md).
 
     Example: tasklm serve runs/first/model --port 8000
     """

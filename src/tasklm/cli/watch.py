@@ -32,7 +32,7 @@ def watch(
     ] = 0,
 ) -> None:
     """Follow a run on a local page: its step, time left, learning curves, messages, scores
-    (docs/watching.md). Ctrl-C ends the page.
+    (docs/how-to/watching.md). Ctrl-C ends the page.
 
     Example: tasklm watch runs/first
     """
