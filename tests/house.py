@@ -75,9 +75,9 @@ def _names_of(node: ast.AST, many_parameters_allowed: bool) -> Iterable[str]:
         yield "several for"
     elif isinstance(node, ast.Call) and any(_is_bundle(one) for one in node.args):
         yield "spread"
-    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in VAGUE:
-        yield "vague"
-    elif isinstance(node, ast.arg) and node.arg in VAGUE:
+    elif (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in VAGUE) or (
+        isinstance(node, ast.arg) and node.arg in VAGUE
+    ):
         yield "vague"
     elif isinstance(node, ast.ClassDef | ast.FunctionDef):
         if (docstring := ast.get_docstring(node)) is not None:

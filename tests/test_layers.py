@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.house import AIMS, measure
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "tasklm"
 ORDER = [
@@ -138,3 +140,18 @@ def test_the_readme_names_no_file_that_is_gone() -> None:
     tree = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The files")[2]
     files = {path.name for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.py")}
     assert [name for name in re.findall(r"[\w]+\.py\b", tree) if name not in files] == []
+
+
+def test_options_walk_through_files_that_exist_and_through_none_twice() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    walks = re.findall(r"^- `--[\w.]+`: (.+)$", page, re.MULTILINE)
+    assert len(walks) == 3
+    for walk in walks:
+        files = re.findall(r"`([\w/]+\.py)`", walk)
+        assert len(files) == len(set(files)) > 4
+        assert all((PACKAGE / file).exists() for file in files)
+
+
+@pytest.mark.parametrize("aim", sorted(AIMS))
+def test_the_code_reads_as_it_should(aim: str) -> None:
+    assert measure(FILES)[aim] <= AIMS[aim]
