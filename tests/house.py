@@ -75,20 +75,24 @@ def _names_of(node: ast.AST, many_parameters_allowed: bool) -> Iterable[str]:
         yield "several for"
     elif isinstance(node, ast.Call) and any(_is_bundle(one) for one in node.args):
         yield "spread"
-    elif (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in VAGUE) or (
-        isinstance(node, ast.arg) and node.arg in VAGUE
-    ):
+    elif _bound_name(node) in VAGUE:
         yield "vague"
-    elif isinstance(node, ast.ClassDef | ast.FunctionDef):
-        if (docstring := ast.get_docstring(node)) is not None:
-            yield "docstrings"
-            yield from ["returns"] * docstring.startswith("Returns")
+    elif isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+        yield "docstrings"
+        yield from ["returns"] * str(ast.get_docstring(node)).startswith("Returns")
     if isinstance(node, ast.FunctionDef):
         assert node.end_lineno is not None
         yield from ["long functions"] * (node.end_lineno - node.lineno >= 60)
         names = [one.arg for one in (*node.args.args, *node.args.kwonlyargs)]
         count = len([name for name in names if name not in ("self", "cls")])
         yield from ["many parameters"] * (count > 6 and not many_parameters_allowed)
+
+
+def _bound_name(node: ast.AST) -> str:
+    if isinstance(node, ast.arg):
+        return node.arg
+    bound = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    return node.id if bound and isinstance(node, ast.Name) else ""
 
 
 def _is_bundle(node: ast.expr) -> bool:
