@@ -40,7 +40,7 @@ NOT_RUN: dict[tuple[str, ...], str] = {
     (
         "python",
         "benchmarks/selections.py",
-    ): "takes hours of training by design; tests/test_selections_benchmark.py runs it small",
+    ): "takes hours of training by design; tests/benchmarks/test_selections.py runs it small",
 }
 ELSEWHERE = {"serve", "watch", "curl"}  # test_running_services.py starts and asks these
 SHELL_COMMANDS: dict[Path, list[Command]] = {

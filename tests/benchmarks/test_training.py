@@ -19,7 +19,7 @@ from tasklm.errors import DataError, RunError
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import SPECIALS
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 CLS, SEP, PAD = (SPECIALS.index(mark) for mark in ("[CLS]", "[SEP]", "[PAD]"))
 
 

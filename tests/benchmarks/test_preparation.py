@@ -16,7 +16,7 @@ import pytest
 from tasklm.recipe.toml import load
 from tests.conftest import sentences, write_jsonl
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.fixture

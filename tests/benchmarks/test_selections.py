@@ -22,7 +22,7 @@ from tasklm.pipeline import selection, steps
 from tasklm.recipe.toml import load
 from tests.conftest import labelled, sentences, write_jsonl
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 TINY = [
     "--passages",
     "50",

@@ -20,7 +20,7 @@ from tasklm.encoders.bert import Bert
 from tasklm.tokens.batches import TokenBatch
 from tests.conftest import sentences
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.fixture

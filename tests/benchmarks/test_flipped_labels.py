@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import labelled, write_jsonl
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import laptop
 from laptop_runs import hashed, report, running, vectors

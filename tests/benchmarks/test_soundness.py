@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from soundness_runs import cells, report
 from soundness_runs.cells import Cell, Outcome, covering, run_cell

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.conftest import write_jsonl
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

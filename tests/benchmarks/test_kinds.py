@@ -15,7 +15,7 @@ from tasklm.errors import RunError
 from tasklm.recipe.schema import from_dict, with_overrides
 from tests.conftest import labelled, sentences, write_jsonl
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 CASES = """
 [recipe]
 "data.leaks" = "drop"

@@ -17,7 +17,7 @@ import pytest
 from tasklm.errors import RecipeError, RunError
 from tests.conftest import labelled, sentences, write_jsonl
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 TINY = ["--flops", "3e9", "--layers", "1", "--width", "32", "--seeds", "1", "--threads", "1"]
 SETTINGS = [
     "finetune.epochs=1",
