@@ -16,9 +16,10 @@ from typing import Any
 from typer.main import get_command
 
 from tasklm import errors
-from tasklm.api import Labels, TaskLM, Texts
+from tasklm.api import Labels, TaskLM, Texts, forecast
 from tasklm.cli.app import app
 from tasklm.evaluate.scores import Row, Scores, Spread
+from tasklm.forecasting.forecast import Expected, Forecast, Trained
 from tasklm.influence.explanation import Push, Pushes
 from tasklm.notebook import Report, ShownExplanation
 from tasklm.pipeline.file_check import Damage, Scrub, check_files
@@ -156,6 +157,7 @@ def api_page() -> str:
         plain = method.__func__ if isinstance(method, classmethod) else method
         if not name.startswith("_") and inspect.isfunction(plain):
             parts += [f"### {name}", f"```text\n{name}{_signature(plain)}\n```", _doc(plain)]
+    parts += ["## forecast", f"```text\nforecast{_signature(forecast)}\n```", _doc(forecast)]
     parts += [
         "## check_files",
         f"```text\ncheck_files{_signature(check_files)}\n```",
@@ -169,7 +171,20 @@ def api_page() -> str:
         ),
     ]
     parts.append("## What methods return")
-    for cls in (Scores, Row, Spread, ShownExplanation, Pushes, Push, Report, Scrub, Damage):
+    for cls in (
+        Scores,
+        Row,
+        Spread,
+        ShownExplanation,
+        Pushes,
+        Push,
+        Report,
+        Scrub,
+        Damage,
+        Forecast,
+        Trained,
+        Expected,
+    ):
         rows = [(f"`{field.name}`", f"`{field.type}`") for field in dataclasses.fields(cls)]
         parts += [f"### {cls.__name__}", _doc(cls), _table(("field", "type"), rows)]
     parts.append("## Errors")
@@ -193,7 +208,9 @@ def _alias(alias: Any) -> str:
 def _signature(function: Any) -> str:
     signature = inspect.signature(function)
     shown = []
-    for parameter in list(signature.parameters.values())[1:]:
+    for parameter in (
+        one for one in signature.parameters.values() if one.name not in ("self", "cls")
+    ):
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in shown:
             shown.append("*")
         default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"

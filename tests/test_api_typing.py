@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tasklm import DamagedError, DataError, RecipeError, RunError, TaskLM, TaskLMError, TrainingError, check_files
+from tasklm import DamagedError, DataError, RecipeError, RunError, TaskLM, TaskLMError, TrainingError, check_files, forecast
 
 model = TaskLM([Path("texts"), "more/*.txt"], minutes=1.5, recipe=Path("r.toml"), settings={"select.k": 5}, out="runs/x", verbose=True)
 reveal_type(model.fit(Path("train.csv"), dev="dev.csv", test=Path("test.csv")))
@@ -41,6 +41,7 @@ reveal_type(model.scores_)
 reveal_type(model.classes_)
 reveal_type(model.get_params())
 reveal_type(check_files("runs/x").damaged[0].remedy)
+reveal_type(forecast(Path("train.csv"), corpus=["texts"], dev="dev.csv", seconds=30).trained[0].labels.low)
 errors: list[type[TaskLMError]] = [DamagedError, DataError, RecipeError, RunError, TrainingError]
 """
 REVEALED = [
@@ -57,6 +58,7 @@ REVEALED = [
     r"numpy\.ndarray\[.*\]",
     r"dict\[str, Any\]",
     r"str",
+    r"float",
 ]
 WRONG = """
 from tasklm import TaskLM
@@ -75,6 +77,7 @@ READ = (
     "tasklm.notebook",
     "tasklm.errors",
     "tasklm.evaluate.scores",
+    "tasklm.forecasting.forecast",
     "tasklm.influence.explanation",
     "tasklm.pipeline.file_check",
     "tasklm.serve.inputs",

@@ -31,7 +31,7 @@ ORDER = [
     {"evaluate"},
     {"export"},
     {"train"},
-    {"influence"},
+    {"influence", "forecasting"},
     {"analysis"},
     {"report"},
     {"serve", "watch"},

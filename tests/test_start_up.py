@@ -85,7 +85,8 @@ def test_importing_the_package_imports_nothing_slow() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("fit",), ("predict",), ("check",), ("serve",), ("export",), ("explain",)]
+    "words",
+    [(), ("fit",), ("predict",), ("check",), ("serve",), ("export",), ("explain",), ("forecast",)],
 )
 def test_help_imports_nothing_slow(words: tuple[str, ...]) -> None:
     modules, lines = command(*words, "--help")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tasklm.errors import DamagedError, DataError, RecipeError, RunError, TaskLMError, TrainingError
 
 if TYPE_CHECKING:
-    from tasklm.api import TaskLM
+    from tasklm.api import TaskLM, forecast
     from tasklm.pipeline.file_check import check_files
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "TaskLMError",
     "TrainingError",
     "check_files",
+    "forecast",
 ]
 __version__ = "0.1.0"
 
@@ -31,6 +32,10 @@ def __getattr__(name: str) -> Any:
         from tasklm.api import TaskLM
 
         return TaskLM
+    if name == "forecast":
+        from tasklm.api import forecast
+
+        return forecast
     if name == "check_files":
         from tasklm.pipeline.file_check import check_files
 

@@ -21,6 +21,8 @@ from tasklm.errors import DataError, RunError
 from tasklm.evaluate.scores import Scores, of_this_recipe
 from tasklm.evaluate.scores import from_dict as scores_from
 from tasklm.export.source import new_folder
+from tasklm.forecasting.forecast import SECONDS, Forecast
+from tasklm.forecasting.forecast import forecast as forecast_recipe
 from tasklm.notebook import Report, ShownExplanation, model_html, settings_html
 from tasklm.pipeline.flow import fit as run_pipeline
 from tasklm.pipeline.flow import held
@@ -57,6 +59,32 @@ else:
 
     class Estimator(ClassifierMixin, BaseEstimator):
         """What scikit-learn adds to a model."""
+
+
+def forecast(
+    train: str | Path,
+    *,
+    corpus: Texts,
+    dev: str | Path | None = None,
+    test: str | Path | None = None,
+    seconds: float = SECONDS,
+    settings: Mapping[str, Any] | None = None,
+) -> Forecast:
+    """Forecasts what a labelled file will score on test, before anything is trained; `print` shows
+    it as a table.
+
+    Labels of test are not used: its texts are taken out of train, and its size tells how far a
+    score may stray. `settings` are recipe keys by dotted name, such as {"evaluate.metric":
+    "accuracy"}.
+    """
+    overrides: dict[str, Any] = {**(settings or {}), "data.train": str(train)}
+    overrides["data.corpus"] = (
+        [str(corpus)] if isinstance(corpus, str | Path) else [str(one) for one in corpus]
+    )
+    overrides |= {
+        key: str(value) for key, value in (("data.dev", dev), ("data.test", test)) if value
+    }
+    return forecast_recipe(load_recipe(None, overrides), seconds)
 
 
 def _row(text: Any, label: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from rich.console import Console
 from tasklm.cli.check import scrub
 from tasklm.cli.explain import check_labels, explain
 from tasklm.cli.export import export
+from tasklm.cli.forecast import DEFAULT_SECONDS, show_forecast
 from tasklm.cli.last_resort import Verbs, guarded, traceback_in
 from tasklm.cli.report import compare
 from tasklm.cli.results import show_findings, show_next, show_scores, show_step_done
@@ -329,6 +330,32 @@ def check(
                 context.args,
             ),
         )
+
+
+@app.command(context_settings=EXTRA)
+def forecast(
+    context: typer.Context,
+    train: Train,
+    corpus: Corpus = None,
+    dev: Dev = None,
+    test: Annotated[str | None, typer.Option(help="Test file; its labels are not used.")] = None,
+    recipe: RecipeFile = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    seconds: Annotated[
+        float, typer.Option(help="Time for the fits, about; at most 120.")
+    ] = DEFAULT_SECONDS,
+    as_json: Json = False,
+) -> None:
+    """Forecast test scores before training: in 5, 20 and 60 minutes, beside a linear model, and
+    with twice the labels.
+
+    Example: tasklm forecast train.csv --corpus texts/
+    """
+    overrides = overrides_of(
+        context.args, **data_options(train, corpus, dev, test, text_column, label_column)
+    )
+    show_forecast(_recipe(recipe, overrides), seconds, as_json)
 
 
 def _fit_words(train: str, options: list[tuple[str, Any]], extra: list[str]) -> list[str]:

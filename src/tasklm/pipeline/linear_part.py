@@ -18,16 +18,21 @@ import torch
 from numpy.typing import NDArray
 
 from tasklm.budget import rules
+from tasklm.budget.reading import reading_minutes
 from tasklm.corpus.store import PassageStore
 from tasklm.corpus.words import count_words
 from tasklm.encoders.shapes import shape_of
 from tasklm.evaluate.scores import metric_name
+from tasklm.forecasting.forecast import Expected, added, first_look
+from tasklm.forecasting.gains import form_of, recorded_gains
+from tasklm.forecasting.lines import first_line
+from tasklm.forecasting.samples import shares_texts
 from tasklm.models.task_model import TaskModel, new_encoder, save_models
 from tasklm.pipeline.context import CorpusData, Run, TaskData
 from tasklm.recipe.schema import Model, Tokens
 from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import digest, read_json
-from tasklm.tasks.base import Task, score
+from tasklm.tasks.base import Label, Task, score
 from tasklm.tasks.baselines.featuriser import evenly
 from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.wide import Wide
@@ -116,6 +121,7 @@ def first_model(run: Run, task: TaskData) -> None:
         return
     if not present or _dev_score(task, part) > present["dev"]:
         _say_first(run, task, keep_linear(run, task, part, {}), "a linear model of words")
+        run.tracker.say(_forecast(run, task, part), "forecast")
 
 
 def _quick_model(run: Run, task: TaskData) -> None:
@@ -155,6 +161,30 @@ def _say_first(run: Run, task: TaskData, reached: float, what: str) -> None:
     score_now = f"dev {metric_name(task.metric)} {100 * reached:.1f}"
     text = f"model/ has {what}: {score_now}; what is better on dev takes its place"
     run.tracker.say(text, "first model")
+
+
+def _forecast(run: Run, task: TaskData, part: FittedPart) -> str:
+    """What is to be expected of test, in one line, from what the linear model has said already."""
+    assert part.wide is not None and part.train is not None
+    dev, train = task.splits.dev, task.splits.train
+    _, own, labels = _scored(task, dev, part.wide.outputs(dev), part.wide)
+    metric = own.metric(task.metric)
+    splits = [metric.statistics([example.label for example in dev], labels)]
+    if not shares_texts(train, dev):  # else what is out of fold has near copies within the others
+        labels = _scored(task, train, part.train, part.wide, own)[2]
+        splits.insert(0, metric.statistics([example.label for example in train], labels))
+    outlook = first_look(metric, splits, len(task.splits.test) or len(dev))
+    linear = Expected.of(100 * outlook.score, 100 * outlook.errors)
+    settings = run.recipe.budget
+    minutes = settings.minutes or rules.DEFAULT_MINUTES
+    other = settings.flops is not None or run.recipe.train.steps is not None
+    if not run.recipe.data.corpus or run.recipe.select.engine != "local" or other or minutes < 1:
+        return first_line(task.metric, linear)  # no run of that sort is recorded
+    if settings.minutes is not None and reading_minutes(run.recipe.data.corpus) > minutes:
+        return first_line(task.metric, linear)  # the corpus will be left out
+    machine = "cpu" if run.machine.device.type == "cpu" else "gpu"
+    gain = recorded_gains().expected(machine, minutes, form_of(train))
+    return first_line(task.metric, linear, minutes, added(outlook.score, outlook.errors, gain))
 
 
 def better_model(run: Run, task: TaskData, corpus: CorpusData) -> None:
@@ -268,15 +298,23 @@ def _dev_score(task: TaskData, part: FittedPart) -> float:
 
 
 def _scored(
-    task: TaskData, examples: Sequence[Example], outputs: NDArray[np.float32], wide: Wide
-) -> tuple[float, Task]:
-    """The score of outputs on labelled examples, with what they decide, such as thresholds; and the
-    task with that.
+    task: TaskData,
+    examples: Sequence[Example],
+    outputs: NDArray[np.float32],
+    wide: Wide,
+    tuned: Task | None = None,
+) -> tuple[float, Task, list[Label]]:
+    """The score of outputs on labelled examples, the task with what these (or others) decide, such
+    as thresholds, and the labels.
     """
     units, values = wide.units_with(task.task, examples, outputs)
-    own = task.task.tuned(examples, units, values)
+    own = tuned or task.task.tuned(examples, units, values)
     labels = [own.label_of(answer) for answer in own.answers(examples, units, values)]
-    return score(own.metric(task.metric), [example.label for example in examples], labels), own
+    return (
+        score(own.metric(task.metric), [example.label for example in examples], labels),
+        own,
+        labels,
+    )
 
 
 def _linear_model(run: Run) -> dict[str, Any]:
@@ -297,7 +335,7 @@ def keep_linear(run: Run, task: TaskData, part: FittedPart, about: Mapping[str, 
     """
     wide, dev = part.wide, task.splits.dev
     assert wide is not None
-    reached, own = _scored(task, dev, wide.outputs(dev), wide)
+    reached, own, _ = _scored(task, dev, wide.outputs(dev), wide)
     length = run.recipe.tokens.rows
 
     def build(folder: Path) -> None:

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tasklm.budget import rules
-from tasklm.corpus.sources import find_files
-from tasklm.corpus.streams import COMPRESSED
+from tasklm.budget.reading import reading_minutes
 from tasklm.corpus.words import count_words
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
@@ -44,7 +43,6 @@ STAGE1_SECONDS, STAGE2_SECONDS = (
     2.0,
 )  # for the pace of a step of either stage, once the size is known
 MEASURING_SHARE = 0.01  # of a budget in minutes, for each
-PACKED = (*COMPRESSED, ".parquet")  # endings of compressed files
 BATCH = 64  # sequences per step where neither the recipe nor a budget says
 MEASURING = "measuring the speed of this machine"  # what is shown meanwhile
 
@@ -231,12 +229,7 @@ def too_much_text(recipe: Recipe) -> str | None:
     """
     if recipe.budget.minutes is None or not recipe.data.corpus or recipe.select.engine != "local":
         return None
-    sizes = [
-        (path.suffix.lower() in PACKED, path.stat().st_size)
-        for path in find_files(recipe.data.corpus)
-    ]
-    packed = sum(size for is_packed, size in sizes if is_packed)
-    minutes = rules.minutes_to_read(sum(size for _, size in sizes) - packed, packed)
+    minutes = reading_minutes(recipe.data.corpus)
     if minutes <= recipe.budget.minutes:
         return None
     share = f"more than {rules.READING_SHARE:.0%} of the budget"

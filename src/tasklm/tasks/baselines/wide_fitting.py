@@ -48,6 +48,15 @@ Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class Refit:
+    """Fits the setting that was chosen again, to some of the training examples that were read."""
+
+    places: Rows  # of the examples that were read among all of train
+    fit: Callable[[Rows], Linear]  # of some of these, by their number
+    decisions: Callable[[Linear, Rows], Floats]  # of a model on others of these
+
+
+@dataclass(frozen=True)
 class FittedWide:
     """A wide part, and what is added to the outputs of each training unit by models that were
     fitted without it.
@@ -55,12 +64,13 @@ class FittedWide:
 
     wide: Wide
     train: NDArray[np.float32]
+    refit: Refit
 
 
 def fit_classes(chosen: ChosenClasses, train: Sequence[Example]) -> FittedWide:
     """The wide part of a classifier with the setting that was chosen."""
     trainer = chosen.trainer
-    model, decisions = _cross_fitted(
+    model, decisions, refit = _cross_fitted(
         trainer, train, lambda own, rows: own.fit(chosen.targets[rows], chosen.setting)
     )
     own = decisions[trainer.places]
@@ -68,14 +78,14 @@ def fit_classes(chosen: ChosenClasses, train: Sequence[Example]) -> FittedWide:
         _likelihood(outputs_of("classes", own, scale, 0.0), chosen.classes) for scale in SCALES
     ]
     wide = Wide("classes", trainer.featuriser, model, float(SCALES[int(np.argmax(likely))]))
-    return FittedWide(wide, outputs_of("classes", decisions, wide.scale, 0.0))
+    return FittedWide(wide, outputs_of("classes", decisions, wide.scale, 0.0), refit)
 
 
 def fit_labels(
     trainer: Trainer, targets: Targets, setting: Setting, train: Sequence[Example]
 ) -> FittedWide:
     """The wide part of a model that says yes or no to each label."""
-    model, decisions = _cross_fitted(
+    model, decisions, refit = _cross_fitted(
         trainer, train, lambda own, rows: own.fit(targets[rows], setting)
     )
     own = decisions[trainer.places]
@@ -86,7 +96,7 @@ def fit_labels(
     ]
     _, scale, offset = max(tried)
     wide = Wide("labels", trainer.featuriser, model, float(scale), float(offset))
-    return FittedWide(wide, outputs_of("labels", decisions, wide.scale, wide.offset))
+    return FittedWide(wide, outputs_of("labels", decisions, wide.scale, wide.offset), refit)
 
 
 def fit_score(
@@ -98,11 +108,13 @@ def fit_score(
     """The wide part of a model that gives a score between two bounds; `solve` fits the features of
     some rows.
     """
-    model, decisions = _cross_fitted(trainer, train, lambda own, rows: solve(own.parts, rows))
+    model, decisions, refit = _cross_fitted(
+        trainer, train, lambda own, rows: solve(own.parts, rows)
+    )
     low, high = bounds
     span = (high - low) or 1.0
     wide = Wide("score", trainer.featuriser, model, 1 / span, -low / span)
-    return FittedWide(wide, outputs_of("score", decisions, wide.scale, wide.offset))
+    return FittedWide(wide, outputs_of("score", decisions, wide.scale, wide.offset), refit)
 
 
 def fit_options(
@@ -120,18 +132,21 @@ def fit_options(
     )
     strength = _chosen_strength(trainer, features, evenly(thinned(dev), CHOOSING), metric)
     everything = np.arange(len(some))
-    wide = Wide("options", features, trainer.fit(everything, strength))
+
+    def decided(model: Linear, rows: Rows) -> Floats:
+        return model.decisions(rows_of(trainer.parts, trainer.rows(rows)))
+
+    refit = Refit(places, lambda rows: trainer.fit(rows, strength), decided)
+    wide = Wide("options", features, refit.fit(everything))
     decisions = np.zeros((len(train), together, 1))
     outside = np.setdiff1d(np.arange(len(train)), places)
     decisions[outside] = wide.decisions([train[place] for place in outside.tolist()]).reshape(
         -1, together, 1
     )
     for held in _folds(len(some)):
-        fitted = trainer.fit(np.setdiff1d(everything, held), strength)
-        decisions[places[held]] = fitted.decisions(
-            rows_of(trainer.parts, trainer.rows(held))
-        ).reshape(-1, together, 1)
-    return FittedWide(wide, outputs_of("options", decisions.reshape(-1, 1), 1.0, 0.0))
+        fitted = refit.fit(np.setdiff1d(everything, held))
+        decisions[places[held]] = decided(fitted, held).reshape(-1, together, 1)
+    return FittedWide(wide, outputs_of("options", decisions.reshape(-1, 1), 1.0, 0.0), refit)
 
 
 def fit_tags(
@@ -161,14 +176,25 @@ def fit_tags(
     rows = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])  # of each sentence
     own = np.split(np.arange(len(tags)), np.cumsum([counts[place] for place in places])[:-1])
     decisions = wide.decisions(train)
+
+    def words_of(sentences: Rows) -> Rows:
+        return np.concatenate([own[sentence] for sentence in sentences])
+
+    def fitted_to(sentences: Rows) -> Linear:
+        inside = words_of(sentences)
+        return fit_linear(matrix[inside], tags[inside], len(labels))
+
+    def decided(model: Linear, sentences: Rows) -> Floats:
+        return model.decisions({"context": matrix[words_of(sentences)]})
+
     for held in _folds(len(some), TAG_FOLDS):
-        inside = np.concatenate([own[sentence] for sentence in held])
-        rest = np.setdiff1d(np.arange(len(tags)), inside)
-        fitted = fit_linear(matrix[rest], tags[rest], len(labels))
-        decisions[np.concatenate([rows[places[sentence]] for sentence in held])] = fitted.decisions(
-            {"context": matrix[inside]}
+        fitted = fitted_to(np.setdiff1d(np.arange(len(some)), held))
+        decisions[np.concatenate([rows[places[sentence]] for sentence in held])] = decided(
+            fitted, held
         )
-    return FittedWide(wide, outputs_of("tags", decisions, 1.0, 0.0))
+    return FittedWide(
+        wide, outputs_of("tags", decisions, 1.0, 0.0), Refit(places, fitted_to, decided)
+    )
 
 
 def _some_sentences(train: Sequence[Example]) -> list[int]:
@@ -262,21 +288,25 @@ def _counts(examples: Sequence[Example]) -> Rows:
 
 def _cross_fitted(
     trainer: Trainer, train: Sequence[Example], fit: Callable[[Trainer, Rows], Linear]
-) -> tuple[Linear, Floats]:
-    """The model of all examples that the trainer reads, and decisions on all of train by models
-    without them.
+) -> tuple[Linear, Floats, Refit]:
+    """The model of all examples that the trainer reads, decisions on all of train by models without
+    them, and what fits it again.
     """
+
+    def decided(model: Linear, rows: Rows) -> Floats:
+        return model.decisions(rows_of(trainer.parts, rows))
+
     count = len(trainer.train)
+    refit = Refit(trainer.places, lambda rows: fit(_part(trainer, rows), rows), decided)
     model = fit(trainer, np.arange(count))
     outside = np.setdiff1d(np.arange(len(train)), trainer.places)
     decisions = np.zeros((len(train), len(model.offsets)))
     decisions[outside] = trainer.decisions(model, [train[place] for place in outside.tolist()])
     for held in _folds(count):
-        rest = np.setdiff1d(np.arange(count), held)
-        decisions[trainer.places[held]] = fit(_part(trainer, rest), rest).decisions(
-            rows_of(trainer.parts, held)
+        decisions[trainer.places[held]] = decided(
+            refit.fit(np.setdiff1d(np.arange(count), held)), held
         )
-    return model, decisions
+    return model, decisions, refit
 
 
 def _part(trainer: Trainer, rows: Rows) -> Trainer:

@@ -1,0 +1,20 @@
+"""How long reading a corpus takes, from the sizes of its files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tasklm.budget.rules import minutes_to_read
+from tasklm.corpus.sources import find_files
+from tasklm.corpus.streams import COMPRESSED
+
+PACKED = (*COMPRESSED, ".parquet")  # endings of compressed files
+
+
+def reading_minutes(paths: Sequence[str]) -> float:
+    """Minutes of a budget that leave time to train beside reading all that paths, folders and globs
+    name.
+    """
+    sizes = [(path.suffix.lower() in PACKED, path.stat().st_size) for path in find_files(paths)]
+    packed = sum(size for is_packed, size in sizes if is_packed)
+    return minutes_to_read(sum(size for _, size in sizes) - packed, packed)
