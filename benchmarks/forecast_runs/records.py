@@ -23,15 +23,15 @@ _KINDS = {  # of docs/benchmarks/kinds.json → the task's folder
     "CoNLL-2003 names": "conll2003_ner",
     "RACE-middle": "race_middle",
 }
-_README = {"SciERC": "scierc_rel", "ChemProt": "chemprot"}  # rows of the README's table of a GPU
+_OF_GPU = {"SciERC": "scierc_rel", "ChemProt": "chemprot"}  # rows of docs/results.md
 _ROW = re.compile(
     r"^\| (SciERC|ChemProt) [^|]+"  # the task
     r"\| ([\d.]+) \| \**([\d.]+) ± [\d.]+\**"  # TF-IDF + linear, tasklm
-    r" with ([\d.e]+) FLOPs \|",
+    r" \| ([\d.e]+) \|",
     re.M,
 )
 _TABLES = ("laptop", "kinds", "objectives")
-_OBJECTIVE = "mlm"  # of docs/benchmarks/objectives.json: what the README's runs trained with
+_OBJECTIVE = "mlm"  # of docs/benchmarks/objectives.json: what the runs on a GPU trained with
 Forms = Callable[[str], str]  # of a task's texts
 
 
@@ -39,21 +39,24 @@ def gains_of(root: Path, form_of: Forms) -> dict[str, Any]:
     """All of gains.json, from the tables under the root of the repository."""
     pages = root / "docs" / "benchmarks"
     outcomes = [Outcome(**cell) for cell in read_json(pages / "laptop.json")["cells"]]
-    readme = readme_runs((root / "README.md").read_text(encoding="utf-8"))
+    recorded = gpu_runs((root / "docs" / "results.md").read_text(encoding="utf-8"))
     kinds = read_json(pages / "kinds.json")["tasks"]
     small = read_json(pages / "objectives.json")["tasks"]
-    of_gpu = {**kind_gains(kinds, outcomes), **{task: run["gain"] for task, run in readme.items()}}
+    of_gpu = {
+        **kind_gains(kinds, outcomes),
+        **{task: run["gain"] for task, run in recorded.items()},
+    }
     gpu = []
     for task, gain in of_gpu.items():
         gpu.append({"task": task, "form": form_of(task), "gain": round(gain, 2)})
     return {
-        "sources": [*(f"docs/benchmarks/{name}.json" for name in _TABLES), "README.md"],
+        "sources": [*(f"docs/benchmarks/{name}.json" for name in _TABLES), "docs/results.md"],
         "cpu": {
             "name": "two cores, as recorded",
             "doublings": round(math.log2(LAST / FIRST), 4),
             "runs": [{**run, "form": form_of(run["task"])} for run in cpu_runs(outcomes)],
         },
-        "gpu": {"name": "one NVIDIA H200", "powers": powers_of(readme, small), "runs": gpu},
+        "gpu": {"name": "one NVIDIA H200", "powers": powers_of(recorded, small), "runs": gpu},
     }
 
 
@@ -99,23 +102,25 @@ def kind_gains(tasks: dict[str, Any], outcomes: Sequence[Outcome]) -> dict[str, 
     return gains
 
 
-def readme_runs(text: str) -> dict[str, dict[str, float]]:
-    """The rows of the README's table of a GPU: linear and trained scores, gain and FLOPs."""
+def gpu_runs(text: str) -> dict[str, dict[str, float]]:
+    """The rows of the table of a GPU on the page of results: linear and trained scores, gain and FLOPs."""
     runs = {}
     for name, linear, ours, flops in _ROW.findall(text):
         values = {"linear": float(linear), "ours": float(ours), "flops": float(flops)}
-        runs[_README[name]] = {**values, "gain": values["ours"] - values["linear"]}
-    if set(runs) != set(_README.values()):
+        runs[_OF_GPU[name]] = {**values, "gain": values["ours"] - values["linear"]}
+    if set(runs) != set(_OF_GPU.values()):
         remedy = "Change forecast_runs/records.py."
-        raise RunError(f"README.md has no longer the table of a GPU that this reads. {remedy}")
+        raise RunError(
+            f"docs/results.md no longer has the table of a GPU that this reads. {remedy}"
+        )
     return runs
 
 
-def powers_of(readme: dict[str, dict[str, float]], small: dict[str, Any]) -> dict[str, float]:
+def powers_of(recorded: dict[str, dict[str, float]], small: dict[str, Any]) -> dict[str, float]:
     """The power of the FLOPs that gains grow with, from a small and a large run of a task."""
     powers = {}
-    for name, task in _README.items():
-        large = readme[task]
+    for name, task in _OF_GPU.items():
+        large = recorded[task]
         less = 100 * small[name]["objectives"][_OBJECTIVE]["test"]["mean"] - large["linear"]
         times = large["flops"] / small[name]["settings"]["budget.flops"]
         powers[task] = round(math.log(large["gain"] / less) / math.log(times), 4)

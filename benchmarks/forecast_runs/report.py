@@ -19,7 +19,7 @@ _ABOUT = {
     "gain": "Recorded in [laptop.md](laptop.md).",
     "twice": "Every other training example was forecast from; what came out is measured now.",
     "gpu gain": (
-        "Recorded in the README and [kinds.md](kinds.md), without a wide part: losses are 0."
+        "Recorded in [results.md](../results.md) and [kinds.md](kinds.md), without a wide part: losses are 0."
     ),
 }
 _HEAD = """\

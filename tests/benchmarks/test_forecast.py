@@ -14,20 +14,20 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from forecast_runs.cases import Case, counts, gain_cases, task_cases
-from forecast_runs.records import cpu_runs, forms_in, gains_of, kind_gains, powers_of, readme_runs
+from forecast_runs.records import cpu_runs, forms_in, gains_of, kind_gains, powers_of, gpu_runs
 from forecast_runs.report import line, markdown
 from laptop_runs.cells import Outcome
 from laptop_runs.data import prepare_task
 from tasklm.errors import RunError
 from tasklm.forecasting.gains import Gains, Recorded, recorded_gains
 from tasklm.storage.files import read_json
-from tests.test_laptop_benchmark import toy
+from tests.benchmarks.test_laptop import toy
 
 ROOT = Path(__file__).resolve().parents[2]
 BASELINES = {"majority": {"dev": 0.3, "test": 0.3}, "TF-IDF + linear": {"dev": 0.6, "test": 0.62}}
-README = """
-| SciERC relations, macro-F1 | 60.0 | **80.0 ± 0.2** with 1.0e17 FLOPs | 80.5 |
-| ChemProt relations, micro-F1 | 70.0 | 80.0 ± 0.1 with 4.0e16 FLOPs | **82.0** |
+PAGE = """
+| SciERC relations, macro-F1 | 60.0 | **80.0 ± 0.2** | 1.0e17 | 80.5 |
+| ChemProt relations, micro-F1 | 70.0 | 80.0 ± 0.1 | 4.0e16 | **82.0** |
 """
 
 
@@ -40,12 +40,12 @@ def test_gains_of_a_cpu_are_differences_to_the_linear_model_on_test() -> None:
     assert cpu_runs([*both, *alone]) == [{"task": "one", "gain": 3.0, "before": -1.0}]
 
 
-def test_the_table_of_the_readme_is_read() -> None:
-    runs = readme_runs(README)
+def test_the_table_of_a_gpu_is_read() -> None:
+    runs = gpu_runs(PAGE)
     assert runs["scierc_rel"] == {"linear": 60.0, "ours": 80.0, "flops": 1e17, "gain": 20.0}
     assert runs["chemprot"]["gain"] == 10.0
-    with pytest.raises(RunError, match="no longer the table"):
-        readme_runs("| SciERC |")
+    with pytest.raises(RunError, match="no longer has the table"):
+        gpu_runs("| SciERC |")
 
 
 def test_powers_follow_from_two_budgets() -> None:
@@ -53,7 +53,7 @@ def test_powers_follow_from_two_budgets() -> None:
         name: {"objectives": {"mlm": {"test": {"mean": test}}}, "settings": {"budget.flops": flops}}
         for name, test, flops in (("SciERC", 0.7, 1e15), ("ChemProt", 0.75, 1e16))
     }
-    powers = powers_of(readme_runs(README), small)
+    powers = powers_of(gpu_runs(PAGE), small)
     assert powers["scierc_rel"] == pytest.approx(
         math.log(2) / math.log(100), abs=1e-4
     )  # 10 points → 20 with 100 times the FLOPs
