@@ -14,7 +14,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from forecast_runs.cases import Case, counts, gain_cases, task_cases
-from forecast_runs.records import cpu_runs, forms_in, gains_of, kind_gains, powers_of, gpu_runs
+from forecast_runs.records import cpu_runs, forms_in, gains_of, gpu_runs, kind_gains, powers_of
 from forecast_runs.report import line, markdown
 from laptop_runs.cells import Outcome
 from laptop_runs.data import prepare_task
