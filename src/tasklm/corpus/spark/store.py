@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasklm.corpus.decontaminate import MOST_EXAMPLES, Contamination, HeldOutRuns
 from tasklm.corpus.spark.files import (
     Chunk,
     CorpusFile,
@@ -44,7 +43,6 @@ FORMAT = 1
 SAMPLE = 2000  # passages whose texts are kept here, for reports
 _KEYS_AT_ONCE = 1 << 20  # keys that a task holds before it sends them on
 _BUCKET_KEYS = 4 << 20  # keys that one task of the search for repeats sorts
-_FIND_AT_ONCE = 2048
 
 
 def spark_corpus_key(files: Sequence[CorpusFile], column: str, passage_words: int) -> str:
@@ -352,52 +350,3 @@ def _wanted_passages(chunk: Chunk, wanted: Any) -> Iterator[list[tuple[int, str,
             )
             for i in at
         ]
-
-
-def contaminated_on_spark(
-    store: SparkStore, splits: Mapping[str, Sequence[str]], run_words: int, tracker: Tracker
-) -> Contamination:
-    """What `contaminated` returns for a PassageStore of the same files."""
-    runs = HeldOutRuns(splits, run_words)
-    result = Contamination(
-        np.zeros(len(store), np.bool_), short=runs.short, unchecked=runs.unchecked
-    )
-    if not runs.task.size:
-        return result
-    known = store.spark.context.broadcast(runs)
-    shown: list[tuple[int, dict[str, Any]]] = []
-    with tracker.progress("looking for dev and test text in the corpus"):
-        for numbers, examples in store.collect(partial(_contaminated_passages, runs=known)):
-            result.banned[numbers] = True
-            shown = sorted([*shown, *examples], key=lambda entry: entry[0])[:MOST_EXAMPLES]
-    known.unpersist()
-    result.examples = [example for _, example in shown]
-    tracker.event(
-        "contamination",
-        banned=int(result.banned.sum()),
-        short=result.short,
-        unchecked=result.unchecked,
-    )
-    return result
-
-
-def _contaminated_passages(
-    chunk: Chunk, runs: Any
-) -> Iterator[tuple[NDArray[np.int64], list[tuple[int, dict[str, Any]]]]]:
-    texts = chunk.texts()
-    for first in range(0, len(texts), _FIND_AT_ONCE):
-        places, sizes = runs.value.find(texts[first : first + _FIND_AT_ONCE])
-        found = np.flatnonzero(places >= 0)
-        examples = []
-        for i in found[:MOST_EXAMPLES].tolist():
-            at = first + i
-            passage = {
-                "id": f"{int(chunk.keys[at]):016x}",
-                "source": chunk.sources[chunk.source_of[at]],
-                "text": texts[at],
-            }
-            examples.append(
-                (chunk.start + at, passage | runs.value.shared(int(places[i]), int(sizes[i])))
-            )
-        if len(found):
-            yield found + (chunk.start + first), examples

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tasklm.select.base import Ranking
-from tasklm.select.lexical.scoring import cut, unpack
+from tasklm.select.lexical.best_keys import cut, unpack
 from tasklm.storage.checksums import files_in, is_sealed, seal
 from tasklm.storage.files import full_disk_is_clear, read_json
 

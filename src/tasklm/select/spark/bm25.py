@@ -30,9 +30,9 @@ from tasklm.corpus.spark.session import spark_errors_are_clear
 from tasklm.corpus.spark.store import SparkStore
 from tasklm.select.base import Ranking, Workplace
 from tasklm.select.checks import require_passages
+from tasklm.select.lexical.best_keys import keep_best
 from tasklm.select.lexical.candidates import Candidates, is_done, joined, row_width, write_batch
 from tasklm.select.lexical.index import Block, Statistics, block_statistics, inverted
-from tasklm.select.lexical.scoring import keep_best
 from tasklm.select.lexical.search import (
     SPARE,
     Close,

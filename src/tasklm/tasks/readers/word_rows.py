@@ -252,11 +252,10 @@ def filled(pieces: Sequence[Sequence[int]], most: int) -> list[Bounds]:
     return [*found, (first, len(pieces))]
 
 
-def shown_word(example: Example, place: int, told: str) -> str:
+def shown_word(example: Example, place: int, problem: str) -> str:
     """A line of a finding: where a word stands, and what is told of it."""
-    return (
-        f"{example.file}, line {example.line}: word {place + 1}, {example.words[place]!r}: {told}"
-    )
+    word = f"word {place + 1}, {example.words[place]!r}"
+    return f"{example.file}, line {example.line}: {word}: {problem}"
 
 
 def unknown_names(
