@@ -22,13 +22,13 @@ from tasklm.tasks.heads.trees import best_tree, tree_faults
 from tasklm.tasks.metrics import tree_metric
 from tasklm.tasks.readers.conll import CONLLU_FILES, FORM, HEAD, Sentence, read_conllu
 from tasklm.tasks.readers.conll import RELATION as RELATION_FIELD
+from tasklm.tasks.readers.texts import left_out
 from tasklm.tasks.readers.word_rows import (
     HEAD_NAMES,
     RELATION_NAMES,
     SHOWN,
     are_characters,
     filled,
-    left_out,
     long_sentences,
     pieces_of,
     read_unlabelled,

@@ -37,12 +37,12 @@ from tasklm.tasks.readers.conll import (
     read_columns,
     read_conllu,
 )
+from tasklm.tasks.readers.texts import left_out
 from tasklm.tasks.readers.word_rows import (
     SHOWN,
     TAG_NAMES,
     are_characters,
     filled,
-    left_out,
     long_sentences,
     pieces_of,
     read_unlabelled,
