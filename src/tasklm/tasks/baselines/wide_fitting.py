@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,8 +82,7 @@ def fit_labels(
     own = decisions[trainer.places]
     tried = [
         (_agreement(outputs_of("labels", own, scale, offset), targets), scale, offset)
-        for scale in SCALES
-        for offset in OFFSETS
+        for scale, offset in itertools.product(SCALES, OFFSETS)
     ]
     _, scale, offset = max(tried)
     wide = Wide("labels", trainer.featuriser, model, float(scale), float(offset))
@@ -123,14 +123,12 @@ def fit_options(
     wide = Wide("options", features, trainer.fit(everything, strength))
     decisions = np.zeros((len(train), together, 1))
     outside = np.setdiff1d(np.arange(len(train)), places)
-    decisions[outside] = wide.decisions([train[place] for place in outside.tolist()]).reshape(
-        -1, together, 1
-    )
+    unread = wide.decisions([train[place] for place in outside.tolist()])
+    decisions[outside] = unread.reshape(-1, together, 1)
     for held in _folds(len(some)):
         fitted = trainer.fit(np.setdiff1d(everything, held), strength)
-        decisions[places[held]] = fitted.decisions(
-            rows_of(trainer.parts, trainer.rows(held))
-        ).reshape(-1, together, 1)
+        of_held = fitted.decisions(rows_of(trainer.parts, trainer.rows(held)))
+        decisions[places[held]] = of_held.reshape(-1, together, 1)
     return FittedWide(wide, outputs_of("options", decisions.reshape(-1, 1), 1.0, 0.0))
 
 
@@ -146,16 +144,14 @@ def fit_tags(
     places = np.array(_some_sentences(train), np.int64)
     some = [train[place] for place in places]
     clusters = None if vectors is None else vectors.clusters()
-    features = WordFeatures.fit(
-        some, characters, min(MOST_FEATURES, MOST_WEIGHTS // len(labels)), clusters
-    )
+    most = min(MOST_FEATURES, MOST_WEIGHTS // len(labels))
+    features = WordFeatures.fit(some, characters, most, clusters)
     if len(labels) < 2 or not features.tokens:
         return None
     matrix = features.parts(some)["context"]
     number = {label: row for row, label in enumerate(labels)}
-    tags = np.array(
-        [number[tag] for example in some for tag in (example.label or [labels[0]])], np.int64
-    )
+    names = itertools.chain.from_iterable(example.label or [labels[0]] for example in some)
+    tags = np.array([number[name] for name in names], np.int64)
     wide = Wide("tags", features, fit_linear(matrix, tags, len(labels)))
     counts = features.counts(train)
     rows = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])  # of each sentence
@@ -165,9 +161,8 @@ def fit_tags(
         inside = np.concatenate([own[sentence] for sentence in held])
         rest = np.setdiff1d(np.arange(len(tags)), inside)
         fitted = fit_linear(matrix[rest], tags[rest], len(labels))
-        decisions[np.concatenate([rows[places[sentence]] for sentence in held])] = fitted.decisions(
-            {"context": matrix[inside]}
-        )
+        of_held = np.concatenate([rows[places[sentence]] for sentence in held])
+        decisions[of_held] = fitted.decisions({"context": matrix[inside]})
     return FittedWide(wide, outputs_of("tags", decisions, 1.0, 0.0))
 
 
