@@ -28,13 +28,15 @@ def contaminated_on_spark(
     if not runs.task.size:
         return result
     known = store.spark.context.broadcast(runs)
-    shown: list[tuple[int, dict[str, Any]]] = []
+    first_examples: list[tuple[int, dict[str, Any]]] = []
     with tracker.progress("looking for dev and test text in the corpus"):
         for numbers, examples in store.collect(partial(_contaminated_passages, runs=known)):
             result.banned[numbers] = True
-            shown = sorted([*shown, *examples], key=lambda entry: entry[0])[:MOST_EXAMPLES]
+            first_examples = sorted([*first_examples, *examples], key=lambda entry: entry[0])[
+                :MOST_EXAMPLES
+            ]
     known.unpersist()
-    result.examples = [example for _, example in shown]
+    result.examples = [example for _, example in first_examples]
     tracker.event(
         "contamination",
         banned=int(result.banned.sum()),
@@ -50,9 +52,9 @@ def _contaminated_passages(
     texts = chunk.texts()
     for first in range(0, len(texts), _FIND_AT_ONCE):
         places, sizes = runs.value.find(texts[first : first + _FIND_AT_ONCE])
-        found = np.flatnonzero(places >= 0)
+        shared = np.flatnonzero(places >= 0)
         examples = []
-        for i in found[:MOST_EXAMPLES].tolist():
+        for i in shared[:MOST_EXAMPLES].tolist():
             at = first + i
             passage = {
                 "id": f"{int(chunk.keys[at]):016x}",
@@ -62,5 +64,5 @@ def _contaminated_passages(
             examples.append(
                 (chunk.start + at, passage | runs.value.shared(int(places[i]), int(sizes[i])))
             )
-        if len(found):
-            yield found + (chunk.start + first), examples
+        if len(shared):
+            yield shared + (chunk.start + first), examples
