@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,7 @@ _FILES: dict[str, tuple[str, int | None]] = {
 
 
 class SavedHits:
-    """What finished queries found, in three growing files; a record says how
-    much of them counts.
-    """
+    """The hits of finished queries in three growing files; a record says how much counts."""
 
     def __init__(self, folder: Path, key: str) -> None:
         self.folder, self.key = folder, key
@@ -38,10 +37,8 @@ class SavedHits:
         self._sums = {name: 0 for name in _FILES}  # CRC-32 of each file
         if not self._is_whole():
             self.queries, self.entries, self._sums = 0, 0, dict.fromkeys(_FILES, 0)
-            for name in (
-                "done.json",
-                *_FILES,
-            ):  # not emptied: an earlier ranking may still be mapped
+            for name in ("done.json", *_FILES):
+                # not emptied: an earlier ranking may still be mapped
                 (folder / name).unlink(missing_ok=True)
         for name in _FILES:
             with full_disk_is_clear(folder), (folder / name).open("ab") as file:
@@ -52,18 +49,15 @@ class SavedHits:
         the record is damaged."""
         try:
             record = read_json(self.folder / "done.json")
-            return (
-                (int(record["queries"]), int(record["entries"]))
-                if record["key"] == self.key
-                else (0, 0)
-            )
+            if record["key"] == self.key:
+                return int(record["queries"]), int(record["entries"])
         except (DamagedError, KeyError, TypeError, ValueError):
-            return 0, 0
+            pass
+        return 0, 0
 
     def _size(self, name: str) -> int:
-        return np.dtype(_FILES[name][0]).itemsize * (
-            self.queries if name == "counts.bin" else self.entries
-        )
+        length = self.queries if name == "counts.bin" else self.entries
+        return np.dtype(_FILES[name][0]).itemsize * length
 
     def _is_whole(self) -> bool:
         """Whether the files hold what the record says; their checksums are kept, to go on from."""
@@ -79,11 +73,9 @@ class SavedHits:
     def add(self, rows: Sequence[Hits]) -> None:
         """Puts the hits of the next queries at the end."""
         for name, (kind, column) in _FILES.items():
-            values = (
-                [len(row) for row in rows]
-                if column is None
-                else [hit[column] for row in rows for hit in row]
-            )
+            values: list[float] = [len(row) for row in rows]
+            if column is not None:
+                values = [hit[column] for hit in chain.from_iterable(rows)]
             content = np.array(values, kind).tobytes()
             self._sums[name] = zlib.crc32(content, self._sums[name])
             with full_disk_is_clear(self.folder), (self.folder / name).open("ab") as file:
@@ -111,11 +103,9 @@ class SavedHits:
 
     def _column(self, name: str) -> npt.NDArray[Any]:
         path, kind = self.folder / name, np.dtype(_FILES[name][0])
-        return (
-            np.asarray(np.memmap(path, kind, mode="r"))
-            if path.stat().st_size
-            else np.empty(0, kind)
-        )
+        if not path.stat().st_size:
+            return np.empty(0, kind)
+        return np.asarray(np.memmap(path, kind, mode="r"))
 
 
 def _checksum(path: Path, size: int) -> int:

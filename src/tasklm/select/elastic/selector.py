@@ -128,23 +128,22 @@ class _Asking:
     def ranking(self) -> Ranking:
         """What all queries found, of which an earlier process may have asked some."""
         queries = self.queries
-        found = SavedHits(self.place.scratch / "elastic-search", self._key())
+        saved = SavedHits(self.place.scratch / "elastic-search", self._key())
         step = max(1, min(_QUERIES_AT_ONCE, _HITS_AT_ONCE // self.first_size))
-        started, first = time.monotonic(), found.queries
+        started, first = time.monotonic(), saved.queries
         with self.place.tracker.progress("search on the server", total=len(queries)) as bar:
             bar.advance(first)
-            while found.queries < len(queries):
-                rows = self._batch(found.queries, min(found.queries + step, len(queries)))
-                found.add(rows)
-                rate = (found.queries - first) / max(time.monotonic() - started, 1e-9)
+            while saved.queries < len(queries):
+                rows = self._batch(saved.queries, min(saved.queries + step, len(queries)))
+                saved.add(rows)
+                rate = (saved.queries - first) / max(time.monotonic() - started, 1e-9)
                 bar.advance(len(rows), f"{rate:,.0f} queries/s")
         if self.shortened:
             self.place.tracker.say(
-                f"{self.shortened:,} queries have more than the {MOST_WORDS:,} distinct "
-                f"words that a server allows: their most common words"
-                " were left out"
+                f"{self.shortened:,} queries have more than the {MOST_WORDS:,} distinct words "
+                "that a server allows: their most common words were left out"
             )
-        return found.ranking()
+        return saved.ranking()
 
     def _key(self) -> str:
         """A hash of everything that the result depends on."""
@@ -190,10 +189,9 @@ class _Asking:
         ]
         if any(not 0 <= passage < self.passages for _, passage in hits):
             raise RunError(
-                f"{self.index.server.shown}: "
-                f"{self.index.name} holds passages that are not of this corpus."
-                " Delete the index on the server and run "
-                "the same command again: it is then made anew."
+                f"{self.index.server.shown}: {self.index.name} holds passages "
+                "that are not of this corpus. Delete the index on the server "
+                "and run the same command again: it is then made anew."
             )
         return hits
 
@@ -207,10 +205,8 @@ class _Asking:
                 path = f"/{name}/_msearch?{_SHARD_STATISTICS_JOINED}&{_ANSWERED},{wanted}"
                 given = server.ask("POST", path, b"".join(lines)).get("responses", [])
                 if len(given) != len(lines):
-                    raise RunError(
-                        f"{server.shown}: {len(lines)} queries were "
-                        f"sent and {len(given)} answered. {CONTINUES}"
-                    )
+                    counts = f"{len(lines)} queries were sent and {len(given)} answered"
+                    raise RunError(f"{server.shown}: {counts}. {CONTINUES}")
                 answers += [_refused(answer) or answer for answer in given]
             return answers
 
@@ -240,8 +236,8 @@ class _Asking:
                 for word, count in bag.items()
                 if self.frequencies[word]
             }
-            kept = sorted(weights, key=lambda word: (-weights[word], word))[:MOST_WORDS]
-            bags[number] = Counter({word: bag[word] for word in kept})
+            heaviest = sorted(weights, key=lambda word: (-weights[word], word))[:MOST_WORDS]
+            bags[number] = Counter({word: bag[word] for word in heaviest})
             self.shortened += len(weights) > MOST_WORDS
 
     def _count(self, unknown: Sequence[str], number: int) -> None:
@@ -255,11 +251,8 @@ class _Asking:
             answers = self._search(
                 [_Search(number, body) for body in bodies], "responses.hits.total"
             )
-            self.frequencies.update(
-                zip(
-                    part, (int(answer["hits"]["total"]["value"]) for answer in answers), strict=True
-                )
-            )
+            for word, answer in zip(part, answers, strict=True):
+                self.frequencies[word] = int(answer["hits"]["total"]["value"])
 
     def _idf(self, word: str) -> float:
         holders = self.frequencies[word]

@@ -150,9 +150,9 @@ def _completed(
             return total
         row = row_of[terms[at]]
         rest -= np.int64(weights[at] * highest[row]) + 1
-        found = rows[row, at_passage]
-        if found > 0:
-            total += np.int64(np.int32(weights[at] * found)) + 1
+        impact = rows[row, at_passage]
+        if impact > 0:
+            total += np.int64(np.int32(weights[at] * impact)) + 1
     return total
 
 
@@ -176,8 +176,8 @@ def _add_up(
         if end - begin > _DENSE * RANGE and row_of[term] >= 0:
             row = row_of[term]
             for passage in range(RANGE):
-                found = rows[row, passage]
-                sums[passage] += np.int32(weight * found) + np.int32(found > 0)
+                impact = rows[row, passage]
+                sums[passage] += np.int32(weight * impact) + np.int32(impact > 0)
         else:
             for posting in range(begin, end):
                 sums[places[posting]] += np.int32(weight * impacts[posting]) + np.int32(1)
@@ -196,13 +196,13 @@ def _collect(
     banned: Any,
     base: int,
     best: int,
-    found: Any,
+    candidates: Any,
 ) -> int:
     """Adds the passages of a range that may be among the query's best to its row; zeroes the sums;
     returns the look-ups made.
     """
     offsets, terms, weights = queries
-    keys, counts, floors = found
+    keys, counts, floors = candidates
     row, count, floor = keys[query], counts[query], floors[query]
     needed = np.int32(max(floor - rest, 0))
     looked_up = 0
@@ -259,11 +259,11 @@ def score_block(
     banned: Any,
     base: int,
     best: int,
-    found: Any,
+    candidates: Any,
     patience: Any,
 ) -> None:
-    """Scores one block for queries first…last and adds what may be among their `best` to what was
-    `found`.
+    """Scores one block for queries first…last and adds what may be among their `best` to the
+    `candidates`.
 
     A key is the sum above the reversed passage number: keys order as wanted, ties by lower number.
     Passages come in ascending order, so a passage that only equals the lowest kept sum (the query's
@@ -271,7 +271,7 @@ def score_block(
     more saves sums and costs look-ups, so it follows these.
     """
     offsets, terms, weights = queries
-    floors = found[2]
+    floors = candidates[2]
     sums = np.zeros(RANGE, np.int32)
     for part in range(parts.shape[0]):
         for query in range(first, last):
@@ -294,7 +294,7 @@ def score_block(
                 banned[part * RANGE :],
                 base + part * RANGE,
                 best,
-                found,
+                candidates,
             )
             if looked_up > _MANY:
                 patience[query] *= 0.8 if looked_up < 8 * _MANY else 0.2
