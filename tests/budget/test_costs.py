@@ -21,8 +21,7 @@ from tasklm.objectives.mlm import MaskedLanguageModel
 from tasklm.recipe.schema import Train
 from tasklm.tasks.heads.biaffine import BiaffineHead
 from tasklm.tasks.heads.crf import CrfHead
-from tasklm.tasks.heads.layers import TokenHead
-from tasklm.tasks.tag import TagHead
+from tasklm.tasks.heads.layers import TagHead, TokenHead
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
 

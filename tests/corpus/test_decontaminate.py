@@ -152,7 +152,7 @@ def test_agrees_with_the_plain_definition_on_long_texts() -> None:
 
 def test_equal_hashes_of_unequal_words_ban_nothing() -> None:
     runs = HeldOutRuns({"test": ["a b c d e f"]}, 5)
-    hashes, places, _ = runs._table
+    hashes, places = runs._hashes, runs._places
     # pretend that the first run's hash belongs to other words: its place now names the second run
     first, second = (int(np.flatnonzero(places == place)[0]) for place in (0, 1))
     places[first] = 1

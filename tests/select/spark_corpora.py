@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 from tasklm.artifacts import Artefacts
 from tasklm.corpus.decontaminate import Contamination, contaminated
 from tasklm.corpus.sources import find_files
+from tasklm.corpus.spark.decontaminate import contaminated_on_spark
 from tasklm.corpus.spark.files import Sizes, list_files
 from tasklm.corpus.spark.session import Spark
-from tasklm.corpus.spark.store import SparkStore, build_spark_store, contaminated_on_spark
+from tasklm.corpus.spark.store import SparkStore, build_spark_store
 from tasklm.corpus.store import PassageStore, build_store
 from tasklm.select.base import Ranking, Workplace, union, write_selection
 from tasklm.select.bm25 import open_index

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tasklm.select.lexical.best_keys import drop_low, unpack
 from tasklm.select.lexical.candidates import numbers_of, sums_of
-from tasklm.select.lexical.scoring import drop_low, unpack
 
 
 def keys_of(sums, numbers):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tasklm.errors import RunError
-from tasklm.select.elastic import client, index, selector
+from tasklm.select.elastic import client, index, saved_hits, selector
 from tasklm.select.elastic.client import PAUSES, ElasticServer
 from tests.select.elastic_double import CUT, CUT_AFTER, serving, whole
 from tests.select.test_elastic import asked, assert_same, double, pauses, with_words  # noqa: F401 - fixtures
@@ -299,7 +299,7 @@ def test_search_goes_on_where_it_stopped(
     before = double.count("_msearch")
     with monkeypatch.context() as patch:
         # the batch is in the files but not noted: cut off and asked again
-        stop_after(patch, selector, "write_record", after)
+        stop_after(patch, saved_hits, "write_record", after)
         with pytest.raises(Stop):
             asked(double, make_store(passages), queries, tmp_path)
     assert double.count("_msearch") == before + after + 1

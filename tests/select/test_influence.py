@@ -12,21 +12,28 @@ import pytest
 from tasklm.console.progress import Bar
 from tasklm.errors import RunError, TrainingError
 from tasklm.select.base import ASKED_KEPT, Chosen, read_selection_texts, write_selection
-from tasklm.select.influence import Candidates, InfluenceScores, choose, finish_scores, score_blocks
+from tasklm.select.influence import (
+    COLUMNS,
+    Candidates,
+    InfluenceScores,
+    choose,
+    finish_scores,
+    score_blocks,
+)
 
 
-def stored(folder: Path, scores: np.ndarray, block: int = 7) -> InfluenceScores:
+def stored(
+    folder: Path, scores: np.ndarray, block: int = 7, columns: int = COLUMNS
+) -> InfluenceScores:
     """Returns scores (units, task batches) written and read back, computed in another order than
     the units'.
     """
     folder.mkdir(exist_ok=True)
     order = np.random.default_rng(0).permutation(len(scores))
     sizes = np.ones(len(order), np.int64)
-    score_blocks(
-        folder, order, sizes, lambda start, stop: scores[order[start:stop]], (0, 1), Bar(), block
-    )
+    score_blocks(folder, sizes, lambda start, stop: scores[order[start:stop]], (0, 1), Bar(), block)
     finish_scores(folder, order, scores.shape[1], block)
-    return InfluenceScores(folder)
+    return InfluenceScores(folder, columns)
 
 
 def drawn(units: int, tasks: int, seed: int = 1) -> np.ndarray:
@@ -63,7 +70,7 @@ def test_the_union_has_exactly_the_wanted_size_and_the_members_of_brute_force(
     tmp_path: Path, units: int, tasks: int, share: float
 ) -> None:
     scores = drawn(units, tasks)
-    chosen, k = choose(stored(tmp_path, scores), units, share, 1, 1, tasks, columns=3)
+    chosen, k = choose(stored(tmp_path, scores, columns=3), units, share, 1, 1, tasks)
     wanted = max(1, round(share * units))
     assert (sorted(chosen.passages.tolist()), k) == brute_force(scores, wanted)
     assert len(chosen.passages) == wanted
@@ -127,13 +134,13 @@ def test_a_killed_scoring_goes_on_where_it_was(tmp_path: Path) -> None:
         return scores[order[start:stop]]
 
     with pytest.raises(KeyboardInterrupt):
-        score_blocks(tmp_path, order, sizes, dies, (0, 1), Bar(), 6)
+        score_blocks(tmp_path, sizes, dies, (0, 1), Bar(), 6)
 
     def goes_on(start: int, stop: int) -> np.ndarray:
         calls.append(start)
         return scores[order[start:stop]]
 
-    score_blocks(tmp_path, order, sizes, goes_on, (0, 1), Bar(), 6)
+    score_blocks(tmp_path, sizes, goes_on, (0, 1), Bar(), 6)
     assert calls == [0, 6, 12, 12, 18]
     finish_scores(tmp_path, order, 3, 6)
     np.testing.assert_array_equal(InfluenceScores(tmp_path).of_tasks(0, 3), scores.T)
@@ -148,7 +155,7 @@ def test_several_processes_take_blocks_of_their_own(tmp_path: Path) -> None:
             taken[number].append(start)
             return scores[start:stop]
 
-        score_blocks(tmp_path, order, sizes, scores_of, (number, 3), Bar(), 4)
+        score_blocks(tmp_path, sizes, scores_of, (number, 3), Bar(), 4)
     assert taken == {0: [0, 12], 1: [4, 16], 2: [8]}
     finish_scores(tmp_path, order, 3, 4)
     np.testing.assert_array_equal(InfluenceScores(tmp_path).of_tasks(1, 3), scores.T[1:])

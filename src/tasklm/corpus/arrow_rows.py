@@ -58,7 +58,9 @@ def values_of(
         end = max(begin + 1, int(np.searchsorted(ends, before + AT_ONCE, "right")))
         unpacked.add(int(ends[end - 1]) - before)
         piece = batch.slice(begin, end - begin)
-        yield from (piece if schema is None else piece.cast(schema)).to_pylist()
+        if schema is not None:
+            piece = piece.cast(schema)
+        yield from piece.to_pylist()
         begin = end
 
 
@@ -127,9 +129,8 @@ def _require_unpacked(messages: Any) -> None:
             message = messages.read_next_message()
         except StopIteration:
             return
-        if message.type in ("record batch", "dictionary") and _compressed(
-            message.metadata.to_pybytes(), message.type
-        ):
+        has_batch = message.type in ("record batch", "dictionary")
+        if has_batch and _compressed(message.metadata.to_pybytes(), message.type):
             raise ValueError("its batches are compressed")
 
 
@@ -141,11 +142,9 @@ def _compressed(metadata: bytes, kind: str) -> bool:
         """Where a field of a table stands, 0 where the table has none."""
         fields = table - int(struct.unpack_from("<i", metadata, table)[0])
         size = int(struct.unpack_from("<H", metadata, fields)[0])
-        offset = (
-            int(struct.unpack_from("<H", metadata, fields + 4 + 2 * number)[0])
-            if 4 + 2 * number < size
-            else 0
-        )
+        if 4 + 2 * number >= size:
+            return 0
+        offset = int(struct.unpack_from("<H", metadata, fields + 4 + 2 * number)[0])
         return table + offset if offset else 0
 
     def table_at(place: int) -> int:
@@ -225,10 +224,8 @@ def _rows_at_once(leaves: Sequence[tuple[Any, Pages]], unpacked: Unpacked) -> in
         held += pages.size + pages.values * max(8, fixed)
         longest += max(pages.shared, fixed)
         if leaf.max_repetition_level and pages.delta:
-            raise ValueError(
-                f"column {leaf.path} has lists of texts "
-                f"that share their beginnings (DELTA_BYTE_ARRAY)"
-            )
+            problem = "lists of texts that share their beginnings (DELTA_BYTE_ARRAY)"
+            raise ValueError(f"column {leaf.path} has {problem}")
     if held > unpacked.most:
         unpacked.add(held)  # raises
     return max(1, min(BATCH, IN_A_BATCH // max(1, longest)))

@@ -53,57 +53,61 @@ class HeldOutRuns:
 
     def __init__(self, splits: Mapping[str, Sequence[str]], run_words: int) -> None:
         self.numbers: dict[str, int] = {}
-        self.origins: list[
-            tuple[str, int]
-        ] = []  # split and number of each text, in order of its place
+        # split and number of each text, in order of its place
+        self.origins: list[tuple[str, int]] = []
         self.short = self.unchecked = 0
         parts, starts, lengths, first = [], [], [], []
         place = 0
         for split, texts in splits.items():
             for number, text in enumerate(texts, 1):
-                found = words(text)
-                length = min(run_words, len(found))
+                own = words(text)
+                length = min(run_words, len(own))
                 if length < min(FEWEST_WORDS, run_words):
                     self.unchecked += 1
                     continue
                 self.short += length < run_words
-                parts.append(
-                    np.array(
-                        [self.numbers.setdefault(word, len(self.numbers) + 1) for word in found],
-                        dtype=np.int32,
-                    )
-                )
-                starts.append(np.arange(place, place + len(found) - length + 1, dtype=np.int64))
+                ids = [self.numbers.setdefault(word, len(self.numbers) + 1) for word in own]
+                parts.append(np.array(ids, dtype=np.int32))
+                starts.append(np.arange(place, place + len(own) - length + 1, dtype=np.int64))
                 lengths.append(np.full(starts[-1].size, length, dtype=np.int32))
                 first.append(place)
                 self.origins.append((split, number))
-                place += len(found)
+                place += len(own)
         self.task = np.concatenate([*parts, np.empty(0, dtype=np.int32)])
         self._first = np.array(first, dtype=np.int64)
         all_starts = np.concatenate([*starts, np.empty(0, dtype=np.int64)])
         all_lengths = np.concatenate([*lengths, np.empty(0, dtype=np.int32)])
         self._lengths = np.unique(all_lengths)
         slots = 1 << max(4, int(all_starts.size * 1.5).bit_length())
-        self._table = (
-            np.zeros(slots, dtype=np.uint64),
-            np.full(slots, -1, dtype=np.int64),
-            np.zeros(slots, dtype=np.int32),
-        )
-        fill_runs(self.task, all_starts, all_lengths, *self._table)
+        self._hashes = np.zeros(slots, dtype=np.uint64)
+        self._places = np.full(slots, -1, dtype=np.int64)
+        self._sizes = np.zeros(slots, dtype=np.int32)
+        fill_runs(self.task, all_starts, all_lengths, self._hashes, self._places, self._sizes)
 
     def find(self, texts: Sequence[str]) -> Found:
         """For each text the place of the first run it shares with the task, or -1, and the run's
         length.
         """
-        found: list[str] = []
+        all_words: list[str] = []
         ends = np.empty(len(texts), dtype=np.int64)
         for t, text in enumerate(texts):
-            found += words(text)
-            ends[t] = len(found)
-        ids = np.fromiter(map(self.numbers.get, found, repeat(0)), dtype=np.int32, count=len(found))
+            all_words += words(text)
+            ends[t] = len(all_words)
+        numbers = map(self.numbers.get, all_words, repeat(0))
+        ids = np.fromiter(numbers, dtype=np.int32, count=len(all_words))
         places = np.empty(len(texts), dtype=np.int64)
         sizes = np.zeros(len(texts), dtype=np.int32)
-        find_runs(ids, ends, self._lengths, self.task, *self._table, places, sizes)
+        find_runs(
+            ids,
+            ends,
+            self._lengths,
+            self.task,
+            self._hashes,
+            self._places,
+            self._sizes,
+            places,
+            sizes,
+        )
         return places, sizes
 
     def origin(self, place: int) -> tuple[str, int]:

@@ -51,8 +51,8 @@ def near_duplicates(texts: Sequence[str], threshold: float = 0.8) -> list[tuple[
         long_scores = np.empty(int(both_long.sum()))
         jaccards(fives, five_ends, left[both_long], right[both_long], long_scores)
         scores[both_long] = long_scores
-    kept = np.flatnonzero(scores >= threshold)
-    return [(int(left[p]), int(right[p]), float(scores[p])) for p in kept]
+    alike = np.flatnonzero(scores >= threshold)
+    return [(int(left[p]), int(right[p]), float(scores[p])) for p in alike]
 
 
 def _numbered(texts: Sequence[str]) -> tuple[NDArray[np.int32], Ints]:
@@ -62,11 +62,10 @@ def _numbered(texts: Sequence[str]) -> tuple[NDArray[np.int32], Ints]:
     parts = [np.empty(0, dtype=np.int32)]
     total = 0
     for t, text in enumerate(texts):
-        found = words(text)
-        parts.append(
-            np.array([numbers.setdefault(word, len(numbers) + 1) for word in found], dtype=np.int32)
-        )
-        total += len(found)
+        own = words(text)
+        ids = [numbers.setdefault(word, len(numbers) + 1) for word in own]
+        parts.append(np.array(ids, dtype=np.int32))
+        total += len(own)
         ends[t] = total
     return np.concatenate(parts), ends
 
@@ -90,9 +89,8 @@ def _candidates(hashes: Keys, hash_ends: Ints, threshold: float) -> tuple[Ints, 
     codes = [np.empty(0, dtype=np.int64)]
     for band in range(bands):
         codes.append(_bucket_pairs(by_text[:, band]))
-        if (
-            sum(part.size for part in codes) > 1 << 22
-        ):  # many bands find the same pairs: keep memory small
+        if sum(part.size for part in codes) > 1 << 22:
+            # many bands find the same pairs: keep memory small
             codes = [np.unique(np.concatenate(codes))]
     pairs = np.unique(np.concatenate(codes))
     return pairs // count, pairs % count
@@ -102,11 +100,9 @@ def _bucket_pairs(keys: Keys) -> Ints:
     """Returns i * n + j for texts i < j with equal non-zero keys."""
     order = np.argsort(keys, kind="stable").astype(np.int64)
     ordered = keys[order]
-    bounds = (
-        np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-        if keys.size
-        else np.empty(0, dtype=np.int64)
-    )
+    differs = np.ones(keys.size, np.bool_)
+    differs[1:] = ordered[1:] != ordered[:-1]
+    bounds = np.flatnonzero(differs)
     sizes = np.diff(np.append(bounds, keys.size))
     codes = [np.empty(0, dtype=np.int64)]
     for bound, size in zip(bounds[sizes > 1], sizes[sizes > 1], strict=True):

@@ -136,11 +136,11 @@ def find_runs(
     hashes: Keys,
     places: Ints,
     sizes: NDArray[np.int32],
-    found: Ints,
-    found_sizes: NDArray[np.int32],
+    first_places: Ints,
+    first_sizes: NDArray[np.int32],
 ) -> None:
-    """For each text `ids[ends[t-1] : ends[t]]` sets `found[t]` to the place in `task` of the first
-    run it shares, or -1.
+    """For each text `ids[ends[t-1] : ends[t]]` sets `first_places[t]` to the place in `task` of
+    the first run it shares, or -1.
 
     Word number 0 stands for words that no task text has: no run crosses it. Equal hashes are
     compared word by word.
@@ -152,12 +152,11 @@ def find_runs(
         for _ in range(run_lengths[k]):
             power *= _BASE
         powers[k] = power
-    prefix = np.zeros(
-        ids.size + 1, dtype=np.uint64
-    )  # prefix[i]: hash of the words since the last 0, up to word i
+    # prefix[i]: hash of the words since the last 0, up to word i
+    prefix = np.zeros(ids.size + 1, dtype=np.uint64)
     start = 0
     for t in range(ends.size):
-        found[t] = -1
+        first_places[t] = -1
         known = 0  # words since the last unknown one
         for i in range(start, ends[t]):
             if ids[i] == 0:
@@ -179,12 +178,12 @@ def find_runs(
                 while places[slot] >= 0:
                     alike = hashes[slot] == value and sizes[slot] == length
                     if alike and same_run(task, places[slot], ids, i + 1 - length, length):
-                        found[t], found_sizes[t] = places[slot], length
+                        first_places[t], first_sizes[t] = places[slot], length
                         break
                     slot = (slot + np.uint64(1)) & mask
-                if found[t] >= 0:
+                if first_places[t] >= 0:
                     break
-            if found[t] >= 0:
+            if first_places[t] >= 0:
                 break
         start = ends[t]
 

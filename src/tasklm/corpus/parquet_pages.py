@@ -48,20 +48,16 @@ def pages_of(file: Any, column: Any) -> Pages:
         file.seek(place)
         header = _Struct(file.read(min(HEADER, end - place)))
         fields = header.fields()
-        unpacked, packed = (fields.get(number) for number in (_UNPACKED, _PACKED))
-        if (
-            not isinstance(unpacked, int)
-            or not isinstance(packed, int)
-            or min(unpacked, packed) < 0
-        ):
+        unpacked, packed = fields.get(_UNPACKED), fields.get(_PACKED)
+        if not isinstance(unpacked, int) or not isinstance(packed, int):
+            raise ValueError("a page does not say how large it is")
+        if min(unpacked, packed) < 0:
             raise ValueError("a page does not say how large it is")
         place += header.place + packed
         size += unpacked
-        of_data, encoding = (
-            (fields.get(_DATA), _ENCODING)
-            if _DATA in fields
-            else (fields.get(_DATA_2), _ENCODING_2)
-        )
+        of_data, encoding = fields.get(_DATA_2), _ENCODING_2
+        if _DATA in fields:
+            of_data, encoding = fields[_DATA], _ENCODING
         if isinstance(of_data, dict):
             values += max(0, int(of_data.get(_VALUES) or 0))
             delta = delta or of_data.get(encoding) == _DELTA_TEXTS

@@ -50,9 +50,9 @@ def counted_passages(text: str, most_words: int) -> Iterator[tuple[str, int]]:
         if total:
             yield text.strip(), total
         return
-    target = (
-        math.ceil(total / math.ceil(total / most_words)) if total else 1
-    )  # pieces alike, no crumb at the end
+    target = 1
+    if total:
+        target = math.ceil(total / math.ceil(total / most_words))  # alike, no crumb at the end
     held: list[str] = []
     count = 0
     for unit, unit_words in _units(text, most_words, 0):
@@ -81,36 +81,33 @@ def _units(text: str, most: int, level: int) -> Iterator[tuple[str, int]]:
 
 def _sentences(text: str) -> Iterator[str]:
     start = 0
-    for found in _SENTENCE_END.finditer(text):
-        if (
-            found.group("stop") != "."
-            or "\n\n" in found.group()
-            or _ends_sentence(text, start, found)
-        ):
-            yield text[start : found.end()]
-            start = found.end()
+    for end in _SENTENCE_END.finditer(text):
+        full_stop = end.group("stop") == "." and "\n\n" not in end.group()
+        if not full_stop or _ends_sentence(text, start, end):
+            yield text[start : end.end()]
+            start = end.end()
     yield text[start:]
 
 
-def _ends_sentence(text: str, start: int, found: re.Match[str]) -> bool:
+def _ends_sentence(text: str, start: int, stop: re.Match[str]) -> bool:
     """Whether a full stop ends a sentence: not an abbreviation or an initial, and no small letter
     follows.
     """
-    before = text[max(start, found.start() - 12) : found.start()].split()
+    before = text[max(start, stop.start() - 12) : stop.start()].split()
     last = before[-1].lstrip("(\"'[").casefold() if before else ""
     return not (
         last in _ABBREVIATIONS
         or (len(last) == 1 and last.isalpha())
-        or text[found.end() : found.end() + 1].islower()
+        or text[stop.end() : stop.end() + 1].islower()
     )
 
 
 def _cut_after(pattern: re.Pattern[str]) -> Callable[[str], Iterator[str]]:
     def cut(text: str) -> Iterator[str]:
         start = 0
-        for found in pattern.finditer(text):
-            yield text[start : found.end()]
-            start = found.end()
+        for match in pattern.finditer(text):
+            yield text[start : match.end()]
+            start = match.end()
         yield text[start:]
 
     return cut

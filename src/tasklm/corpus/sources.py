@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ class NoTextColumn(DataError):
 
 def find_files(paths: Sequence[str]) -> list[Path]:
     """The files that paths, folders and globs name, sorted, each once."""
-    found: dict[Path, Path] = {}
+    files: dict[Path, Path] = {}
     for pattern in paths:
         try:
             matches = list(_matches(pattern))
@@ -68,14 +68,14 @@ def find_files(paths: Sequence[str]) -> list[Path]:
                 "no file with text is found there",
                 file=pattern,
                 remedy=(
-                    f"Name files, folders or globs with "
-                    f"{', '.join(PLAIN + TABLES)}, plain or with {' or '.join(COMPRESSED)}."
+                    f"Name files, folders or globs with {', '.join(PLAIN + TABLES)}, "
+                    f"plain or with {' or '.join(COMPRESSED)}."
                 ),
             )
         for path in matches:
             require_name(path)
-            found.setdefault(path.resolve(), path)
-    return sorted(found.values(), key=str)
+            files.setdefault(path.resolve(), path)
+    return sorted(files.values(), key=str)
 
 
 def require_name(path: Path) -> None:
@@ -126,7 +126,8 @@ def read_documents(
     A row of a table is a document. A plain text file is one, too, but is handed on in blocks of
     whole paragraphs, so that a file larger than memory can be read.
     """
-    counts = Counter() if counts is None else counts
+    if counts is None:
+        counts = Counter()
     kind = kind_of(path)
     if kind in PLAIN:
         blocks = _blocks(path, watch)
@@ -173,19 +174,20 @@ def _table_documents(
     path: Path, column: str, counts: Counter[str], watch: Watch | None
 ) -> Iterator[Document]:
     rows = list(islice(read_rows(path), _PEEK))
-    names = list(dict.fromkeys(name for row in rows for name in row.values))
+    names = list(dict.fromkeys(chain.from_iterable(row.values for row in rows)))
     text_column = _text_column(path, column, names, rows)
     has_source = "source" in names and text_column != "source"
-    for row in read_rows(
-        path, [text_column, "source"] if has_source else [text_column], watch=watch
-    ):
+    columns = [text_column]
+    if has_source:
+        columns.append("source")
+    for row in read_rows(path, columns, watch=watch):
         counts["documents"] += 1
         text = as_text(row.values[text_column], text_column, path, row.line)
         if not text.strip():
             counts["empty"] += 1
             continue
         source = row.values["source"] if has_source else None
-        yield Document(text, str(source) if source else path.name)
+        yield Document(text, str(source or path.name))
 
 
 def as_text(value: Any, column: str, path: Path, line: int) -> str:

@@ -317,14 +317,13 @@ class PassageStore:
         if not 0 <= i < len(self):
             raise IndexError(f"passage {i} of {len(self)}")
         start, stop = int(self._offsets[i]), int(self._offsets[i + 1])
-        text = (
-            os.pread(self._text, stop - start, start)
-            if 0 <= start <= stop <= self.counts["bytes"]
-            else b""
-        )
+        text = b""
+        if 0 <= start <= stop <= self.counts["bytes"]:
+            text = os.pread(self._text, stop - start, start)
+        if len(text) != stop - start:
+            return self.texts(i, i + 1)[0]  # which reads on, or says what is wrong
         try:
-            # which reads on, or says what is wrong
-            return text.decode("utf-8") if len(text) == stop - start else self.texts(i, i + 1)[0]
+            return text.decode("utf-8")
         except UnicodeDecodeError as error:
             raise damaged(self.folder / "text.bin", str(error)) from error
 

@@ -133,6 +133,6 @@ class _Watched(io.RawIOBase):
 
 def size_of(file: io.RawIOBase | io.BytesIO) -> int:
     """The bytes of an open file."""
-    return (
-        len(file.getbuffer()) if isinstance(file, io.BytesIO) else os.fstat(file.fileno()).st_size
-    )
+    if isinstance(file, io.BytesIO):
+        return len(file.getbuffer())
+    return os.fstat(file.fileno()).st_size

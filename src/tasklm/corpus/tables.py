@@ -133,14 +133,11 @@ def read_rows(
         )
 
 
-def missing_column(path: Path, column: str, found: Sequence[str]) -> DataError:
+def missing_column(path: Path, column: str, names: Sequence[str]) -> DataError:
     """The error for a column that a file does not have, which lists those that it has."""
+    problem = f"there is no column {column!r}{nearest(column, list(names[:MOST_COMPARED]))}"
     return DataError(
-        (
-            f"there is no column "
-            f"{column!r}{nearest(column, list(found[:MOST_COMPARED]))}; "
-            f"the columns are {listed(found)}"
-        ),
+        f"{problem}; the columns are {listed(names)}",
         file=path,
         line=1,
         remedy="Name one that is there with --text-column, --label-column or --corpus-column "
@@ -150,8 +147,10 @@ def missing_column(path: Path, column: str, found: Sequence[str]) -> DataError:
 
 def listed(names: Sequence[str]) -> str:
     """Returns names for an error, in quotes; of very many the first ones."""
-    rest = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
-    return ", ".join(map(repr, names[:SHOWN])) + rest
+    text = ", ".join(map(repr, names[:SHOWN]))
+    if len(names) > SHOWN:
+        text += f" and {len(names) - SHOWN:,} more"
+    return text
 
 
 def places_of(path: Path, header: Sequence[str], columns: Sequence[str] | None) -> dict[str, int]:
@@ -179,14 +178,14 @@ def _checked(path: Path, header: Sequence[str], line: int) -> Sequence[str]:
         raise DataError(
             problem, file=path, line=line, remedy="Keep the columns with texts and labels."
         )
-    name, times = Counter(header).most_common(1)[0] if header else ("", 1)
-    if times > 1:
-        raise DataError(
-            f"the column name {name!r} occurs twice",
-            file=path,
-            line=line,
-            remedy="Give each column its own name.",
-        )
+    for name, times in Counter(header).most_common(1):
+        if times > 1:
+            raise DataError(
+                f"the column name {name!r} occurs twice",
+                file=path,
+                line=line,
+                remedy="Give each column its own name.",
+            )
     return header
 
 
@@ -194,7 +193,15 @@ def _separated_rows(
     path: Path, columns: Sequence[str] | None, watch: Watch | None, tabs: bool
 ) -> Iterator[Row]:
     lines = read_lines(path, watch)
-    records = _tab_records(lines) if tabs else _csv_records(path, lines)
+    if tabs:
+        records = _tab_records(lines)
+        remedy = "Write fields without tabs and line breaks, or use JSON lines."
+    else:
+        records = _csv_records(path, lines)
+        remedy = (
+            'Put fields that contain commas, quotes or line breaks in "quotes", '
+            "and double the quotes inside them."
+        )
     header: Sequence[str] | None = None
     for number, fields in records:
         if header is None:
@@ -205,14 +212,7 @@ def _separated_rows(
                 f"the row has {len(fields)} fields, the header has {len(header)}",
                 file=path,
                 line=number,
-                remedy=(
-                    "Write fields without tabs and line breaks, or use JSON lines."
-                    if tabs
-                    else (
-                        "Put fields that contain commas, "
-                        'quotes or line breaks in "quotes", and double the quotes inside them.'
-                    )
-                ),
+                remedy=remedy,
             )
         else:
             yield Row(number, {name: fields[place] for name, place in wanted.items()})
@@ -220,11 +220,9 @@ def _separated_rows(
 
 def _header(path: Path, fields: list[str], line: int) -> Sequence[str]:
     """The names of the columns; one without a name is called by its place."""
-    names = (
-        fields
-        if len(fields) > MOST_COLUMNS
-        else [name.strip() or f"column {i}" for i, name in enumerate(fields, 1)]
-    )
+    names = fields
+    if len(fields) <= MOST_COLUMNS:
+        names = [name.strip() or f"column {i}" for i, name in enumerate(fields, 1)]
     return _checked(path, names, line)
 
 

@@ -49,13 +49,13 @@ class _Spacing(dict[int, str]):
     def __missing__(self, code: int) -> str:
         character = chr(code)
         if unicodedata.category(character)[0] not in "LNM":
-            found = " "
+            spaced = " "
         elif is_spaceless(character):
-            found = f" {character} "
+            spaced = f" {character} "
         else:
-            found = character
-        self[code] = found
-        return found
+            spaced = character
+        self[code] = spaced
+        return spaced
 
 
 _spacing = _Spacing()
@@ -79,16 +79,16 @@ def words(text: str) -> list[str]:
     """
     if text.isascii():
         return text.encode("ascii").translate(_ASCII).decode("ascii").split()
-    found: list[str] = []
+    pieces: list[str] = []
     # lone surrogates, which JSON can hold, are no letters: "replace" turns them into question marks
     for token in folded(text).encode("utf-8", "replace").translate(_ASCII).decode().split():
         if token.isascii():
-            found.append(token)
+            pieces.append(token)
         elif len(token) < 64:
-            found += _pieces(token)
+            pieces += _pieces(token)
         else:
-            found += token.translate(_spacing).split()  # not worth remembering
-    return found
+            pieces += token.translate(_spacing).split()  # not worth remembering
+    return pieces
 
 
 def count_words(text: str) -> int:

@@ -308,9 +308,7 @@ def _influence(
         ranks = machine.ranks
         mine = np.arange(len(pieces)) // BLOCK % ranks.count == ranks.rank
         with run.tracker.progress("influence", float(pieces.sizes[mine].sum())) as bar:
-            score_blocks(
-                folder, pieces.order, pieces.sizes, scorer.scores, (ranks.rank, ranks.count), bar
-            )
+            score_blocks(folder, pieces.sizes, scorer.scores, (ranks.rank, ranks.count), bar)
         ranks.wait()
         if ranks.first:
             finish_scores(folder, pieces.order, scorer.task_batches)

@@ -14,14 +14,10 @@ from tasklm.artifacts import Artefacts
 from tasklm.budget.rules import USUAL_SEEDS, Plan
 from tasklm.console.progress import Bar
 from tasklm.corpus.decontaminate import Contamination, contaminated
+from tasklm.corpus.spark.decontaminate import contaminated_on_spark
 from tasklm.corpus.spark.files import list_files
 from tasklm.corpus.spark.session import Spark
-from tasklm.corpus.spark.store import (
-    SparkStore,
-    build_spark_store,
-    contaminated_on_spark,
-    spark_corpus_key,
-)
+from tasklm.corpus.spark.store import SparkStore, build_spark_store, spark_corpus_key
 from tasklm.corpus.store import PassageStore, kept_store
 from tasklm.encoders.shapes import SIZES, encoder_of, shape_of
 from tasklm.errors import DataError, RecipeError

@@ -48,46 +48,36 @@ class BalancedSelector(Bm25Selector):
         queries = len(ranking.offsets) - 1
         if queries != len(self.labels):
             raise RunError(
-                f"the stored ranking is of {queries:,} task "
-                f"examples, but the task has {len(self.labels):,}. "
+                f"the stored ranking is of {queries:,} task examples, "
+                f"but the task has {len(self.labels):,}. "
                 "Delete the folder of the selection and run the same command again."
             )
         by_class: dict[str, list[int]] = {label: [] for label in sorted(set(self.labels))}
         for query, label in enumerate(self.labels):
             by_class[label].append(query)
-        lists = [
-            _best_first(ranking, members)[:passages] for members in by_class.values()
-        ]  # no class can look further
+        # no class can look further
+        lists = [_best_first(ranking, members)[:passages] for members in by_class.values()]
         bounds = np.cumsum([0] + [len(one) for one in lists])
         flat = np.concatenate([np.empty(0, np.int64), *lists])
-        size = int(flat.max()) + 1 if len(flat) else 0
-        out = np.empty(len(flat) if passages is None else min(passages, len(flat)), np.int64)
-        return described(ranking, out[: take_turns(flat, bounds, np.zeros(size, np.bool_), out)])
+        taken = np.zeros(int(flat.max(initial=-1)) + 1, np.bool_)
+        out = np.empty(len(flat[:passages]), np.int64)
+        return described(ranking, out[: take_turns(flat, bounds, taken, out)])
 
 
 def _best_first(ranking: Ranking, queries: Sequence[int]) -> npt.NDArray[np.int64]:
     """What these queries found, each passage once: by best rank, then higher score, then lower
     number.
     """
-    size = (
-        max(
-            (
-                int(ranking.passages[slice(*ranking.offsets[query : query + 2])].max(initial=-1))
-                for query in queries
-            ),
-            default=-1,
-        )
-        + 1
-    )
+    rows = [slice(ranking.offsets[query], ranking.offsets[query + 1]) for query in queries]
+    size = max((int(ranking.passages[row].max(initial=-1)) for row in rows), default=-1) + 1
     ranks = np.full(size, _NEVER, np.int32)
     scores = np.full(size, -np.inf, np.float32)
-    for query in queries:
-        row = slice(*ranking.offsets[query : query + 2])
-        found = ranking.passages[row]  # a query finds a passage once
-        ranks[found] = np.minimum(ranks[found], np.arange(len(found), dtype=np.int32))
-        scores[found] = np.maximum(scores[found], ranking.scores[row])
-    found = np.flatnonzero(ranks != _NEVER)
-    return found[np.lexsort((-scores[found], ranks[found]))]
+    for row in rows:
+        numbers = ranking.passages[row]  # a query finds a passage once
+        ranks[numbers] = np.minimum(ranks[numbers], np.arange(len(numbers), dtype=np.int32))
+        scores[numbers] = np.maximum(scores[numbers], ranking.scores[row])
+    numbers = np.flatnonzero(ranks != _NEVER)
+    return numbers[np.lexsort((-scores[numbers], ranks[numbers]))]
 
 
 @compiled

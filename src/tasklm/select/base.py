@@ -95,31 +95,21 @@ class Chosen:
     scores: npt.NDArray[np.float32]  # [n] the best score any query gave
     ranks: npt.NDArray[np.int32]  # [n] the best rank in any query, 0 = first
     asked_offsets: npt.NDArray[np.int64]  # [n + 1]
-    asked_by: npt.NDArray[
-        np.int32
-    ]  # task examples that asked for it, best rank first, at most ASKED_KEPT each
+    # task examples that asked for it, best rank first, at most ASKED_KEPT each
+    asked_by: npt.NDArray[np.int32]
 
 
 def bytes_of(size: str) -> int:
     """The number of bytes that a size such as 2GB, 500 MB or 1.5GiB means."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?\s*", size, re.IGNORECASE)
-    found = (
-        int(
-            float(match[1]) * (1024 if match[3] else 1000) ** " KMGT".index(match[2].upper() or " ")
-        )
-        if match
-        else 0
-    )
-    if found < LEAST_MEMORY:
-        raise RecipeError(
-            [
-                (
-                    f"select.memory: {size!r} is not a size of at "
-                    f"least {LEAST_MEMORY >> 20} MiB, such as 2GB or 500MB"
-                )
-            ]
-        )
-    return found
+    count = 0
+    if match:
+        base = 1024 if match[3] else 1000
+        count = int(float(match[1]) * base ** " KMGT".index(match[2].upper() or " "))
+    if count < LEAST_MEMORY:
+        least = f"{LEAST_MEMORY >> 20} MiB, such as 2GB or 500MB"
+        raise RecipeError([f"select.memory: {size!r} is not a size of at least {least}"])
+    return count
 
 
 @dataclass
@@ -163,11 +153,10 @@ def union(ranking: Ranking, passages: int | None) -> Chosen:
     with the ranking.
     """
     best = _Best(ranking)
-    found = np.flatnonzero(best.ranks != _NEVER)
-    order = np.lexsort(
-        (-best.scores[found], best.ranks[found])
-    )  # stable: ties stay by lower number
-    return best.described(found[order][:passages])
+    numbers = np.flatnonzero(best.ranks != _NEVER)
+    # stable: ties stay by lower number
+    order = np.lexsort((-best.scores[numbers], best.ranks[numbers]))
+    return best.described(numbers[order][:passages])
 
 
 def described(ranking: Ranking, passages: npt.NDArray[np.int64]) -> Chosen:
@@ -181,17 +170,17 @@ class _Best:
     """The best rank and score of each passage in any query, and how many queries found it."""
 
     def __init__(self, ranking: Ranking) -> None:
-        size = _largest(ranking.passages) + 1
+        size = int(ranking.passages.max(initial=-1)) + 1
         self.ranking = ranking
         self.ranks = np.full(size, _NEVER, np.int32)
         self.scores = np.full(size, -np.inf, np.float32)
         self.counts = np.zeros(size, np.int32)
         for first in range(0, len(ranking.passages), _ENTRIES_AT_ONCE):
             part = slice(first, first + _ENTRIES_AT_ONCE)
-            found = ranking.passages[part]
-            np.minimum.at(self.ranks, found, _ranks_of(ranking.offsets, first, len(found)))
-            np.maximum.at(self.scores, found, ranking.scores[part])
-            np.add.at(self.counts, found, 1)
+            numbers = ranking.passages[part]
+            np.minimum.at(self.ranks, numbers, _ranks_of(ranking.offsets, first, len(numbers)))
+            np.maximum.at(self.scores, numbers, ranking.scores[part])
+            np.add.at(self.counts, numbers, 1)
 
     def described(self, passages: npt.NDArray[np.int64]) -> Chosen:
         asked_offsets = np.zeros(len(passages) + 1, np.int64)
@@ -203,10 +192,6 @@ class _Best:
             asked_offsets,
             _asked_by(self.ranking, passages, asked_offsets, len(self.ranks)),
         )
-
-
-def _largest(passages: npt.NDArray[np.int64]) -> int:
-    return int(passages.max()) if len(passages) else -1
 
 
 def _ranks_of(offsets: npt.NDArray[np.int64], first: int, count: int) -> npt.NDArray[np.int32]:
@@ -242,9 +227,7 @@ def _asked_by(
         at, askers = at[wanted], queries[wanted]
         order = np.argsort(at, kind="stable")
         at, askers = at[order], askers[order]
-        starts = (
-            np.flatnonzero(np.r_[True, at[1:] != at[:-1]]) if len(at) else np.empty(0, np.int64)
-        )
+        starts = np.flatnonzero(np.diff(at, prepend=-1))
         runs = np.diff(np.r_[starts, len(at)])
         slots = next_slot[at] + np.arange(len(at)) - np.repeat(starts, runs)
         fits = slots < ends[at]
@@ -276,9 +259,8 @@ def write_selection(path: Path, store: Passages, chosen: Chosen, asking: str = "
         try:
             with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
                 for start in range(0, len(chosen.passages), _ROWS_AT_ONCE):
-                    rows = _rows(
-                        store, chosen, start, min(start + _ROWS_AT_ONCE, len(chosen.passages))
-                    )
+                    stop = min(start + _ROWS_AT_ONCE, len(chosen.passages))
+                    rows = _rows(store, chosen, start, stop)
                     writer.write_table(rows.cast(schema))
             sync(temporary)
             publish(temporary, path)
@@ -325,10 +307,10 @@ def selection_is_clear(path: Path) -> Iterator[None]:
 
 def _rows(store: Passages, chosen: Chosen, start: int, stop: int) -> pa.Table:
     numbers = chosen.passages[start:stop].tolist()
-    asked = chosen.asked_offsets[start : stop + 1]
+    offsets = chosen.asked_offsets[start : stop + 1]
     lists = pa.ListArray.from_arrays(
-        pa.array(asked - asked[0], pa.int32()),
-        pa.array(chosen.asked_by[asked[0] : asked[-1]], pa.int32()),
+        pa.array(offsets - offsets[0], pa.int32()),
+        pa.array(chosen.asked_by[offsets[0] : offsets[-1]], pa.int32()),
     )
     columns = [
         pa.array([store.id(number) for number in numbers], pa.string()),

@@ -11,6 +11,6 @@ def content_key(store: PassageStore, start: int = 0, stop: int | None = None) ->
     """A hash of the ids of passages, in order; an id is a hash of the passage's folded text, so
     equal means equal words.
     """
-    return hashlib.blake2b(
-        store.ids(start, len(store) if stop is None else stop).tobytes(), digest_size=12
-    ).hexdigest()
+    if stop is None:
+        stop = len(store)
+    return hashlib.blake2b(store.ids(start, stop).tobytes(), digest_size=12).hexdigest()

@@ -79,14 +79,8 @@ class DsirSelector(Selector):
         are drawn.
         """
         if isinstance(store, SparkStore):
-            raise RecipeError(
-                [
-                    (
-                        "select.method = dsir works with select.engine = "
-                        "local only; on Spark use bm25, balanced or random"
-                    )
-                ]
-            )
+            problem = "select.method = dsir works with select.engine = local only"
+            raise RecipeError([f"{problem}; on Spark use bm25, balanced or random"])
         require_passages(len(store), banned)
         started = time.monotonic()
         generator = np.random.Generator(np.random.PCG64(self.seed))
@@ -142,9 +136,8 @@ class Best:
 
     def add(self, numbers: npt.NDArray[np.int64], scores: npt.NDArray[np.float64]) -> None:
         """Takes in passages with higher numbers than all before."""
-        above = (
-            scores > self.floor
-        )  # one that only equals the lowest kept score has lost to a lower number
+        # one that only equals the lowest kept score has lost to a lower number
+        above = scores > self.floor
         self.numbers.append(numbers[above])
         self.scores.append(scores[above])
         self.held += int(above.sum())

@@ -36,7 +36,6 @@ Floats = npt.NDArray[np.float32]
 
 def score_blocks(
     folder: Path,
-    order: Ints,
     sizes: Ints,
     scores_of: Callable[[int, int], Floats],
     part: tuple[int, int],
@@ -46,27 +45,26 @@ def score_blocks(
     """Computes and writes the blocks that are not there yet; of several processes (`part`: number,
     count) each takes its own.
 
-    `order` says which unit stands at a place, `sizes` how much work it is, and `scores_of(start,
-    stop)` gives the scores (units, task batches) of some places. A block is written as a whole
+    `sizes` says how much work the unit at each place is, and `scores_of(start, stop)` gives the
+    scores (units, task batches) of some places. A block is written as a whole
     under its name, so that it is done exactly when its file is there.
     """
     number, processes = part
-    for start in range(number * block, len(order), processes * block):
-        stop, path = min(start + block, len(order)), _block(folder, start)
+    for start in range(number * block, len(sizes), processes * block):
+        stop, path = min(start + block, len(sizes)), _block(folder, start)
         if not _is_whole(path, stop - start):
-            found = np.asarray(scores_of(start, stop), np.float32)
-            if not np.isfinite(found).all():
+            scores = np.asarray(scores_of(start, stop), np.float32)
+            if not np.isfinite(scores).all():
                 remedy = (
-                    "Lower --train.learning_rate or "
-                    "--select.influence_steps, or use --hardware.precision fp32."
+                    "Lower --train.learning_rate or --select.influence_steps, "
+                    "or use --hardware.precision fp32."
                 )
                 raise TrainingError(
                     f"the scoring model gives gradients that are not finite numbers. {remedy}"
                 )
             content = io.BytesIO()
-            np.save(
-                content, np.ascontiguousarray(found.T), allow_pickle=False
-            )  # a task batch's scores lie together
+            by_task = np.ascontiguousarray(scores.T)  # a task batch's scores lie together
+            np.save(content, by_task, allow_pickle=False)
             write_bytes(path, content.getvalue())
         bar.advance(int(sizes[start:stop].sum()))
 
@@ -94,9 +92,10 @@ def _is_whole(path: Path, units: int) -> bool:
 
 
 class InfluenceScores:
-    """The stored scores of all units on all task batches."""
+    """The stored scores of all units on all task batches, `columns` of which are ranked at once."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, columns: int = COLUMNS) -> None:
+        self.columns = columns
         with damage_is_clear(folder / "scores.json"):
             about = read_json(folder / "scores.json")
             self.units = int(about["units"])
@@ -108,9 +107,8 @@ class InfluenceScores:
             load_array(_block(folder, start), np.float32, mapped=True, dimensions=2)
             for start in starts
         ]
-        whole = about["format"] == FORMAT and len(self._order) == self.units == sum(
-            block.shape[1] for block in self._blocks
-        )
+        scored = sum(block.shape[1] for block in self._blocks)
+        whole = about["format"] == FORMAT and len(self._order) == self.units == scored
         whole = whole and bool((np.sort(self._order) == np.arange(self.units)).all())
         if not whole or any(len(block) != self.tasks for block in self._blocks):
             raise damaged(folder / "scores.json", "the files of the scores do not fit together")
@@ -119,12 +117,12 @@ class InfluenceScores:
         """The scores of some task batches on all units, in the units' own order: (task batches,
         units).
         """
-        found = np.empty((min(stop, self.tasks) - start, self.units), np.float32)
+        scores = np.empty((min(stop, self.tasks) - start, self.units), np.float32)
         place = 0
         for block in self._blocks:
-            found[:, self._order[place : place + block.shape[1]]] = block[start:stop]
+            scores[:, self._order[place : place + block.shape[1]]] = block[start:stop]
             place += block.shape[1]
-        return found
+        return scores
 
 
 @dataclass
@@ -139,26 +137,24 @@ class _Best:
     askers: npt.NDArray[np.int32]
 
 
-def _best_of(scores: InfluenceScores, columns: int) -> _Best:
+def _best_of(scores: InfluenceScores) -> _Best:
     units = scores.units
     best = np.full(units, -np.inf, np.float32)
     asker_ranks = np.full((units, ASKED_KEPT), _NEVER, np.int32)
     askers = np.full((units, ASKED_KEPT), -1, np.int32)
-    for start in range(0, scores.tasks, columns):
-        found = scores.of_tasks(start, start + columns)
-        ranks = np.empty((len(found), units), np.int32)
-        for row, own in zip(ranks, found, strict=True):
-            row[np.argsort(-own, kind="stable")] = np.arange(
-                units, dtype=np.int32
-            )  # ties: the better candidate first
-        np.maximum(best, found.max(0), out=best)
-        numbers = np.broadcast_to(
-            np.arange(start, start + len(found), dtype=np.int32), (units, len(found))
-        )
+    for start in range(0, scores.tasks, scores.columns):
+        of_tasks = scores.of_tasks(start, start + scores.columns)
+        ranks = np.empty((len(of_tasks), units), np.int32)
+        for row, own in zip(ranks, of_tasks, strict=True):
+            order = np.argsort(-own, kind="stable")  # ties: the better candidate first
+            row[order] = np.arange(units, dtype=np.int32)
+        np.maximum(best, of_tasks.max(0), out=best)
+        tasks = np.arange(start, start + len(of_tasks), dtype=np.int32)
+        numbers = np.broadcast_to(tasks, (units, len(of_tasks)))
         all_ranks, all_numbers = np.hstack([asker_ranks, ranks.T]), np.hstack([askers, numbers])
-        kept = np.argsort(all_ranks, axis=1, kind="stable")[:, :ASKED_KEPT]
-        asker_ranks = np.take_along_axis(all_ranks, kept, 1)
-        askers = np.take_along_axis(all_numbers, kept, 1)
+        first = np.argsort(all_ranks, axis=1, kind="stable")[:, :ASKED_KEPT]
+        asker_ranks = np.take_along_axis(all_ranks, first, 1)
+        askers = np.take_along_axis(all_numbers, first, 1)
     return _Best(asker_ranks[:, 0].copy(), best, asker_ranks, askers)
 
 
@@ -169,7 +165,6 @@ def choose(
     together: int,
     task_together: int,
     examples: int,
-    columns: int = COLUMNS,
 ) -> tuple[Chosen, int]:
     """The chosen candidates, best first, and k: the union of the k best of every task batch has the
     wanted size.
@@ -179,12 +174,12 @@ def choose(
     examples one task batch. Memory: about 1.5 KB per unit.
     """
     if scores.units != -(-candidates // together) or scores.tasks != -(-examples // task_together):
-        found = f"{scores.units} units and {scores.tasks} task batches"
+        scored = f"{scores.units} units and {scores.tasks} task batches"
         raise ValueError(
-            f"the scores are of {found}, which {candidates} "
-            f"candidates and {examples} examples do not make"
+            f"the scores are of {scored}, "
+            f"which {candidates} candidates and {examples} examples do not make"
         )
-    best = _best_of(scores, columns)
+    best = _best_of(scores)
     wanted = max(1, round(share * candidates))
     order = np.lexsort((-best.scores, best.ranks))  # stable: ties stay by better candidate
     units = order[: -(-wanted // together) + 1]  # the last unit of all may be smaller
@@ -192,23 +187,22 @@ def choose(
     of_unit = np.repeat(units, together)[members < candidates][:wanted]
     passages = members[members < candidates][:wanted]
     k = int(best.ranks[of_unit].max()) + 1
-    asked = [
+    askers = [
         _examples(best.askers[unit][best.asker_ranks[unit] < k], task_together, examples)
         for unit in of_unit
     ]
-    offsets = np.cumsum([0, *map(len, asked)]).astype(np.int64)
-    flat = np.concatenate([np.empty(0, np.int32), *asked]).astype(np.int32)
-    return Chosen(
-        passages.astype(np.int64), best.scores[of_unit], best.ranks[of_unit], offsets, flat
-    ), k
+    offsets = np.cumsum([0, *map(len, askers)]).astype(np.int64)
+    flat = np.concatenate([np.empty(0, np.int32), *askers]).astype(np.int32)
+    scores_of, ranks = best.scores[of_unit], best.ranks[of_unit]
+    return Chosen(passages.astype(np.int64), scores_of, ranks, offsets, flat), k
 
 
 def _examples(
     batches: npt.NDArray[np.int32], together: int, examples: int
 ) -> npt.NDArray[np.int32]:
     """The task examples of some task batches, at most as many as are kept."""
-    found = (batches[:, None] * together + np.arange(together)).ravel()[: 2 * ASKED_KEPT]
-    return found[found < examples][:ASKED_KEPT].astype(np.int32)
+    numbers = (batches[:, None] * together + np.arange(together)).ravel()[: 2 * ASKED_KEPT]
+    return numbers[numbers < examples][:ASKED_KEPT].astype(np.int32)
 
 
 class Candidates:
@@ -221,23 +215,17 @@ class Candidates:
         parts, place = [], 0
         with selection_is_clear(path), pq.ParquetFile(path) as file:
             for batch in file.iter_batches(columns=["id", "text", "source", "number"]):
-                inside = (
-                    wanted[
-                        np.searchsorted(wanted, place) : np.searchsorted(wanted, place + len(batch))
-                    ]
-                    - place
-                )
-                parts.append(batch.take(pa.array(inside)))
+                first, last = np.searchsorted(wanted, [place, place + len(batch)])
+                parts.append(batch.take(pa.array(wanted[first:last] - place)))
                 place += len(batch)
         table = pa.Table.from_batches(parts)
-        self._ids, self._texts, self._sources = (
-            table[name].to_pylist() for name in ("id", "text", "source")
-        )
+        self._ids = table["id"].to_pylist()
+        self._texts = table["text"].to_pylist()
+        self._sources = table["source"].to_pylist()
         numbers = table["number"].to_numpy()
         self._place = {int(number): place for place, number in enumerate(numbers)}
-        self.numbers: Ints = numbers[
-            np.searchsorted(wanted, rows)
-        ]  # in the corpus, in the order of `rows`
+        # in the corpus, in the order of `rows`
+        self.numbers: Ints = numbers[np.searchsorted(wanted, rows)]
 
     def id(self, i: int, /) -> str:
         """The id of the passage with this number."""

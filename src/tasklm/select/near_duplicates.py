@@ -48,10 +48,10 @@ def without_near_duplicates(
     """
     if not 0 <= threshold <= 1:
         raise ValueError(f"a similarity lies between 0 and 1, not at {threshold}")
-    most = len(chosen.passages) if passages is None else min(passages, len(chosen.passages))
+    most = len(chosen.passages[:passages])
     if threshold == 0:
         return _rows(chosen, np.arange(most))
-    kept, looked_at, started = _Kept(most, threshold), 0, time.monotonic()
+    held, looked_at, started = _Kept(most, threshold), 0, time.monotonic()
     texts = (
         [store.text(number) for number in chosen.passages[start : start + _READ_AT_ONCE].tolist()]
         for start in range(0, len(chosen.passages), _READ_AT_ONCE)
@@ -61,32 +61,29 @@ def without_near_duplicates(
         tracker.progress("near duplicates", total=most) as bar,
         ThreadPoolExecutor(threads) as pool,
     ):
-        for batch in results_in_order(pool, kept.signed, texts, threads) if most else ():
-            before = kept.count
-            looked_at += kept.take(store, chosen.passages, batch, looked_at)
-            bar.advance(
-                kept.count - before,
-                f"{looked_at / max(time.monotonic() - started, 1e-9):,.0f} passages/s",
-            )
-            if kept.count == most:
+        for batch in results_in_order(pool, held.signed, texts, threads) if most else ():
+            before = held.count
+            looked_at += held.take(store, chosen.passages, batch, looked_at)
+            rate = looked_at / max(time.monotonic() - started, 1e-9)
+            bar.advance(held.count - before, f"{rate:,.0f} passages/s")
+            if held.count == most:
                 break
     tracker.event(
         "near duplicates",
         threshold=threshold,
         passages=looked_at,
-        kept=kept.count,
-        left_out=looked_at - kept.count,
+        kept=held.count,
+        left_out=looked_at - held.count,
     )
-    return _rows(chosen, kept.table.positions[: kept.count])
+    return _rows(chosen, held.table.positions[: held.count])
 
 
 def _rows(chosen: Chosen, positions: Ints) -> Chosen:
     """Some of the chosen passages."""
     lengths = np.diff(chosen.asked_offsets)[positions]
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    askers = np.repeat(chosen.asked_offsets[positions] - offsets[:-1], lengths) + np.arange(
-        offsets[-1]
-    )
+    moves = np.repeat(chosen.asked_offsets[positions] - offsets[:-1], lengths)
+    askers = moves + np.arange(offsets[-1])
     return Chosen(
         chosen.passages[positions],
         chosen.scores[positions],
@@ -151,9 +148,8 @@ class _Table(NamedTuple):
     signatures: NDArray[np.uint16]  # [most, hashes] the low bits of the MinHash values
     heads: NDArray[np.int32]  # [bands, slots] kept passage + 1
     chains: NDArray[np.int32]  # [most, bands] kept passage + 1
-    stamps: NDArray[
-        np.int32
-    ]  # [most] position + 1 of the last passage that was compared with this one
+    # [most] position + 1 of the last passage that was compared with this one
+    stamps: NDArray[np.int32]
 
 
 class _Batch(NamedTuple):
@@ -186,7 +182,7 @@ class _Kept:
             np.empty((most, self.bands), np.int32),
             np.zeros(most, np.int32),
         )
-        self.found = np.empty((most, 2), np.int32)  # kept passage, hashes that agree
+        self.alike = np.empty((most, 2), np.int32)  # kept passage, hashes that agree
         self.runs_of_kept = functools.lru_cache(maxsize=_REMEMBERED)(
             lambda store, number: runs_of_words([store.text(number)])[0]
         )
@@ -207,18 +203,21 @@ class _Kept:
         at = 0
         while at < len(ends) and self.count < self.most:
             at, self.count, suspects = walk(
-                self.table, self.count, at, position, ends, values, keys, self.needed, self.found
+                self.table, self.count, at, position, ends, values, keys, self.needed, self.alike
             )
             if suspects:
-                own = runs[ends[at - 1] if at else 0 : ends[at]]
-                if not self._is_copy(own, self.found[:suspects], store, chosen):
+                start = ends[at - 1] if at else 0
+                own = runs[start : ends[at]]
+                if not self._is_copy(own, self.alike[:suspects], store, chosen):
                     keep(self.table, self.count, position + at, values[at], keys[at])
                     self.count += 1
                 at += 1
         return at
 
-    def _is_copy(self, own: Keys, found: NDArray[np.int32], store: Passages, chosen: Ints) -> bool:
-        likely_first = found[np.lexsort((found[:, 0], -found[:, 1])), 0][:_COMPARED]
+    def _is_copy(
+        self, own: Keys, suspects: NDArray[np.int32], store: Passages, chosen: Ints
+    ) -> bool:
+        likely_first = suspects[np.lexsort((suspects[:, 0], -suspects[:, 1])), 0][:_COMPARED]
         numbers = chosen[self.table.positions[likely_first]]
         return any(
             jaccard(own, self.runs_of_kept(store, number)) >= self.threshold  # type: ignore[arg-type]
@@ -273,7 +272,7 @@ def find_alike(
     values: NDArray[np.uint32],
     keys: Keys,
     needed: int,
-    found: NDArray[np.int32],
+    alike: NDArray[np.int32],
 ) -> int:
     """Fills the kept passages that share a slot with this one and agree in `needed` hashes; returns
     how many.
@@ -291,7 +290,7 @@ def find_alike(
                         values[one] & np.uint32(0xFFFF)
                     )
                 if agreed >= needed:
-                    found[suspects, 0], found[suspects, 1] = other, agreed
+                    alike[suspects, 0], alike[suspects, 1] = other, agreed
                     suspects += 1
             other = table.chains[other, band] - 1
     return suspects
@@ -307,7 +306,7 @@ def walk(
     values: NDArray[np.uint32],
     keys: Keys,
     needed: int,
-    found: NDArray[np.int32],
+    alike: NDArray[np.int32],
 ) -> tuple[int, int, int]:
     """Keeps passages of a batch from `at` on until one may be a copy; returns (where it stopped,
     kept, suspects found).
@@ -316,7 +315,7 @@ def walk(
         if ends[at] > (
             ends[at - 1] if at > 0 else 0
         ):  # a passage without words is a copy of nothing
-            suspects = find_alike(table, position + at + 1, values[at], keys[at], needed, found)
+            suspects = find_alike(table, position + at + 1, values[at], keys[at], needed, alike)
             if suspects > 0:
                 return at, count, suspects
             keep(table, count, position + at, values[at], keys[at])

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from tasklm.corpus.decontaminate import FEWEST_WORDS, Contamination
 from tasklm.corpus.dedupe import near_duplicates, text_key
@@ -33,14 +33,14 @@ def refuse(findings: Sequence[Finding]) -> None:
     """Raises one DataError with the messages of all errors, if there are any."""
     errors = [finding for finding in findings if finding.level == "error"]
     if errors:
-        told = "\n".join(
+        messages = "\n".join(
             f"  - {finding.check}: {finding.message}"
             + "".join(f"\n      {line}" for line in finding.examples)
             for finding in errors
         )
         count = "an error" if len(errors) == 1 else f"{len(errors)} errors"
         raise DataError(
-            f"the data has {count}:\n{told}\nNothing was trained",
+            f"the data has {count}:\n{messages}\nNothing was trained",
             remedy="`tasklm check` shows the whole audit.",
         )
 
@@ -61,7 +61,8 @@ def audit_splits(splits: Splits, data: Data) -> list[Finding]:
 
 def _show(example: Example, note: str = "") -> str:
     text = " ".join(example.text[:400].split())
-    text = text if len(text) <= 80 else text[:79] + "…"
+    if len(text) > 80:
+        text = text[:79] + "…"
     return f"{example.file}, line {example.line}: {text!r}{note}"
 
 
@@ -79,33 +80,33 @@ def _empty(splits: Splits) -> Finding:
 
 def _over(splits: Splits, wanted: Callable[[Example], bool]) -> tuple[str, list[Example]]:
     """How many examples of which splits are as wanted, in words, and those examples."""
-    found = {
+    matching = {
         name: [example for example in part if wanted(example)]
         for name, part in splits.named().items()
     }
-    told = ", ".join(
+    counts = ", ".join(
         f"{len(part):,} of {len(splits.named()[name]):,} in {name}"
-        for name, part in found.items()
+        for name, part in matching.items()
         if part
     )
-    return told, [example for part in found.values() for example in part]
+    return counts, list(chain.from_iterable(matching.values()))
 
 
 def _long(splits: Splits) -> Finding:
-    told, found = _over(
+    counts, examples = _over(
         splits,
         lambda example: len(example.text) > LONG_WORDS and count_words(example.text) > LONG_WORDS,
     )
-    if not found:
+    if not examples:
         return Finding("ok", "long texts", f"no text has more than {LONG_WORDS} words.")
-    longest = sorted(found, key=lambda example: -len(example.text))
+    longest = sorted(examples, key=lambda example: -len(example.text))
     return _warning(
         "long texts",
-        f"{len(found):,} texts have over {LONG_WORDS} words: rows of --tokens.length may cut them",
+        f"{len(examples):,} texts have over {LONG_WORDS} words: "
+        "rows of --tokens.length may cut them",
         (
-            f"texts of more than {LONG_WORDS} words: {told}. "
-            f"A row has tokens.length tokens: what is longer is cut, or read in parts "
-            "where the kind of task can do so."
+            f"texts of more than {LONG_WORDS} words: {counts}. A row has tokens.length tokens: "
+            "what is longer is cut, or read in parts where the kind of task can do so."
         ),
         (_show(example, f" ({count_words(example.text):,} words)") for example in longest),
     )
@@ -117,22 +118,22 @@ def _trouble(text: str) -> str:
         return ""
     if "\ufffd" in text:
         return "the replacement character U+FFFD"
-    if found := _MOJIBAKE.search(text):
-        return f"{found.group()!r}, UTF-8 read in another encoding"
-    if found := _CONTROL.search(text):
-        return f"the control character U+{ord(found.group()):04X}"
+    if match := _MOJIBAKE.search(text):
+        return f"{match.group()!r}, UTF-8 read in another encoding"
+    if match := _CONTROL.search(text):
+        return f"the control character U+{ord(match.group()):04X}"
     return ""
 
 
 def _encoding(splits: Splits) -> Finding:
-    told, found = _over(splits, lambda example: bool(_trouble(example.text)))
-    if not found:
+    counts, examples = _over(splits, lambda example: bool(_trouble(example.text)))
+    if not examples:
         return Finding("ok", "encoding", "no broken characters.")
     return _warning(
         "encoding",
-        f"{len(found):,} texts have broken characters: export them again as UTF-8",
-        f"texts with broken characters: {told}. Export them again from the original as UTF-8.",
-        (_show(example, f" has {_trouble(example.text)}") for example in found),
+        f"{len(examples):,} texts have broken characters: export them again as UTF-8",
+        f"texts with broken characters: {counts}. Export them again from the original as UTF-8.",
+        (_show(example, f" has {_trouble(example.text)}") for example in examples),
     )
 
 
@@ -156,8 +157,8 @@ def _repeats(splits: Splits) -> list[Finding]:
                     "duplicates",
                     f"{extra:,} examples of {name} are repeats: delete them, unless meant so",
                     (
-                        f"{extra:,} of {len(part):,} examples of "
-                        f"{name} repeat an earlier one with the same label. "
+                        f"{extra:,} of {len(part):,} examples of {name} repeat an earlier one "
+                        "with the same label. "
                         "Delete the repeats, unless they are meant to weigh more."
                     ),
                     (_show(group[1], f" repeats line {group[0].line}") for group in alike),
@@ -167,10 +168,8 @@ def _repeats(splits: Splits) -> list[Finding]:
             findings.append(
                 _warning(
                     "conflicting labels",
-                    (
-                        f"{len(clash):,} texts of {name} have "
-                        f"several labels: decide on one, or delete them"
-                    ),
+                    f"{len(clash):,} texts of {name} have several labels: "
+                    "decide on one, or delete them",
                     (
                         f"{len(clash):,} texts stand in {name} with different labels. "
                         f"Decide on one label for each, or delete them."
@@ -197,35 +196,27 @@ def _shared(splits: Splits, data: Data) -> list[Finding]:
             continue
         both = [example for example in named[late] if text_key(example.text) in groups[early]]
         if both:
-            level, way_out = (
-                (
-                    "error",
-                    f'Set data.leaks = "drop" (--data.leaks drop) '
-                    f'to leave them out of {early}, or "keep" to '
-                    "go on with scores that are too high.",
+            if data.leaks == "refuse":
+                level = "error"
+                way_out = (
+                    f'Set data.leaks = "drop" (--data.leaks drop) to leave them out of {early}, '
+                    'or "keep" to go on with scores that are too high.'
                 )
-                if data.leaks == "refuse"
-                else (
-                    "warning",
-                    (
-                        f"Scores on {late} are too high; "
-                        f'data.leaks = "drop" (--data.leaks drop) leaves them out of {early}.'
-                    ),
+            else:
+                level = "warning"
+                way_out = (
+                    f"Scores on {late} are too high; "
+                    f'data.leaks = "drop" (--data.leaks drop) leaves them out of {early}.'
                 )
-            )
             firsts = {key: group[0] for key, group in groups[early].items()}
-            shown = (
+            examples = tuple(
                 _show(example, f" stands in {early}: {_place(firsts[text_key(example.text)])}")
                 for example in both[:_SHOWN]
             )
-            told = (
-                f"{len(both):,} of the {len(named[late]):,} {late} examples also stand in {early}."
-            )
-            count = f"{len(both):,} of {len(named[late]):,} {late} examples"
-            brief = f"{count} are in {early}: --data.leaks drop mends it"
-            findings.append(
-                Finding(level, "examples in two splits", f"{told} {way_out}", tuple(shown), brief)
-            )
+            count, size = f"{len(both):,}", f"{len(named[late]):,}"
+            message = f"{count} of the {size} {late} examples also stand in {early}. {way_out}"
+            brief = f"{count} of {size} {late} examples are in {early}: --data.leaks drop mends it"
+            findings.append(Finding(level, "examples in two splits", message, examples, brief))
     return findings or [Finding("ok", "examples in two splits", "no example stands in two splits.")]
 
 
@@ -240,11 +231,9 @@ def _near(splits: Splits) -> list[Finding]:
         for example in splits.named().get(name, []):
             unique.setdefault((name, text_key(example.text)), (name, example))
     entries = list(unique.values())[:_MOST_COMPARED]
-    cut = (
-        ""
-        if len(entries) == len(unique)
-        else f" (the first {_MOST_COMPARED:,} texts were compared)"
-    )
+    cut = ""
+    if len(entries) < len(unique):
+        cut = f" (the first {_MOST_COMPARED:,} texts were compared)"
     keys = [text_key(example.text) for _, example in entries]
     inside: dict[str, list[tuple[Example, Example]]] = defaultdict(list)
     across: dict[tuple[str, str], dict[int, tuple[Example, Example]]] = defaultdict(dict)
@@ -269,20 +258,18 @@ def _near(splits: Splits) -> list[Finding]:
                 (_show(a, f" is like line {b.line}") for a, b in pairs),
             )
         )
-    for (late, early), found in sorted(across.items()):
+    for (late, early), nearest in sorted(across.items()):
         findings.append(
             _warning(
                 "near duplicates in two splits",
+                f"{len(nearest):,} {late} examples nearly repeat {early}: "
+                "put such texts in one split",
                 (
-                    f"{len(found):,} {late} examples nearly "
-                    f"repeat {early}: put such texts in one split"
-                ),
-                (
-                    f"{len(found):,} of the {len(splits.named()[late]):,} "
+                    f"{len(nearest):,} of the {len(splits.named()[late]):,} "
                     f"{late} examples nearly repeat one in {early}{cut}. "
                     f"Scores on {late} may be too high; put such texts in one split."
                 ),
-                (_show(a, f" is like {_place(b)}") for a, b in found.values()),
+                (_show(a, f" is like {_place(b)}") for a, b in nearest.values()),
             )
         )
     return findings or [Finding("ok", "near duplicates", f"no two texts are nearly the same{cut}.")]
@@ -298,8 +285,8 @@ def audit_corpus(
             "ok",
             "corpus",
             (
-                f"{counts['passages']:,} passages, "
-                f"{counts['words']:,} words from {counts['documents']:,} documents; "
+                f"{counts['passages']:,} passages, {counts['words']:,} words "
+                f"from {counts['documents']:,} documents; "
                 f"left out: {counts['duplicates']:,} duplicates, {counts['empty']:,} without text."
             ),
         )
@@ -333,8 +320,8 @@ def audit_corpus(
                 "error",
                 "corpus left",
                 (
-                    "every passage of the corpus holds text of dev "
-                    "or test, so that nothing is left to learn from. "
+                    "every passage of the corpus holds text of dev or test, "
+                    "so that nothing is left to learn from. "
                     "Add other text with --corpus, or raise data.contamination_words."
                 ),
             )

@@ -55,18 +55,14 @@ class Unit:
 
     tokens: list[int]  # with [CLS] and [SEP]s, at most as many as a row has
     places: list[int]  # columns that the head reads
-    targets: (
-        NDArray[Any] | None
-        # (places,) or (places, numbers): whole numbers, or floats where the kind has such; None:
-        # not labelled
-    )
-    second: int = (
-        0  # column where the second text begins, for encoders that tell segments apart; 0: one text
-    )
+    # (places,) or (places, numbers): whole numbers, or floats where the kind has such;
+    # None: not labelled
+    targets: NDArray[Any] | None
+    # column where the second text begins, for encoders that tell segments apart; 0: one text
+    second: int = 0
     example: int = 0  # number of its example
-    wide: NDArray[np.float32] | None = (
-        None  # (answers, outputs): what the model's wide part adds to the head's outputs
-    )
+    # (answers, outputs): what the model's wide part adds to the head's outputs
+    wide: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True)
@@ -82,10 +78,8 @@ class Elsewhere:
     meaning: str  # how logits become the answer
     problem: str = ""  # transformers' problem_type; "": none says it right
     of_words: bool = False  # logits are for each token; otherwise for the first one of a row
-    marks: tuple[
-        str, ...
-        # in the texts: the head reads the first token of each of them beside the first one of a row
-    ] = ()
+    # in the texts: the head reads the first token of each of them beside the first one of a row
+    marks: tuple[str, ...] = ()
 
 
 class Metric(Protocol):
@@ -115,9 +109,8 @@ class Task(Protocol):
     packs: bool  # whether examples may share a row: heads that look at each place by itself
     labels: list[str]  # names of classes; empty where the kind has none
     reads_vectors: bool  # whether its wide part can read word vectors
-    together: (
-        int  # units that are answered as one, next to one another: the options of a choice; else 1
-    )
+    # units that are answered as one, next to one another: the options of a choice; else 1
+    together: int
 
     @property
     def elsewhere(self) -> Elsewhere | None:
@@ -195,15 +188,15 @@ class Task(Protocol):
         ...
 
     def tuned(
-        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> Task:
         """The task with what dev decides (thresholds); itself where dev decides nothing."""
         ...
 
     def answers(
-        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> list[Answer]:
-        """An answer for each example from what was kept of its units."""
+        """An answer for each example from the predictions, what `keep` kept of each unit."""
         ...
 
     def label_of(self, answer: Answer) -> Label:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -98,7 +98,7 @@ class Choice:
         findings = []
         for name, part in splits.named().items():
             counts = sorted(Counter(len(example.options) for example in part).items())
-            told = ", ".join(f"{examples:,} with {options}" for options, examples in counts)
+            sizes = ", ".join(f"{examples:,} with {options}" for options, examples in counts)
             if counts[-1][0] > self.together:
                 way_out = (
                     f"those of train have {self.together} at most. "
@@ -108,23 +108,23 @@ class Choice:
                     Finding(
                         "error",
                         "options",
-                        f"examples of {name} have too many options ({told}); {way_out}",
+                        f"examples of {name} have too many options ({sizes}); {way_out}",
                     )
                 )
             elif len(counts) > 1:
                 way_out = "Chance is not the same for all of them; check that no option was lost."
                 brief = f"the number of options varies in {name}: check that none was lost"
-                message = f"the number of options varies in {name}: {told}. {way_out}"
+                message = f"the number of options varies in {name}: {sizes}. {way_out}"
                 findings.append(Finding("warning", "options", message, brief=brief))
             twice = [
                 example for example in part if len(set(example.options)) < len(example.options)
             ]
             if twice:
-                told = (
+                message = (
                     f"{len(twice):,} of the {len(part):,} examples of "
                     f"{name} have the same option twice. Correct or delete them."
                 )
-                shown = tuple(
+                repeated = tuple(
                     f"{example.file}, line {example.line}: {', '.join(map(repr, example.options))}"
                     for example in twice[:3]
                 )
@@ -132,7 +132,7 @@ class Choice:
                     f"{len(twice):,} examples of {name} have "
                     f"an option twice: correct or delete them"
                 )
-                findings.append(Finding("warning", "repeated options", told, shown, brief))
+                findings.append(Finding("warning", "repeated options", message, repeated, brief))
         return findings or [
             Finding("ok", "options", f"every example has {self.together} different options.")
         ]
@@ -148,11 +148,11 @@ class Choice:
         shared = [
             example.texts[: len(example.texts) - len(example.options)] for example in examples
         ]
-        before = iter(tokeniser.encode([text for texts in shared for text in texts]))
-        asked = [
+        before = iter(tokeniser.encode(list(chain.from_iterable(shared))))
+        options = [
             filled(texts, example.options) for texts, example in zip(shared, examples, strict=True)
         ]
-        after = iter(tokeniser.encode([text for texts in asked for text in texts]))
+        after = iter(tokeniser.encode(list(chain.from_iterable(options))))
         units = []
         for number, example in enumerate(examples):
             count = len(example.options)
@@ -174,10 +174,12 @@ class Choice:
                 Unit([tokeniser.cls, tokeniser.sep], [0], None)
                 for _ in range(self.together - count)
             ]
-            for place, unit in enumerate(rows):
+            for unit in rows:
                 unit.example = number
                 if example.label is not None:
-                    unit.targets = np.array([[NONE if place else example.label, count]], np.int64)
+                    unit.targets = np.array([[NONE, count]], np.int64)
+            if example.label is not None:
+                rows[0].targets = np.array([[example.label, count]], np.int64)
             units += rows
         return units
 
@@ -204,29 +206,29 @@ class Choice:
         return float(outputs[0, 0])
 
     def tuned(
-        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> Choice:
         """Returns itself: dev decides nothing."""
         return self
 
     def answers(
-        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> list[Answer]:
         """Returns {"option": its text, "number": from 0 on, "probabilities": of all options}."""
-        scores = np.array(kept, np.float64).reshape(len(examples), self.together)
-        found = []
+        scores = np.array(predictions, np.float64).reshape(len(examples), self.together)
+        answers = []
         for example, row in zip(examples, scores, strict=True):
             own = row[: len(example.options)]
             odds = np.exp(own - own.max())
             best = int(own.argmax())
-            found.append(
+            answers.append(
                 {
                     "option": example.options[best],
                     "number": best,
                     "probabilities": (odds / odds.sum()).tolist(),
                 }
             )
-        return found
+        return answers
 
     def label_of(self, answer: Answer) -> Label:
         """The number of the option."""
@@ -292,8 +294,8 @@ def _word_weights(train: Sequence[Example]) -> dict[str, float]:
     """The inverse document frequency of words in the texts and options of train; that of other
     words is the highest.
     """
-    texts = {text for example in train for text in example.texts}
-    counts = Counter(word for text in texts for word in set(words(text)))
+    texts = set(chain.from_iterable(example.texts for example in train))
+    counts = Counter(chain.from_iterable(set(words(text)) for text in texts))
     return defaultdict(
         lambda: math.log(1 + len(texts)),
         {word: math.log((1 + len(texts)) / count) for word, count in counts.items()},
@@ -301,7 +303,7 @@ def _word_weights(train: Sequence[Example]) -> dict[str, float]:
 
 
 def _most_in_common(example: Example, weights: Mapping[str, float]) -> int:
-    context = {word for text in example.texts[: -len(example.options)] for word in words(text)}
+    context = set(chain.from_iterable(map(words, example.texts[: -len(example.options)])))
     shared = [
         math.fsum(weights[word] for word in set(words(option)) & context)
         for option in example.options

@@ -21,7 +21,7 @@ from tasklm.tasks.baselines.linear import choose_classes, majority
 from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.wide import Wide, labels_by
 from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_classes
-from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.examples import Example, Finding, Splits, first_few
 from tasklm.tasks.heads.layers import TokenHead
 from tasklm.tasks.marks import MOST as MOST_MARKS
 from tasklm.tasks.marks import checked_marks, mark_findings, marked_places
@@ -73,17 +73,18 @@ class Classify:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Classify:
-        marks = names_in(values, "marks") if values.get("marks") else []
+        marks: list[str] = []
+        if values.get("marks"):
+            marks = names_in(values, "marks")
         if len(marks) > MOST_MARKS or not all(mark.strip() for mark in marks):
             raise ValueError("marks of the task are too many, or empty")
         return cls(names_in(values, "labels"), marks)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "labels": self.labels,
-            **({"marks": list(self.marks)} if self.marks else {}),
-        }
+        values: dict[str, Any] = {"kind": self.kind, "labels": self.labels}
+        if self.marks:
+            values["marks"] = list(self.marks)
+        return values
 
     def asked(self, text: str) -> Example:
         return Example((text,), None)
@@ -91,39 +92,27 @@ class Classify:
     def audit(self, splits: Splits) -> list[Finding]:
         counts = Counter(str(example.label) for example in splits.train)
         ordered = counts.most_common()
-        told = ", ".join(f"{label} {count:,}" for label, count in ordered[:10]) + (
-            " …" if len(ordered) > 10 else ""
-        )
-        findings = [
-            Finding(
-                "ok",
-                "labels",
-                f"{len(ordered)} labels in train: {told}; examples: {splits.sizes()}.",
-            )
-        ]
+        labels = first_few([f"{label} {count:,}" for label, count in ordered], 10)
+        message = f"{len(ordered)} labels in train: {labels}; examples: {splits.sizes()}."
+        findings = [Finding("ok", "labels", message)]
         most, least = ordered[0], ordered[-1]
         if most[1] >= 10 * least[1]:
-            times = (
-                f"{most[0]!r} has {most[1] / least[1]:.0f} "
-                f"times as many training examples as {least[0]!r}"
+            ratio = f"{most[1] / least[1]:.0f}"
+            message = (
+                f"{most[0]!r} has {ratio} times as many training examples as {least[0]!r}. "
+                'Prefer evaluate.metric = "macro_f1", or add examples of the rare labels.'
             )
-            advice = 'Prefer evaluate.metric = "macro_f1", or add examples of the rare labels.'
-            ratio = f"{most[1] / least[1]:.0f} to 1"
-            brief = f"uneven classes, {ratio}: judge by macro-F1, add examples of rare ones"
-            findings.append(Finding("warning", "imbalance", f"{times}. {advice}", brief=brief))
+            brief = f"uneven classes, {ratio} to 1: judge by macro-F1, add examples of rare ones"
+            findings.append(Finding("warning", "imbalance", message, brief=brief))
         few = [label for label, count in ordered if count < FEW]
         if few:
-            told = (
-                f"{len(few)} of {len(ordered)} labels have fewer than "
-                f"{FEW} training examples: {', '.join(map(repr, few[:10]))}"
+            share = f"{len(few)} of {len(ordered)} labels have"
+            message = (
+                f"{share} fewer than {FEW} training examples: {', '.join(map(repr, few[:10]))}. "
+                "Add examples, or merge or remove these labels."
             )
-            rare = f"{len(few)} of {len(ordered)} labels have under {FEW} examples"
-            message = f"{told}. Add examples, or merge or remove these labels."
-            findings.append(
-                Finding(
-                    "warning", "rare labels", message, brief=f"{rare}: add some, or merge labels"
-                )
-            )
+            brief = f"{share} under {FEW} examples: add some, or merge labels"
+            findings.append(Finding("warning", "rare labels", message, brief=brief))
         return [*findings, *mark_findings(splits, self.marks)]
 
     def classes(self, label: Label) -> list[str]:
@@ -132,11 +121,8 @@ class Classify:
     def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
         units = encode_examples(examples, tokeniser, length)
         for unit, example in zip(units, examples, strict=True):
-            unit.targets = (
-                None
-                if example.label is None
-                else np.full(self.reads, self._target(example), np.int64)
-            )
+            if example.label is not None:
+                unit.targets = np.full(self.reads, self._target(example), np.int64)
             if self.marks:
                 unit.places = [0, *marked_places(example, unit, self.marks, tokeniser)]
         return units
@@ -168,18 +154,16 @@ class Classify:
         return first
 
     def tuned(
-        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> Classify:
         return self
 
     def answers(
-        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> list[Answer]:
-        probabilities = (
-            torch.from_numpy(np.stack(kept)).softmax(-1).numpy()
-            if kept
-            else np.zeros((0, len(self.labels)))
-        )
+        if not predictions:
+            return []
+        probabilities = torch.from_numpy(np.stack(predictions)).softmax(-1).numpy()
         return [
             {
                 "label": self.labels[int(row.argmax())],
@@ -212,4 +196,6 @@ class Classify:
         vectors: WordVectors | None = None,
     ) -> FittedWide | None:
         chosen = choose_classes(train, dev, self.metric(metric), self.marks, vectors)
-        return None if chosen is None else fit_classes(chosen, train)
+        if chosen is None:
+            return None
+        return fit_classes(chosen, train)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,14 +16,10 @@ class Example:
     label: Any
     file: str = ""
     line: int = 0
-    words: tuple[
-        str, ...
-        # where the data is split into words (or characters): `texts` then is these, joined by
-        # spaces
-    ] = ()
-    options: tuple[
-        str, ...
-    ] = ()  # of a choice; `texts` has what stands before them, and then each of them
+    # where the data is split into words (or characters): `texts` then is these, joined by spaces
+    words: tuple[str, ...] = ()
+    # of a choice; `texts` has what stands before them, and then each of them
+    options: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -48,18 +45,22 @@ class Splits:
     train: list[Example]
     dev: list[Example]
     test: list[Example] = field(default_factory=list)
-    notes: list[str] = field(
-        default_factory=list
-    )  # what was detected or changed while reading, for the person
+    # what was detected or changed while reading, for the person
+    notes: list[str] = field(default_factory=list)
 
     def named(self) -> dict[str, list[Example]]:
         """The splits that have examples, by name."""
-        return {
-            name: part
-            for name, part in (("train", self.train), ("dev", self.dev), ("test", self.test))
-            if part
-        }
+        parts = {"train": self.train, "dev": self.dev, "test": self.test}
+        return {name: part for name, part in parts.items() if part}
 
     def sizes(self) -> str:
         """How many examples the splits have, in words."""
         return ", ".join(f"{name} {len(part):,}" for name, part in self.named().items())
+
+
+def first_few(entries: Sequence[object], most: int) -> str:
+    """The first of some entries with commas between them, and … where there are more."""
+    text = ", ".join(map(str, entries[:most]))
+    if len(entries) > most:
+        text += " …"
+    return text

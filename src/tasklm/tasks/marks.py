@@ -19,13 +19,14 @@ from tasklm.errors import DataError
 from tasklm.tasks.base import Tokeniser, Unit
 from tasklm.tasks.examples import Example, Finding, Splits
 
+# opening marks
 USUAL = (
     ("<<", "[["),
     ("<e1>", "<e2>"),
     ("[E1]", "[E2]"),
     ("[E1-start]", "[E2-start]"),
     ("[unused1]", "[unused2]"),
-)  # opening marks
+)
 MOST = 7  # marks of a task
 MOSTLY = 0.9  # share of train that has marks which are worth a word
 NEAR = 4  # words on either side of what is marked, and those in it where nothing closes a mark
@@ -42,7 +43,7 @@ def marked_places(
     In a pair the first text that has the mark counts.
     """
     spans = [tokeniser.spans(text)[1] for text in example.texts]
-    end = unit.second - 1 if unit.second else len(unit.tokens) - 1  # of the first text in the row
+    end = (unit.second or len(unit.tokens)) - 1  # of the first text in the row
     bounds = ((1, end), (unit.second, len(unit.tokens) - 1))
     return [_place(example.texts, spans, bounds, mark) for mark in marks]
 
@@ -56,9 +57,8 @@ def _place(
     for text, tokens, (start, stop) in zip(texts, spans, bounds, strict=False):
         at = text.find(mark)
         if at >= 0:
-            place = start + next(
-                (number for number, (_, end) in enumerate(tokens) if end > at), stop
-            )
+            after = (number for number, (_, end) in enumerate(tokens) if end > at)
+            place = start + next(after, stop)
             return place if place < stop else 0
     return 0
 
@@ -76,12 +76,13 @@ def checked_marks(train: Sequence[Example], marks: Sequence[str]) -> tuple[str, 
             f"kind.marks has {len(marks)} marks", file=train[0].file, remedy=f"Give at most {MOST}."
         )
     for number, mark in enumerate(marks):
-        if not mark.strip() or mark in marks[:number]:
-            raise DataError(
-                f"kind.marks has {'an empty mark' if not mark.strip() else f'{mark!r} twice'}",
-                remedy=remedy,
-            )
-        if not any(mark in text for example in train for text in example.texts):
+        if not mark.strip():
+            raise DataError("kind.marks has an empty mark", remedy=remedy)
+        if mark in marks[:number]:
+            raise DataError(f"kind.marks has {mark!r} twice", remedy=remedy)
+        if not any(
+            mark in text for text in itertools.chain.from_iterable(one.texts for one in train)
+        ):
             raise DataError(
                 f"no training example has the mark {mark!r}", file=train[0].file, remedy=remedy
             )
@@ -101,11 +102,13 @@ def mark_findings(splits: Splits, marks: Sequence[str]) -> list[Finding]:
     """Which examples lack a mark; where no marks are set, that the texts have usual ones."""
     if not marks:
         usual = usual_marks(splits.train)
-        told = (
+        if not usual:
+            return []
+        message = (
             f"texts have the marks {' and '.join(usual)}: "
             f"--kind.marks '{','.join(usual)}' lets the head read there too."
         )
-        return [Finding("ok", "marks", told)] if usual else []
+        return [Finding("ok", "marks", message)]
     findings = []
     for name, part in splits.named().items():
         bare = [
@@ -118,13 +121,13 @@ def mark_findings(splits: Splits, marks: Sequence[str]) -> list[Finding]:
                 f"{len(bare):,} of the {len(part):,} examples of "
                 f"{name} lack one of the marks {' '.join(marks)}"
             )
-            shown = tuple(
+            examples = tuple(
                 f"{example.file}, line {example.line}: {example.texts[0][:80]}"
                 for example in bare[:3]
             )
             brief = f"{len(bare):,} examples of {name} lack a mark: mark them, or go on"
             message = f"{missing}; the head reads the first token there. Mark them, or go on."
-            findings.append(Finding("warning", "marks", message, shown, brief))
+            findings.append(Finding("warning", "marks", message, examples, brief))
     return findings
 
 
@@ -206,10 +209,11 @@ def _words(text: str) -> list[str]:
     """The folded words and signs of a text; a character of a script without spaces is one word."""
     tokens: list[str] = []
     for run in _runs().findall(folded(text)):
-        # halves of characters, which no JSON file can hold again, become question marks
-        tokens += (
-            [run] if run.isascii() else words(run) or [run.encode("utf-8", "replace").decode()]
-        )
+        if run.isascii():
+            tokens.append(run)
+        else:
+            # halves of characters, which no JSON file can hold again, become question marks
+            tokens += words(run) or [run.encode("utf-8", "replace").decode()]
     return tokens
 
 

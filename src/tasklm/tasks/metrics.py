@@ -19,16 +19,14 @@ from tasklm.errors import DataError, RecipeError
 from tasklm.registry import nearest
 from tasklm.tasks.base import Floats, Label
 
-Count = Callable[
-    [Sequence[Label], Sequence[Label]], Floats
-]  # gold, predicted → (examples, numbers)
-Value = Callable[[Floats], Floats]  # sums (…, numbers) → scores (…)
-FromCounts = Callable[
-    [Floats, Floats, Floats], Floats
-]  # right, gold, predicted: (…, classes) → (…)
-Dependency = Sequence[
-    int | str
-]  # head (0: the root, else the number of a word from 1 on), relation
+# gold, predicted → (examples, numbers)
+Count = Callable[[Sequence[Label], Sequence[Label]], Floats]
+# sums (…, numbers) → scores (…)
+Value = Callable[[Floats], Floats]
+# right, gold, predicted: (…, classes) → (…)
+FromCounts = Callable[[Floats, Floats, Floats], Floats]
+# head (0: the root, else the number of a word from 1 on), relation
+Dependency = Sequence[int | str]
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -62,14 +60,8 @@ class SummedMetric:
 def _chosen(name: str, metrics: Mapping[str, tuple[Count, Value]]) -> SummedMetric:
     if name not in metrics:
         known = list(metrics)
-        raise RecipeError(
-            [
-                (
-                    f"evaluate.metric: there is no {name!r} for this "
-                    f"task{nearest(name, known)}; choose from {', '.join(known)}"
-                )
-            ]
-        )
+        problem = f"evaluate.metric: there is no {name!r} for this task{nearest(name, known)}"
+        raise RecipeError([f"{problem}; choose from {', '.join(known)}"])
     return SummedMetric(name, *metrics[name])
 
 
@@ -87,8 +79,8 @@ def _share(sums: Floats) -> Floats:
 
 def _per_example(points: Iterable[float]) -> Floats:
     """The statistics of a mean over examples."""
-    found = np.fromiter(points, np.float64)
-    return np.stack([found, np.ones_like(found)], axis=1)
+    values = np.fromiter(points, np.float64)
+    return np.stack([values, np.ones_like(values)], axis=1)
 
 
 def _equal(gold: Sequence[Label], predicted: Sequence[Label]) -> Floats:
@@ -112,9 +104,8 @@ def _micro_f1(right: Floats, gold: Floats, predicted: Floats) -> Floats:
 
 
 def _macro_f1(right: Floats, gold: Floats, predicted: Floats) -> Floats:
-    present = (
-        gold + predicted > 0
-    )  # as scikit-learn: a class that is neither in gold nor predicted has no F1 to average
+    # as scikit-learn: a class that is neither in gold nor predicted has no F1 to average
+    present = gold + predicted > 0
     return _ratio(_ratio(2 * right, gold + predicted).sum(-1), present.sum(-1).astype(np.float64))
 
 
@@ -154,19 +145,17 @@ def class_metric(name: str, labels: Sequence[str]) -> SummedMetric:
     classes = sorted(labels)
 
     def counts(gold: Sequence[Label], predicted: Sequence[Label]) -> Floats:
-        found = np.zeros((len(gold), 3, len(classes)))
+        marks = np.zeros((len(gold), 3, len(classes)))
         rows = np.arange(len(gold))
-        found[rows, 1, _numbers(gold, classes)] = 1
-        found[rows, 2, _numbers(predicted, classes)] = 1
-        found[:, 0] = found[:, 1] * found[:, 2]
-        return found.reshape(len(gold), -1)
+        marks[rows, 1, _numbers(gold, classes)] = 1
+        marks[rows, 2, _numbers(predicted, classes)] = 1
+        marks[:, 0] = marks[:, 1] * marks[:, 2]
+        return marks.reshape(len(gold), -1)
 
     metrics: dict[str, tuple[Count, Value]] = {
         "accuracy": (_equal, _MEAN),
-        "micro_f1": (
-            _equal,
-            _MEAN,
-        ),  # with one class per example a miss is one too many and one too few: the same number
+        # with one class per example a miss is one too many and one too few: the same number
+        "micro_f1": (_equal, _MEAN),
         "macro_f1": (counts, _MACRO),
         "weighted_f1": (counts, _from_counts(_weighted_f1)),
         "matthews": (counts, _from_counts(_matthews)),
@@ -174,14 +163,8 @@ def class_metric(name: str, labels: Sequence[str]) -> SummedMetric:
     if len(classes) == 2:
         metrics["f1"] = (counts, _from_counts(_last_f1))
     elif name == "f1":
-        raise RecipeError(
-            [
-                (
-                    f"evaluate.metric = 'f1' needs two labels, "
-                    f"the task has {len(classes)}; choose macro_f1 or micro_f1"
-                )
-            ]
-        )
+        problem = f"evaluate.metric = 'f1' needs two labels, the task has {len(classes)}"
+        raise RecipeError([f"{problem}; choose macro_f1 or micro_f1"])
     return _chosen(name, metrics)
 
 
@@ -199,11 +182,11 @@ def label_set_metric(name: str, labels: Sequence[str]) -> SummedMetric:
     number = {label: i for i, label in enumerate(labels)}
 
     def marked(sets: Sequence[Collection[str]]) -> Floats:
-        found = np.zeros((len(sets), len(labels) + 1))
+        marks = np.zeros((len(sets), len(labels) + 1))
         for row, names in enumerate(sets):
             for label in set(names):
-                found[row, number.get(label, len(labels))] += 1
-        return found
+                marks[row, number.get(label, len(labels))] += 1
+        return marks
 
     def counts(gold: Sequence[Label], predicted: Sequence[Label]) -> Floats:
         ours, theirs = marked(gold), marked(predicted)
@@ -246,9 +229,8 @@ def _correlation(sums: Floats) -> Floats:
     """Returns Pearson's correlation, 0 where one side does not vary."""
     n, x, y, xy, xx, yy = np.moveaxis(sums, -1, 0)
     spread_x, spread_y = n * xx - x * x, n * yy - y * y
-    varies = (spread_x > 1e-12 * n * xx) & (
-        spread_y > 1e-12 * n * yy
-    )  # less is rounding: all values are the same
+    # less is rounding: all values are the same
+    varies = (spread_x > 1e-12 * n * xx) & (spread_y > 1e-12 * n * yy)
     return _ratio(n * xy - x * y, np.where(varies, np.sqrt(np.maximum(spread_x * spread_y, 0)), 0))
 
 
@@ -278,27 +260,27 @@ def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     I- and E- begin an entity where none of their type is open: at the start, after O, after E- or
     S-, and where the type changes.
     """
-    found, begin, before, kind_before = set(), 0, "O", ""
+    spans, begin, before, kind_before = set(), 0, "O", ""
     for place, tag in enumerate([*tags, "O"]):
         mark, _, kind = tag.partition("-")
         begins = mark != "O" and (
             mark in ("B", "S") or before in ("O", "E", "S") or kind != kind_before
         )
         if before != "O" and (begins or mark == "O"):
-            found.add((kind_before, begin, place))
+            spans.add((kind_before, begin, place))
         if begins:
             begin = place
         before, kind_before = mark, kind
-    return found
+    return spans
 
 
 def _entity_counts(gold: Sequence[Label], predicted: Sequence[Label]) -> Floats:
-    found = np.zeros((len(gold), 3))
+    counts = np.zeros((len(gold), 3))
     for row, (ours, theirs) in enumerate(zip(gold, predicted, strict=True)):
         _same_length(ours, theirs)
         right, guessed = entities(ours), entities(theirs)
-        found[row] = len(right & guessed), len(right), len(guessed)
-    return found
+        counts[row] = len(right & guessed), len(right), len(guessed)
+    return counts
 
 
 def _same_length(gold: Sequence[object], predicted: Sequence[object]) -> None:
@@ -307,11 +289,11 @@ def _same_length(gold: Sequence[object], predicted: Sequence[object]) -> None:
 
 
 def _tags_right(gold: Sequence[Label], predicted: Sequence[Label]) -> Floats:
-    found = np.zeros((len(gold), 2))
+    counts = np.zeros((len(gold), 2))
     for row, (ours, theirs) in enumerate(zip(gold, predicted, strict=True)):
         _same_length(ours, theirs)
-        found[row] = sum(map(str.__eq__, ours, theirs)), len(ours)
-    return found
+        counts[row] = sum(map(str.__eq__, ours, theirs)), len(ours)
+    return counts
 
 
 def tag_metric(name: str) -> SummedMetric:
@@ -343,9 +325,8 @@ def _best_answer(score: Callable[[str, str], float]) -> Count:
     def count(gold: Sequence[Label], predicted: Sequence[Label]) -> Floats:
         points = []
         for texts, answer in zip(gold, predicted, strict=True):
-            right = [plain for plain in map(_plain, texts) if plain] or [
-                ""
-            ]  # SQuAD 2.0: no answer is right where there is none
+            right = [plain for plain in map(_plain, texts) if plain]
+            right = right or [""]  # SQuAD 2.0: no answer is right where there is none
             points.append(max(score(one, _plain(answer)) for one in right))
         return _per_example(points)
 
@@ -375,7 +356,7 @@ def tree_metric(name: str, punctuation: bool = False) -> SummedMetric:
 
     def counted(parts: int) -> Count:
         def count(gold: Sequence[Label], predicted: Sequence[Label]) -> Floats:
-            found = np.zeros((len(gold), 2))
+            counts = np.zeros((len(gold), 2))
             for row, (ours, theirs) in enumerate(zip(gold, predicted, strict=True)):
                 _same_length(ours, theirs)
                 words = [
@@ -383,11 +364,11 @@ def tree_metric(name: str, punctuation: bool = False) -> SummedMetric:
                     for pair in zip(ours, theirs, strict=True)
                     if punctuation or not _is_punctuation(pair[0])
                 ]
-                found[row] = (
+                counts[row] = (
                     sum(tuple(one[:parts]) == tuple(other[:parts]) for one, other in words),
                     len(words),
                 )
-            return found
+            return counts
 
         return count
 

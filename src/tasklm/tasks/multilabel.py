@@ -1,6 +1,4 @@
-"""One text or a pair → any number of labels: a sigmoid for each, and
-thresholds that dev chooses.
-"""
+"""One text or a pair → any number of labels: a sigmoid for each, thresholds that dev chooses."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,7 +35,7 @@ from tasklm.tasks.baselines.linear import Setting, Targets, Trainer
 from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.wide import Wide, labels_by
 from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_labels
-from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.examples import Example, Finding, Splits, first_few
 from tasklm.tasks.heads.layers import TokenHead
 from tasklm.tasks.metrics import label_set_metric
 from tasklm.tasks.readers.texts import LABEL_NAMES, encode_examples, label_name, read_text_examples
@@ -87,9 +86,8 @@ class Multilabel:
         examples, notes = read_text_examples(path, data, labelled, _cell, SET_NAMES)
         if not labelled:
             return examples, notes
-        texts = [
-            text for example in examples for text in example.label if isinstance(text, _Joined)
-        ]
+        names = list(chain.from_iterable(example.label for example in examples))
+        texts = [name for name in names if isinstance(name, _Joined)]
         mark = "|" if any("|" in text for text in texts) else ","
         if any(mark in text for text in texts):
             notes.append(f"labels are separated by {mark!r}")
@@ -98,7 +96,7 @@ class Multilabel:
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Multilabel:
         """The task with the labels of train."""
-        labels = sorted({name for example in train for name in example.label})
+        labels = sorted(set(chain.from_iterable(example.label for example in train)))
         if not labels:
             remedy = "Name another --label-column (recipe: data.label_column)."
             raise DataError("no training example has a label", file=train[0].file, remedy=remedy)
@@ -112,9 +110,9 @@ class Multilabel:
     def from_dict(cls, values: Mapping[str, Any]) -> Multilabel:
         """The task that `to_dict` described."""
         labels = names_in(values, "labels")
-        return cls(
-            labels, numbers_in(values, "thresholds", len(labels)) if values["thresholds"] else ()
-        )
+        if not values["thresholds"]:
+            return cls(labels)
+        return cls(labels, numbers_in(values, "thresholds", len(labels)))
 
     def to_dict(self) -> dict[str, Any]:
         """The kind, the labels and their thresholds."""
@@ -123,30 +121,33 @@ class Multilabel:
     def audit(self, splits: Splits) -> list[Finding]:
         """How many labels examples have, rare labels, and labels that train does not have."""
         findings = [self._sizes(splits)]
-        counts = Counter(name for example in splits.train for name in example.label)
+        counts = Counter(chain.from_iterable(example.label for example in splits.train))
         few = [label for label in self.labels if counts[label] < FEW]
         if few:
-            told = (
+            message = (
                 f"{len(few)} of {len(self.labels)} labels have "
                 f"fewer than {FEW} training examples: {_listed(few)}. "
                 "Add examples, or merge or remove these labels."
             )
             rare = f"{len(few)} of {len(self.labels)} labels have under {FEW} examples"
             findings.append(
-                Finding("warning", "rare labels", told, brief=f"{rare}: add some, or merge labels")
+                Finding(
+                    "warning", "rare labels", message, brief=f"{rare}: add some, or merge labels"
+                )
             )
         known = set(self.labels)
         for name in ("dev", "test"):
             part = splits.named().get(name, [])
             strange = [example for example in part if not known.issuperset(example.label)]
             if strange:
-                missing = sorted({label for example in strange for label in example.label} - known)
-                told = (
+                used = set(chain.from_iterable(example.label for example in strange))
+                missing = sorted(used - known)
+                message = (
                     f"{len(strange):,} of the {len(part):,} examples of {name} have labels "
                     f"that train does not have: {_listed(missing)}. "
                     "They count as missed; add training examples of them, or correct them."
                 )
-                shown = tuple(
+                examples = tuple(
                     f"{example.file}, line {example.line}: {', '.join(example.label)}"
                     for example in strange[:3]
                 )
@@ -154,7 +155,7 @@ class Multilabel:
                     f"{len(strange):,} examples of {name} "
                     f"have labels unknown to train: add such to it"
                 )
-                findings.append(Finding("warning", "unknown labels", told, shown, brief))
+                findings.append(Finding("warning", "unknown labels", message, examples, brief))
         return findings
 
     def _sizes(self, splits: Splits) -> Finding:
@@ -163,17 +164,16 @@ class Multilabel:
             name: sum(not example.label for example in part)
             for name, part in splits.named().items()
         }
-        told = ", ".join(
+        counts = ", ".join(
             f"{count:,} of {len(splits.named()[name]):,} in {name}"
             for name, count in bare.items()
             if count
         )
-        without = f"examples without any label: {told}" if told else "every example has a label"
-        return Finding(
-            "ok",
-            "labels",
-            f"{len(self.labels)} labels in train, {mean:.2f} per example; {without}.",
-        )
+        without = "every example has a label"
+        if counts:
+            without = f"examples without any label: {counts}"
+        message = f"{len(self.labels)} labels in train, {mean:.2f} per example; {without}."
+        return Finding("ok", "labels", message)
 
     def classes(self, label: Label) -> list[str]:
         """The names of a label set."""
@@ -220,34 +220,34 @@ class Multilabel:
         return _odds(np.asarray(outputs[0], np.float64))
 
     def tuned(
-        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> Multilabel:
         """The task with the threshold for each label that has the best F1 on these examples."""
         gold = self._marked(examples).astype(bool)
-        probabilities = np.array(kept).reshape(gold.shape)
+        probabilities = np.array(predictions).reshape(gold.shape)
         return Multilabel(
             self.labels,
             [best_threshold(gold[:, i], probabilities[:, i]) for i in range(len(self.labels))],
         )
 
     def answers(
-        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> list[Answer]:
         """Returns {"labels": those at or above their thresholds, "probabilities": of all}."""
-        found = []
-        for row in kept:
+        answers = []
+        for row in predictions:
             chosen = [
                 label
                 for label, value, least in zip(self.labels, row, self.thresholds, strict=True)
                 if value >= least
             ]
-            found.append(
+            answers.append(
                 {
                     "labels": chosen,
                     "probabilities": dict(zip(self.labels, map(float, row), strict=True)),
                 }
             )
-        return found
+        return answers
 
     def label_of(self, answer: Answer) -> Label:
         """The sorted names."""
@@ -310,7 +310,10 @@ class Multilabel:
     ) -> FittedWide | None:
         """Fits a linear model per label; None where texts hold nothing to count."""
         chosen = self._chosen(train, dev, self.metric(metric), vectors)
-        return None if chosen is None else fit_labels(*chosen, train)
+        if chosen is None:
+            return None
+        trainer, targets, setting = chosen
+        return fit_labels(trainer, targets, setting, train)
 
 
 def _odds(outputs: Floats) -> Floats:
@@ -360,13 +363,14 @@ def _cell(value: Any, column: str, path: Path, line: int) -> tuple[str, ...]:
 
 
 def _split(names: Sequence[str], mark: str) -> tuple[str, ...]:
-    parts = [
-        part
-        for name in names
-        for part in (name.split(mark) if isinstance(name, _Joined) else [name])
-    ]
+    parts: list[str] = []
+    for name in names:
+        if isinstance(name, _Joined):
+            parts += name.split(mark)
+        else:
+            parts.append(name)
     return tuple(sorted({part.strip() for part in parts if part.strip()}))
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:10])) + (" …" if len(names) > 10 else "")
+    return first_few([repr(name) for name in names], 10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -15,19 +16,19 @@ from tasklm.corpus.tables import kind_of
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe.schema import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
-from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.examples import Example, Finding, Splits, first_few
 from tasklm.tasks.heads.biaffine import UNKNOWN, BiaffineHead, arc_loss
 from tasklm.tasks.heads.trees import best_tree, tree_faults
 from tasklm.tasks.metrics import tree_metric
-from tasklm.tasks.readers.conll import CONLLU_FILES, FORM, HEAD, read_conllu
+from tasklm.tasks.readers.conll import CONLLU_FILES, FORM, HEAD, Sentence, read_conllu
 from tasklm.tasks.readers.conll import RELATION as RELATION_FIELD
+from tasklm.tasks.readers.texts import left_out
 from tasklm.tasks.readers.word_rows import (
     HEAD_NAMES,
     RELATION_NAMES,
     SHOWN,
     are_characters,
     filled,
-    left_out,
     long_sentences,
     pieces_of,
     read_unlabelled,
@@ -80,25 +81,8 @@ class Parse:
         if not labelled:
             return read_unlabelled(path, data)
         if kind_of(path) in CONLLU_FILES:
-            found = []
-            for sentence in read_conllu(path):
-                heads = [
-                    _number(head, path, sentence.line, word)
-                    for word, head in enumerate(sentence.column(HEAD), 1)
-                ]
-                relations = [
-                    _name(name, path, sentence.line, word)
-                    for word, name in enumerate(sentence.column(RELATION_FIELD), 1)
-                ]
-                found.append(
-                    word_example(
-                        sentence.column(FORM),
-                        list(zip(heads, relations, strict=True)),
-                        path,
-                        sentence.line,
-                    )
-                )
-            return found, ["words: field FORM, heads: field HEAD, relations: field DEPREL"]
+            examples = [_conllu_example(sentence, path) for sentence in read_conllu(path)]
+            return examples, ["words: field FORM, heads: field HEAD, relations: field DEPREL"]
         columns, rows = read_word_lists(path, data, [HEAD_NAMES, RELATION_NAMES])
         examples, empty = [], []
         for line, words, (heads, relations) in rows:
@@ -110,15 +94,17 @@ class Parse:
                 examples.append(word_example(words, arcs, path, line))
             else:
                 empty.append(line)
-        return examples, [
-            "words: column {!r}, heads: column {!r}, relations: column {!r}".format(*columns),
-            *left_out(empty),
-        ]
+        words_column, heads_column, relations_column = columns
+        note = (
+            f"words: column {words_column!r}, heads: column {heads_column!r}, "
+            f"relations: column {relations_column!r}"
+        )
+        return examples, [note, *left_out(empty)]
 
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Parse:
         """The task with the relations of train in alphabetical order."""
-        counts = Counter(relation for example in train for _, relation in example.label)
+        counts = _relation_counts(train)
         return cls(
             sorted(counts),
             _most(counts),
@@ -146,20 +132,12 @@ class Parse:
         return {"kind": self.kind, "labels": self.labels, **settings}
 
     def audit(self, splits: Splits) -> list[Finding]:
-        """Returns counts of relations, relations that train lacks, heads that make no tree, and
-        long sentences.
-        """
-        counts = Counter(
-            relation for example in splits.train for _, relation in example.label
-        ).most_common()
-        told = ", ".join(f"{relation} {count:,}" for relation, count in counts[:10]) + (
-            " …" if len(counts) > 10 else ""
-        )
-        sizes = ", ".join(f"{name} {len(part):,}" for name, part in splits.named().items())
+        """Counts of relations, those that train lacks, heads that make no tree, long sentences."""
+        counts = _relation_counts(splits.train).most_common()
+        relations = first_few([f"{relation} {count:,}" for relation, count in counts], 10)
+        message = f"{len(counts)} relations in train: {relations}; sentences: {splits.sizes()}."
         return [
-            Finding(
-                "ok", "relations", f"{len(counts)} relations in train: {told}; sentences: {sizes}."
-            ),
+            Finding("ok", "relations", message),
             *unknown_names("relations", set(self.labels), splits, self.classes),
             *_broken_trees(splits),
             *long_sentences(splits, "are parsed only in part"),
@@ -182,14 +160,18 @@ class Parse:
             for word in pieces[: filled(pieces, length - 2)[0][1]]:
                 places.append(len(tokens))
                 tokens += word
-            targets = None if example.label is None else self._targets(example.label, len(places))
+            targets = None
+            if example.label is not None:
+                targets = self._targets(example.label, len(places))
             units.append(Unit([*tokens, tokeniser.sep], places, targets, example=number))
         return units
 
     def _targets(self, label: Sequence[Arc], places: int) -> NDArray[np.int64]:
         targets = np.full((places, 2), NONE, np.int64)
         for place, (head, relation) in enumerate(label[: places - 1], 1):
-            targets[place] = head if head < places else UNKNOWN, self._number.get(relation, UNKNOWN)
+            if head >= places:
+                head = UNKNOWN
+            targets[place] = head, self._number.get(relation, UNKNOWN)
         return targets
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
@@ -212,19 +194,19 @@ class Parse:
         return np.stack([heads, relations], 1)
 
     def tuned(
-        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> Parse:
         """Returns itself: dev decides nothing."""
         return self
 
     def answers(
-        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> list[Answer]:
         """Returns words, heads (from 1 on, 0: root) and relations of each example, and the same as
         CoNLL-U.
         """
-        found = {unit.example: arcs for unit, arcs in zip(units, kept, strict=True)}
-        return [self._answer(example, found[number]) for number, example in enumerate(examples)]
+        arcs_of = {unit.example: arcs for unit, arcs in zip(units, predictions, strict=True)}
+        return [self._answer(example, arcs_of[number]) for number, example in enumerate(examples)]
 
     def _answer(self, example: Example, arcs: NDArray[np.int64]) -> Answer:
         words, _ = words_of(example, self.characters)
@@ -242,7 +224,9 @@ class Parse:
         ]
         text = "".join([f"# text = {' '.join(example.text.split())}\n", *rows, "\n"])
         answer: Answer = {"words": words, "heads": heads, "relations": relations, "conllu": text}
-        return {**answer, "unread": unread} if unread else answer
+        if unread:
+            answer["unread"] = unread
+        return answer
 
     def label_of(self, answer: Answer) -> list[Arc]:
         """Returns (head, relation) of each word."""
@@ -287,26 +271,15 @@ class Neighbours:
     """
 
     def __init__(self, train: Sequence[Example]) -> None:
-        right = {
-            step: sum(
-                head == guess
-                for example in train
-                for (head, _), guess in zip(example.label, _heads(example, step), strict=True)
-            )
-            for step in (-1, 1)
-        }
-        self._step = -1 if right[-1] >= right[1] else 1
-        self.side = "before" if self._step < 0 else "after"
-        relations = {
-            root: Counter(
-                r for example in train for head, r in example.label if (head == 0) == root
-            )
-            for root in (True, False)
-        }
-        self._relations = {
-            root: _most(counts) if counts else _most(relations[not root])
-            for root, counts in relations.items()
-        }
+        if _right_heads(train, -1) >= _right_heads(train, 1):
+            self._step, self.side = -1, "before"
+        else:
+            self._step, self.side = 1, "after"
+        of_root: Counter[str] = Counter()
+        of_others: Counter[str] = Counter()
+        for head, relation in chain.from_iterable(example.label for example in train):
+            (of_others if head else of_root)[relation] += 1
+        self._relations = {True: _most(of_root or of_others), False: _most(of_others or of_root)}
 
     def arcs(self, example: Example) -> list[Arc]:
         """The arcs of a sentence."""
@@ -316,7 +289,16 @@ class Neighbours:
 def _heads(example: Example, step: int) -> list[int]:
     """The number of the next word on one side of each, 0 where there is none."""
     count = len(example.words)
-    return [word + step if word + step <= count else 0 for word in range(1, count + 1)]
+    return [(word + step) % (count + 1) for word in range(1, count + 1)]
+
+
+def _right_heads(train: Sequence[Example], step: int) -> int:
+    """How many words have the next word on one side as head."""
+    right = 0
+    for example in train:
+        arcs = zip(example.label, _heads(example, step), strict=True)
+        right += sum(head == guess for (head, _), guess in arcs)
+    return right
 
 
 class UsualArcs:
@@ -331,28 +313,44 @@ class UsualArcs:
             for number, (word, (head, relation)) in enumerate(
                 zip(example.words, example.label, strict=True), 1
             ):
-                arc = (head - number if head else 0, relation)  # a distance of 0: the root
+                distance = head - number if head else 0  # 0: the root
+                arc = (distance, relation)
                 words[word][arc] += 1
                 overall[arc] += 1
         self._words = {word: _most(counts) for word, counts in words.items()}
         self._overall = _most(overall)
 
     def arcs(self, example: Example) -> list[Arc]:
-        """The arcs of a sentence; a distance that leads out of it is cut to
-        its first or last word.
-        """
-        found = []
+        """The arcs of a sentence; distances out of it are cut to its first or last word."""
+        arcs = []
         for number, word in enumerate(example.words, 1):
             distance, relation = self._words.get(word, self._overall)
-            found.append(
-                (min(max(number + distance, 1), len(example.words)) if distance else 0, relation)
-            )
-        return found
+            head = 0
+            if distance:
+                head = min(max(number + distance, 1), len(example.words))
+            arcs.append((head, relation))
+        return arcs
 
 
 def _most(counts: Counter[Key]) -> Key:
     """The most frequent key, the first by its text of equals."""
     return min(counts, key=lambda key: (-counts[key], str(key)))
+
+
+def _relation_counts(examples: Sequence[Example]) -> Counter[str]:
+    arcs = chain.from_iterable(example.label for example in examples)
+    return Counter(relation for _, relation in arcs)
+
+
+def _conllu_example(sentence: Sentence, path: Path) -> Example:
+    line = sentence.line
+    heads = [_number(head, path, line, word) for word, head in enumerate(sentence.column(HEAD), 1)]
+    relations = [
+        _name(name, path, line, word)
+        for word, name in enumerate(sentence.column(RELATION_FIELD), 1)
+    ]
+    arcs = list(zip(heads, relations, strict=True))
+    return word_example(sentence.column(FORM), arcs, path, line)
 
 
 def _number(value: Any, path: Path, line: int, word: int) -> int:
@@ -379,8 +377,8 @@ def _broken_trees(splits: Splits) -> list[Finding]:
     broken = []
     for part in splits.named().values():
         for example in part:
-            if found := tree_faults([head for head, _ in example.label]):
-                broken.append(f"{example.file}, line {example.line}: {'; '.join(found[:SHOWN])}")
+            if faults := tree_faults([head for head, _ in example.label]):
+                broken.append(f"{example.file}, line {example.line}: {'; '.join(faults[:SHOWN])}")
     if not broken:
         return [Finding("ok", "trees", "the heads of every sentence are a tree with one root.")]
     message = (

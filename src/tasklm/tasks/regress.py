@@ -45,10 +45,9 @@ SCORE_NAMES = (
     "similarity_score",
     *LABEL_NAMES,
 )
-STRENGTHS, USUAL = (
-    (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0),
-    3.0,
-)  # of ridge: the larger, the less free
+# of ridge: the larger, the less free
+STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+USUAL = 3.0
 
 
 @TASKS.register("regress")
@@ -84,7 +83,8 @@ class Regress:
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Regress:
         """The task with the range of the training labels."""
-        low, high = (best(train, key=lambda example: float(example.label)) for best in (min, max))
+        low = min(train, key=lambda example: float(example.label))
+        high = max(train, key=lambda example: float(example.label))
         if not math.isfinite(high.label - low.label):
             problem = (
                 f"the labels from {low.label:g} to {high.label:g} are too far apart to compute with"
@@ -116,28 +116,28 @@ class Regress:
     def audit(self, splits: Splits) -> list[Finding]:
         """Whether labels vary, and which of dev and test lie outside the range of train."""
         if self.low == self.high:
-            told = (
+            message = (
                 f"all {len(splits.train):,} training labels are "
                 f"{self.low:g}. Add examples of other scores, or name another column."
             )
-            return [Finding("error", "labels", told)]
+            return [Finding("error", "labels", message)]
         labels = np.array([example.label for example in splits.train])
-        told = (
+        message = (
             f"training labels from {self.low:g} to {self.high:g}, "
             f"mean {labels.mean():.4g}, standard deviation {labels.std():.4g}."
         )
-        findings = [Finding("ok", "labels", told)]
+        findings = [Finding("ok", "labels", message)]
         for name in ("dev", "test"):
             part = splits.named().get(name, [])
             outside = [example for example in part if not self.low <= example.label <= self.high]
             if outside:
-                told = (
+                message = (
                     f"{len(outside):,} of the {len(part):,} labels of {name} lie outside "
                     f"those of train, {self.low:g} to {self.high:g}. "
                     "The model cannot answer with such "
                     "scores; add training examples that have them."
                 )
-                shown = tuple(
+                examples = tuple(
                     f"{example.file}, line {example.line}: {example.label:g}"
                     for example in outside[:3]
                 )
@@ -145,7 +145,9 @@ class Regress:
                     f"{len(outside):,} labels of {name} lie "
                     f"outside those of train: add such examples to it"
                 )
-                findings.append(Finding("warning", "labels outside the range", told, shown, brief))
+                findings.append(
+                    Finding("warning", "labels outside the range", message, examples, brief)
+                )
         return findings
 
     def classes(self, label: Label) -> list[str]:
@@ -180,18 +182,18 @@ class Regress:
         return float(outputs[0, 0])
 
     def tuned(
-        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> Regress:
         """Returns itself: dev decides nothing."""
         return self
 
     def answers(
-        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> list[Answer]:
         """Returns {"score": …} in the range of the training labels."""
         return [
             {"score": self.low + (self.high - self.low) * 0.5 * (1 + math.tanh(0.5 * output))}
-            for output in kept
+            for output in predictions
         ]
 
     def label_of(self, answer: Answer) -> Label:
@@ -254,9 +256,10 @@ def _chosen(trainer: Trainer, dev: Sequence[Example], metric: Metric) -> tuple[F
         decided = (ridge(trainer.parts, wanted, one).decisions(of_dev) for one in settings)
         return [score(metric, gold, scores.ravel().tolist()) for scores in decided]
 
-    usual = Setting(trainer.views[-1], USUAL)
+    if not some:
+        return wanted, Setting(trainer.views[-1], USUAL)
     settings = [Setting(view, USUAL) for view in trainer.views]
-    return wanted, best_of(settings, STRENGTHS, judged)[0] if some else usual
+    return wanted, best_of(settings, STRENGTHS, judged)[0]
 
 
 def ridge(parts: Mapping[str, Any], wanted: Floats, setting: Setting) -> Linear:
@@ -272,13 +275,13 @@ def ridge(parts: Mapping[str, Any], wanted: Floats, setting: Setting) -> Linear:
 def number(value: Any, column: str, path: Path, line: int) -> float:
     """A cell as a number; anything else raises a DataError."""
     try:
-        found = math.nan if isinstance(value, bool) else float(value)
+        parsed = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
-        found = math.nan
-    if not math.isfinite(found):
+        parsed = math.nan
+    if not math.isfinite(parsed):
         what = "empty" if value is None or not str(value).strip() else f"{value!r}, not a number"
         remedy = 'Write a number, or delete the row; for classes use data.kind = "classify".'
         raise DataError(
             f"the label in column {column!r} is {what}", file=path, line=line, remedy=remedy
         )
-    return found
+    return parsed

@@ -10,58 +10,45 @@ two short vectors, so that the head gives one row of numbers for each place:
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tasklm.corpus.words import words
 from tasklm.errors import RecipeError
 from tasklm.recipe.schema import LONGEST_ROW, Data, Kind
 from tasklm.registry import nearest
+from tasklm.tasks.answer_windows import (
+    Window,
+    answer_tokens,
+    gold_answers,
+    window_starts,
+    window_targets,
+)
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Metric, Tokeniser, Unit
+from tasklm.tasks.baselines.best_sentence import best_sentence, sentences, word_weights
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads.answer_search import RANK, Kept, best_answers, best_threshold
 from tasklm.tasks.heads.layers import TokenHead
 from tasklm.tasks.metrics import answer_metric
 from tasklm.tasks.readers.columns import needs_columns
-from tasklm.tasks.readers.squad import MISSING, Gold, first_place, place_of, read_questions
+from tasklm.tasks.readers.squad import Gold, first_place, read_questions
 from tasklm.tasks.saved import number_in, truth_in, whole_in
 
-# starts that are looked at, and candidates that are kept of a window; as in ELECTRA's program for
-# SQuAD
+# starts looked at, and candidates kept, of a window; as in ELECTRA's program for SQuAD
 BEAM = 20
 LONGEST_QUESTION = 64  # tokens, as in BERT's program for SQuAD; half of a row where that is less
 FAULTY_SHARE = 0.1  # of training questions whose answer is not in the text: more are an error
 _HIDDEN = -1e30  # score of padding: finite, so that a row of padding alone gives no NaN
 _SHOWN = 3
-_SENTENCE = re.compile(r"(?:[^.!?。！？\n]|[.!?](?=\S))+[.!?。！？]*")
-
-Spans = NDArray[
-    np.int32
-]  # (places, 2): the characters that each place stands for, in the text as given
-
-
-@dataclass
-class Window(Unit):
-    """A unit that knows which characters of the text its places stand for;
-    those of [CLS] are none.
-    """
-
-    spans: Spans = field(default_factory=lambda: np.zeros((0, 2), np.int32))
 
 
 @dataclass
 class GoldTexts:
-    """A metric of answer texts, for gold answers that may also have places: a text, several, or
-    several with the places they begin at.
-    """
+    """A metric of answer texts; a gold answer is a text, several, or several with their places."""
 
     inner: Metric
     name: str
@@ -70,12 +57,7 @@ class GoldTexts:
         self, gold: Sequence[Gold | Sequence[str] | str], predicted: Sequence[str]
     ) -> Floats:
         """What each example adds to the sums."""
-        listed = [[answers] if isinstance(answers, str) else answers for answers in gold]
-        texts = [
-            [answer if isinstance(answer, str) else answer[0] for answer in answers]
-            for answers in listed
-        ]
-        return self.inner.statistics(texts, predicted)
+        return self.inner.statistics([_texts_of(answers) for answers in gold], predicted)
 
     def value(self, sums: Floats) -> Floats:
         """The score for sums of statistics."""
@@ -120,9 +102,8 @@ class Span:
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Span:
         """The task; a question without an answer in train makes "no answer" possible."""
-        return cls(
-            settings.stride, settings.answer_tokens, any(not example.label for example in train)
-        )
+        unanswerable = any(not example.label for example in train)
+        return cls(settings.stride, settings.answer_tokens, unanswerable)
 
     def asked(self, text: str) -> Example:
         """Raises: a text by itself asks nothing."""
@@ -174,24 +155,22 @@ class Span:
             question = question[: min(LONGEST_QUESTION, (length - 3) // 2)]
             if example.texts[1] != context:  # several questions in a row may be on one text
                 context = example.texts[1]
-                tokens, found = tokeniser.spans(context)
-                spans = np.array(found, np.int32).reshape(-1, 2)
-            answer = _answer_tokens(_gold(example.label, context), spans) if example.label else None
+                tokens, characters = tokeniser.spans(context)
+                spans = np.array(characters, np.int32).reshape(-1, 2)
+            answer = None
+            if example.label:
+                answer = answer_tokens(gold_answers(example.label, context), spans)
             second = len(question) + 2
             room = length - 1 - second
             for begin in window_starts(len(tokens), room, min(self.stride, room // 2)):
                 window = tokens[begin : begin + room]
-                targets = (
-                    None
-                    if example.label is None
-                    else _targets(answer, bool(example.label), begin, len(window))
-                )
+                targets = None
+                if example.label is not None:
+                    targets = window_targets(answer, bool(example.label), begin, len(window))
                 row = [tokeniser.cls, *question, tokeniser.sep, *window, tokeniser.sep]
                 places = [0, *range(second, second + len(window))]
-                characters = np.concatenate(
-                    [np.zeros((1, 2), np.int32), spans[begin : begin + room]]
-                )
-                units.append(Window(row, places, targets, second, number, spans=characters))
+                of_row = np.concatenate([np.zeros((1, 2), np.int32), spans[begin : begin + room]])
+                units.append(Window(row, places, targets, second, number, spans=of_row))
         return units
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
@@ -208,9 +187,8 @@ class Span:
         padding = targets[..., 0] == NONE
         starts, ends = (targets == 1).float().unbind(-1)
         # sums of products, not matrix products: autocast leaves these in fp32
-        begin = (starts.unsqueeze(-1) * outputs[..., 2 : 2 + RANK]).sum(
-            -2, keepdim=True
-        )  # that of the gold start
+        of_starts = starts.unsqueeze(-1) * outputs[..., 2 : 2 + RANK]
+        begin = of_starts.sum(-2, keepdim=True)  # that of the gold start
         end_scores = (outputs[..., 2 + RANK :] * begin).sum(-1) / math.sqrt(RANK) + outputs[..., 1]
         start_logs = outputs[..., 0].masked_fill(padding, _HIDDEN).log_softmax(-1)
         end_logs = end_scores.masked_fill(padding, _HIDDEN).log_softmax(-1)
@@ -221,66 +199,56 @@ class Span:
         return int((targets[..., 0] == 1).sum())
 
     def keep(self, outputs: Floats) -> Kept:
-        """The score of "no answer" and the best answers of a window, from a
-        beam over their starts.
-        """
+        """The score of "no answer" and the best answers of a window, from a beam of starts."""
         return best_answers(np.asarray(outputs, np.float64), BEAM, self.answer_tokens)
 
     def tuned(
-        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> Span:
         """The task with the threshold whose answers have the best F1, where there are questions
         without an answer.
         """
         if not self.unanswerable:
             return self
-        found = [
-            self._best(example, some)
-            for example, some in zip(examples, _by_example(len(examples), units, kept), strict=True)
+        best_ones = [
+            self._best(example, windows)
+            for example, windows in zip(
+                examples, _by_example(len(examples), units, predictions), strict=True
+            )
         ]
-        score, gold = self.metric(self.metrics[0]), [example.label for example in examples]
-        given = score.statistics(
-            gold,
-            [
-                example.texts[1][begin:end]
-                for example, (begin, end, _, _) in zip(examples, found, strict=True)
-            ],
-        )
+        texts = [
+            example.texts[1][begin:end]
+            for example, (begin, end, _, _) in zip(examples, best_ones, strict=True)
+        ]
+        gold = [example.label for example in examples]
+        score = self.metric(self.metrics[0])
+        given = score.statistics(gold, texts)
         held_back = score.statistics(gold, [""] * len(examples))
-        differences = np.array([best - none for _, _, best, none in found])
+        differences = np.array([best - none for _, _, best, none in best_ones])
         threshold = best_threshold(score, differences, given, held_back)
         return Span(self.stride, self.answer_tokens, self.unanswerable, threshold)
 
     def answers(
-        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> list[Answer]:
-        """The best answer over the windows of each question; "score" is its probability in its
-        window.
-        """
+        """The best answer over the windows of each question; "score": its probability there."""
         given = []
-        for example, some in zip(examples, _by_example(len(examples), units, kept), strict=True):
-            begin, end, best, none = self._best(example, some)
-            if best > -math.inf and (not self.unanswerable or best - none > self.threshold):
-                text = example.texts[1][begin:end]
-                given.append(
-                    {
-                        "answer": text,
-                        "begin": begin,
-                        "end": end,
-                        "score": math.exp(best),
-                        "answerable": True,
-                    }
-                )
-            else:
-                given.append(
-                    {
-                        "answer": "",
-                        "begin": 0,
-                        "end": 0,
-                        "score": math.exp(none),
-                        "answerable": False,
-                    }
-                )
+        windows_of = _by_example(len(examples), units, predictions)
+        for example, windows in zip(examples, windows_of, strict=True):
+            begin, end, score, none = self._best(example, windows)
+            above = not self.unanswerable or score - none > self.threshold
+            answerable = bool(above and score > -math.inf)
+            if not answerable:
+                begin, end, score = 0, 0, none
+            given.append(
+                {
+                    "answer": example.texts[1][begin:end],
+                    "begin": begin,
+                    "end": end,
+                    "score": math.exp(score),
+                    "answerable": answerable,
+                }
+            )
         return given
 
     def label_of(self, answer: Answer) -> str:
@@ -290,15 +258,8 @@ class Span:
     def metric(self, name: str) -> Metric:
         """The named metric, for gold answers with places."""
         if name not in self.metrics:
-            known = list(self.metrics)
-            raise RecipeError(
-                [
-                    (
-                        f"evaluate.metric = {name!r}: "
-                        f"kind span has {', '.join(known)}{nearest(name, known)}"
-                    )
-                ]
-            )
+            known = f"{', '.join(self.metrics)}{nearest(name, list(self.metrics))}"
+            raise RecipeError([f"evaluate.metric = {name!r}: kind span has {known}"])
         return GoldTexts(answer_metric(name), name)
 
     def baselines(
@@ -311,15 +272,15 @@ class Span:
         """The sentence that shares most with the question, and "majority": no answer if most have
         none, else the first sentence.
         """
-        weights = _word_weights(train)
+        weights = word_weights(train)
         silent = sum(not example.label for example in train) * 2 > len(train)
         return {
             "majority": {
-                name: ["" if silent else next(_sentences(example.texts[1]), "") for example in part]
+                name: ["" if silent else next(sentences(example.texts[1]), "") for example in part]
                 for name, part in held.items()
             },
             "best sentence": {
-                name: [_best_sentence(example, weights) for example in part]
+                name: [best_sentence(example, weights) for example in part]
                 for name, part in held.items()
             },
         }
@@ -337,71 +298,33 @@ class Span:
         infinity where there is none, and the lowest score of "no answer": each window but that with
         the answer says that it has none."""
         none = min(score for _, (score, _) in windows)
-        ranked = sorted(
-            ((-candidate[2], unit, candidate) for unit, (_, best) in windows for candidate in best),
-            key=lambda entry: entry[0],
-        )
+        ranked = []
+        for unit, (_, candidates) in windows:
+            ranked += [(unit, candidate) for candidate in candidates]
+        ranked.sort(key=lambda entry: -entry[1][2])
         context = example.texts[1]
-        for _, unit, (first, last, score) in ranked:
+        for unit, (first, last, score) in ranked:
             begin, end = _trimmed(context, int(unit.spans[first, 0]), int(unit.spans[last, 1]))
             if begin < end:
                 return begin, end, score, none
         return 0, 0, -math.inf, none
 
 
-def window_starts(tokens: int, room: int, shared: int) -> list[int]:
-    """Where the windows of `room` tokens begin that cover a text, each with `shared` tokens of the
-    one before it.
-    """
-    starts = [0]
-    while starts[-1] + room < tokens:
-        starts.append(starts[-1] + room - shared)
-    return starts
-
-
-def _gold(label: Gold | str, context: str) -> Gold:
-    """Returns gold answers as they are, and a predicted one, a text, at the first place where it
-    stands.
-    """
-    return [(label, place_of(label, MISSING, context))] if isinstance(label, str) else label
-
-
-def _answer_tokens(gold: Gold, spans: Spans) -> tuple[int, int] | None:
-    """The first and the last token that an answer touches, or None where it is not in its text."""
-    place = first_place(gold)
-    if place is None:
-        return None
-    touched = np.flatnonzero(
-        (spans[:, 1] > np.maximum(spans[:, 0], place[0])) & (spans[:, 0] < place[1])
-    )
-    return (int(touched[0]), int(touched[-1])) if len(touched) else None
-
-
-def _targets(
-    answer: tuple[int, int] | None, answerable: bool, begin: int, size: int
-) -> NDArray[np.int8]:
-    """Returns (places, 2) marks of start and end for the window of `size` tokens from token `begin`
-    on.
-    """
-    if answerable and answer is None:
-        return np.full((size + 1, 2), NONE, np.int8)
-    marks = np.zeros((size + 1, 2), np.int8)
-    inside = answer is not None and begin <= answer[0] and answer[1] < begin + size
-    first, last = (
-        (answer[0] - begin + 1, answer[1] - begin + 1) if answer is not None and inside else (0, 0)
-    )
-    marks[first, 0] = marks[last, 1] = 1
-    return marks
+def _texts_of(answers: Gold | Sequence[str] | str) -> list[str]:
+    """The texts of gold answers in any of their forms."""
+    if isinstance(answers, str):
+        return [answers]
+    return [answer if isinstance(answer, str) else answer[0] for answer in answers]
 
 
 def _by_example(
-    count: int, units: Sequence[Unit], kept: Sequence[Any]
+    count: int, units: Sequence[Unit], predictions: Sequence[Any]
 ) -> list[list[tuple[Window, Kept]]]:
-    found: list[list[tuple[Window, Kept]]] = [[] for _ in range(count)]
-    for unit, some in zip(units, kept, strict=True):
+    windows: list[list[tuple[Window, Kept]]] = [[] for _ in range(count)]
+    for unit, some in zip(units, predictions, strict=True):
         assert isinstance(unit, Window)  # `encode` makes no others
-        found[unit.example].append((unit, some))
-    return found
+        windows[unit.example].append((unit, some))
+    return windows
 
 
 def _trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
@@ -414,72 +337,35 @@ def _answerable(splits: Splits, unanswerable: bool) -> Finding:
     silent = {
         name: sum(not example.label for example in part) for name, part in splits.named().items()
     }
-    told = ", ".join(
+    counts = ", ".join(
         f"{count:,} of {len(splits.named()[name]):,} in {name}" for name, count in silent.items()
     )
+    message = f"questions without an answer: {counts}."
     if not unanswerable and any(silent.values()):
-        return Finding(
-            "warning",
-            "answerability",
-            (
-                f"questions without an answer: {told}. Train has none, "
-                f"so that every question will be answered: add such questions to it."
-            ),
-            brief="train alone has no questions without an answer: add some to it",
+        message += (
+            " Train has none, so that every question will be answered: add such questions to it."
         )
-    return Finding("ok", "answerability", f"questions without an answer: {told}.")
+        brief = "train alone has no questions without an answer: add some to it"
+        return Finding("warning", "answerability", message, brief=brief)
+    return Finding("ok", "answerability", message)
 
 
 def _faults(name: str, part: Sequence[Example]) -> Finding:
     faulty = [example for example in part if example.label and first_place(example.label) is None]
     if not faulty:
         return Finding("ok", f"answers in {name}", "every answer stands in its text.")
-    use = (
-        "Nothing is learnt from them" if name == "train" else "They can hardly be answered rightly"
+    level, use = "warning", "They can hardly be answered rightly"
+    if name == "train":
+        use = "Nothing is learnt from them"
+        if len(faulty) > FAULTY_SHARE * len(part):
+            level = "error"
+    message = (
+        f"{len(faulty):,} of {len(part):,} questions have an answer that is not in their text. "
+        f"{use}: correct them, or delete them."
     )
-    return Finding(
-        "error" if name == "train" and len(faulty) > FAULTY_SHARE * len(part) else "warning",
-        f"answers in {name}",
-        (
-            f"{len(faulty):,} of {len(part):,} questions have an answer "
-            f"that is not in their text. {use}: correct them, or delete them."
-        ),
-        tuple(
-            (
-                f"{example.file}, line {example.line}: "
-                f"{example.texts[0][:80]!r}: {example.label[0][0][:80]!r}"
-            )
-            for example in faulty[:_SHOWN]
-        ),
-        f"{len(faulty):,} answers of {name} are not in their text: correct or delete them",
+    examples = tuple(
+        f"{one.file}, line {one.line}: {one.texts[0][:80]!r}: {one.label[0][0][:80]!r}"
+        for one in faulty[:_SHOWN]
     )
-
-
-def _sentences(text: str) -> Iterator[str]:
-    return (sentence for found in _SENTENCE.findall(text) if (sentence := found.strip()))
-
-
-def _word_weights(train: Sequence[Example]) -> dict[str, float]:
-    """The inverse document frequencies of words over the texts of train; that of "" is for words
-    which these have not.
-    """
-    contexts = {example.texts[1] for example in train}
-    held = Counter(word for context in sorted(contexts) for word in set(words(context)))
-    return {
-        word: math.log((1 + len(contexts)) / (1 + count)) + 1
-        for word, count in [*held.items(), ("", 0)]
-    }
-
-
-def _best_sentence(example: Example, weights: Mapping[str, float]) -> str:
-    """The sentence of the text whose words that are also in the question weigh most; of equal ones
-    the first.
-    """
-    asked = set(words(example.texts[0]))
-    return max(
-        _sentences(example.texts[1]),
-        key=lambda sentence: sum(
-            weights.get(word, weights[""]) for word in sorted(asked.intersection(words(sentence)))
-        ),
-        default="",
-    )
+    brief = f"{len(faulty):,} answers of {name} are not in their text: correct or delete them"
+    return Finding(level, f"answers in {name}", message, examples, brief)

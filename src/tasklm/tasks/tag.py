@@ -5,8 +5,9 @@ A linear head, or a CRF, on the first piece of each word.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,11 +21,12 @@ from tasklm.errors import DataError, RecipeError
 from tasklm.recipe.schema import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Metric, Tokeniser, Unit
 from tasklm.tasks.baselines.text_vectors import WordVectors
+from tasklm.tasks.baselines.usual_tags import UsualTags
 from tasklm.tasks.baselines.wide import labels_by
 from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_tags
-from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.examples import Example, Finding, Splits, first_few
 from tasklm.tasks.heads.crf import CrfHead, best_tags, negative_log_likelihood
-from tasklm.tasks.heads.layers import OutHead, TokenHead
+from tasklm.tasks.heads.layers import TagHead, TokenHead
 from tasklm.tasks.heads.tag_schemes import PLAIN, faults, scheme_of, spans
 from tasklm.tasks.metrics import tag_metric
 from tasklm.tasks.readers.conll import (
@@ -35,12 +37,12 @@ from tasklm.tasks.readers.conll import (
     read_columns,
     read_conllu,
 )
+from tasklm.tasks.readers.texts import left_out
 from tasklm.tasks.readers.word_rows import (
     SHOWN,
     TAG_NAMES,
     are_characters,
     filled,
-    left_out,
     long_sentences,
     pieces_of,
     read_unlabelled,
@@ -53,29 +55,8 @@ from tasklm.tasks.readers.word_rows import (
 from tasklm.tasks.saved import names_in, text_in, truth_in
 
 FEW = 5  # words with a tag
-SUFFIX = 3
 
 Tags = list[str]
-
-
-class TagHead(OutHead):
-    """A score for each tag from the state of each word's first piece."""
-
-    def __init__(self, width: int, tags: int, dropout: float) -> None:
-        super().__init__()
-        self.dropout = nn.Dropout(dropout)
-        self.out = nn.Linear(width, tags)
-        nn.init.normal_(self.out.weight, std=0.02)
-        nn.init.zeros_(self.out.bias)
-
-    def flops(self, rows: int, places: int) -> float:
-        """The FLOPs of a forward pass on states of so many rows and places."""
-        return 2.0 * rows * places * self.out.weight.numel()
-
-    def forward(self, states: Tensor) -> Tensor:
-        """Returns scores (rows, places, tags) of states (rows, places, width)."""
-        scores: Tensor = self.out(self.dropout(states))
-        return scores
 
 
 @TASKS.register("tag")
@@ -100,17 +81,13 @@ class Tag:
 
     @property
     def elsewhere(self) -> Elsewhere | None:
-        """What it is in other programs: token classification; nothing where a CRF searches for the
-        tags.
-        """
+        """Token classification; nothing where a CRF searches for the tags."""
+        if self.crf:
+            return None
         meaning = (
             "Logits are for each token; the tag of a word is that of the first token of the word."
         )
-        return (
-            None
-            if self.crf
-            else Elsewhere("token-classification", "ForTokenClassification", meaning, of_words=True)
-        )
+        return Elsewhere("token-classification", "ForTokenClassification", meaning, of_words=True)
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
@@ -119,38 +96,32 @@ class Tag:
             return read_unlabelled(path, data)
         kind = kind_of(path)
         if kind in CONLLU_FILES:
-            found = [
-                word_example(s.column(FORM), s.column(UPOS), path, s.line)
-                for s in read_conllu(path)
+            examples = [
+                word_example(sentence.column(FORM), sentence.column(UPOS), path, sentence.line)
+                for sentence in read_conllu(path)
             ]
-            return found, ["words: field FORM, tags: field UPOS"]
+            return examples, ["words: field FORM, tags: field UPOS"]
         if kind in COLUMN_FILES:
-            found = [
-                word_example(s.column(0), s.column(-1), path, s.line) for s in read_columns(path)
+            examples = [
+                word_example(sentence.column(0), sentence.column(-1), path, sentence.line)
+                for sentence in read_columns(path)
             ]
-            return found, ["words: first column, tags: last column"]
+            return examples, ["words: first column, tags: last column"]
         columns, rows = read_word_lists(path, data, [TAG_NAMES])
         examples, empty = [], []
         for line, words, (tags,) in rows:
             if words:
-                examples.append(
-                    word_example(
-                        words, [_tag(tag, columns[1], path, line) for tag in tags], path, line
-                    )
-                )
+                names = [_tag(tag, columns[1], path, line) for tag in tags]
+                examples.append(word_example(words, names, path, line))
             else:
                 empty.append(line)
-        return examples, [
-            f"words: column {columns[0]!r}, tags: column {columns[1]!r}",
-            *left_out(empty),
-        ]
+        note = f"words: column {columns[0]!r}, tags: column {columns[1]!r}"
+        return examples, [note, *left_out(empty)]
 
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Tag:
-        """The task with the tags of train in alphabetical order, and the
-        scheme that they are in.
-        """
-        labels = sorted({tag for example in train for tag in example.label})
+        """The task with the tags of train in alphabetical order, and the scheme they are in."""
+        labels = sorted(set(chain.from_iterable(example.label for example in train)))
         characters = are_characters(example.words for example in train)
         return cls(labels, scheme_of(example.label for example in train), settings.crf, characters)
 
@@ -179,9 +150,7 @@ class Tag:
         }
 
     def audit(self, splits: Splits) -> list[Finding]:
-        """Returns counts of tags, tags that train lacks, steps that the scheme forbids, and long
-        sentences.
-        """
+        """Counts of tags, tags that train lacks, steps that the scheme forbids, long sentences."""
         unknown = unknown_names("tags", set(self.labels), splits, self.classes)
         return [
             *self._counts(splits),
@@ -191,57 +160,45 @@ class Tag:
         ]
 
     def _counts(self, splits: Splits) -> list[Finding]:
-        counts = Counter(tag for example in splits.train for tag in example.label).most_common()
-        told = ", ".join(f"{tag} {count:,}" for tag, count in counts[:10]) + (
-            " …" if len(counts) > 10 else ""
-        )
-        sizes = ", ".join(f"{name} {len(part):,}" for name, part in splits.named().items())
+        tags = chain.from_iterable(example.label for example in splits.train)
+        counts = Counter(tags).most_common()
+        most = first_few([f"{tag} {count:,}" for tag, count in counts], 10)
         scheme = "" if self.scheme == PLAIN else f" in the scheme {self.scheme}"
-        found = [
-            Finding(
-                "ok", "tags", f"{len(counts)} tags{scheme} in train: {told}; sentences: {sizes}."
-            )
-        ]
+        message = f"{len(counts)} tags{scheme} in train: {most}; sentences: {splits.sizes()}."
+        findings = [Finding("ok", "tags", message)]
         few = [tag for tag, count in counts if count < FEW]
         if few:
+            share = f"{len(few)} of {len(counts)} tags stand on"
             message = (
-                f"{len(few)} of {len(counts)} tags stand on fewer than "
-                f"{FEW} words of train: {', '.join(map(repr, few[:10]))}."
+                f"{share} fewer than {FEW} words of train: {', '.join(map(repr, few[:10]))}. "
+                "Add sentences with them, or merge or remove these tags."
             )
-            brief = (
-                f"{len(few)} of {len(counts)} tags stand on "
-                f"under {FEW} words: add some, or merge tags"
-            )
-            message += " Add sentences with them, or merge or remove these tags."
-            found.append(Finding("warning", "rare tags", message, brief=brief))
-        return found
+            brief = f"{share} under {FEW} words: add some, or merge tags"
+            findings.append(Finding("warning", "rare tags", message, brief=brief))
+        return findings
 
     def _illegal(self, splits: Splits) -> Finding:
         if self.scheme == PLAIN:
             return Finding("ok", "tag sequences", "the tags are plain: any may follow any.")
-        shown: list[str] = []
-        told: list[str] = []
-        wrong = 0
+        faulty: list[str] = []
+        counts: list[str] = []
         for name, part in splits.named().items():
-            faulty = [
-                (example, found)
-                for example in part
-                if (found := faults(example.label, self.scheme))
-            ]
-            if faulty:
-                told.append(f"{len(faulty):,} of {len(part):,} sentences of {name}")
-                wrong += len(faulty)
-                shown += [shown_word(example, *found[0]) for example, found in faulty]
-        if not told:
-            return Finding(
-                "ok", "tag sequences", f"all sentences keep to the scheme {self.scheme}."
-            )
+            before = len(faulty)
+            for example in part:
+                if problems := faults(example.label, self.scheme):
+                    place, problem = problems[0]
+                    faulty.append(shown_word(example, place, problem))
+            if len(faulty) > before:
+                counts.append(f"{len(faulty) - before:,} of {len(part):,} sentences of {name}")
+        if not faulty:
+            message = f"all sentences keep to the scheme {self.scheme}."
+            return Finding("ok", "tag sequences", message)
         message = (
-            f"{', '.join(told)} break the rules of {self.scheme}. "
-            f"Spans are counted as conlleval repairs them; better correct the tags."
+            f"{', '.join(counts)} break the rules of {self.scheme}. "
+            "Spans are counted as conlleval repairs them; better correct the tags."
         )
-        brief = f"{wrong:,} sentences break the rules of {self.scheme}: correct their tags"
-        return Finding("warning", "tag sequences", message, tuple(shown[:SHOWN]), brief)
+        brief = f"{len(faulty):,} sentences break the rules of {self.scheme}: correct their tags"
+        return Finding("warning", "tag sequences", message, tuple(faulty[:SHOWN]), brief)
 
     def classes(self, label: Tags) -> list[str]:
         """The tags."""
@@ -259,29 +216,34 @@ class Tag:
         for number, (example, pieces) in enumerate(
             zip(examples, pieces_of(sentences, tokeniser, length - 2), strict=True)
         ):
-            targets = None if example.label is None else self._targets(example)
+            targets = self._targets(example)
             for first, last in filled(pieces, length - 2):
                 tokens, places = [tokeniser.cls], []
                 for word in pieces[first:last]:
                     places.append(len(tokens))
                     tokens += word
-                part = None if targets is None else targets[first : first + max(len(places), 1)]
-                units.append(Unit([*tokens, tokeniser.sep], places or [0], part, example=number))
+                places = places or [0]
+                part = None
+                if targets is not None:
+                    part = targets[first : first + len(places)]
+                units.append(Unit([*tokens, tokeniser.sep], places, part, example=number))
         return units
 
-    def _targets(self, example: Example) -> NDArray[np.int64]:
-        """The numbers of the tags; a tag that train has not, which no head
-        can give, is no target.
-        """
+    def _targets(self, example: Example) -> NDArray[np.int64] | None:
+        """The numbers of the tags, NONE for those that train has not; None without a label."""
+        if example.label is None:
+            return None
         return np.array([self._number.get(tag, NONE) for tag in example.label] or [NONE], np.int64)
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
         """A linear head, `normed` one of two maps, with outputs (rows, places, tags); or a CRF's:
         (rows, places, tags, tags).
         """
-        if normed and not self.crf:
+        if self.crf:
+            return CrfHead(width, len(self.labels), dropout)
+        if normed:
             return TokenHead(width, len(self.labels), dropout, normed)
-        return (CrfHead if self.crf else TagHead)(width, len(self.labels), dropout)
+        return TagHead(width, len(self.labels), dropout)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Returns cross-entropy summed over words, or minus the log-likelihood of the sequences."""
@@ -299,20 +261,22 @@ class Tag:
         """The numbers of the best tags."""
         return best_tags(outputs) if self.crf else outputs.argmax(-1)
 
-    def tuned(self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]) -> Tag:
+    def tuned(
+        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
+    ) -> Tag:
         """Returns itself: dev decides nothing."""
         return self
 
     def answers(
-        self, examples: Sequence[Example], units: Sequence[Unit], kept: Sequence[Any]
+        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> list[Answer]:
         """Returns words and tags of each example and, where tags are in a scheme, the entities:
         ends are exclusive, words inclusive.
         """
         tags: list[Tags] = [[] for _ in examples]
-        for unit, numbers in zip(units, kept, strict=True):
+        for unit, numbers in zip(units, predictions, strict=True):
             tags[unit.example] += [self.labels[number] for number in numbers]
-        return [self._answer(example, found) for example, found in zip(examples, tags, strict=True)]
+        return [self._answer(example, own) for example, own in zip(examples, tags, strict=True)]
 
     def _answer(self, example: Example, tags: Tags) -> Answer:
         words, bounds = words_of(example, self.characters)
@@ -337,14 +301,8 @@ class Tag:
     def metric(self, name: str) -> Metric:
         """Returns entity_f1 (tags in a scheme) or accuracy; raises RecipeError for others."""
         if name not in self.metrics:
-            raise RecipeError(
-                [
-                    (
-                        f"evaluate.metric = {name!r}: "
-                        f"these tags can be scored by {', '.join(self.metrics)}"
-                    )
-                ]
-            )
+            known = ", ".join(self.metrics)
+            raise RecipeError([f"evaluate.metric = {name!r}: these tags can be scored by {known}"])
         return tag_metric(name)
 
     def baselines(
@@ -362,15 +320,14 @@ class Tag:
             name: [[usual.of(word) for word in example.words] for example in part]
             for name, part in held.items()
         }
-        linear = {} if wide is None else {"words around + linear": labels_by(wide, self, held)}
-        return {
-            "majority": {
-                name: [[usual.overall] * len(example.words) for example in part]
-                for name, part in held.items()
-            },
-            "most frequent tag of the word": of_words,
-            **linear,
+        majority = {
+            name: [[usual.overall] * len(example.words) for example in part]
+            for name, part in held.items()
         }
+        predictions = {"majority": majority, "most frequent tag of the word": of_words}
+        if wide is not None:
+            predictions["words around + linear"] = labels_by(wide, self, held)
+        return predictions
 
     def fit_wide(
         self,
@@ -382,38 +339,9 @@ class Tag:
         """Fits a linear model of each word and its neighbours; none beside a CRF, whose outputs are
         those of pairs of tags.
         """
-        return None if self.crf else fit_tags(train, self.labels, self.characters, vectors)
-
-
-class UsualTags:
-    """The most frequent tag of each word in train; of its last three letters for words that train
-    has not, else of all words.
-    """
-
-    def __init__(self, train: Sequence[Example]) -> None:
-        words: dict[str, Counter[str]] = defaultdict(Counter)
-        endings: dict[str, Counter[str]] = defaultdict(Counter)
-        overall: Counter[str] = Counter()
-        for example in train:
-            for word, tag in zip(example.words, example.label, strict=True):
-                words[word][tag] += 1
-                endings[word[-SUFFIX:]][tag] += 1
-                overall[tag] += 1
-        self._words, self._endings = _usual(words), _usual(endings)
-        self.overall = _most(overall)
-
-    def of(self, word: str) -> str:
-        """The tag of a word."""
-        return self._words.get(word) or self._endings.get(word[-SUFFIX:]) or self.overall
-
-
-def _most(counts: Counter[str]) -> str:
-    """The most frequent tag, the first by the alphabet of equals."""
-    return min(counts, key=lambda tag: (-counts[tag], tag))
-
-
-def _usual(counts: Mapping[str, Counter[str]]) -> dict[str, str]:
-    return {key: _most(found) for key, found in counts.items()}
+        if self.crf:
+            return None
+        return fit_tags(train, self.labels, self.characters, vectors)
 
 
 def _tag(value: Any, column: str, path: Path, line: int) -> str:

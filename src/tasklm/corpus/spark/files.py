@@ -28,9 +28,8 @@ from tasklm.corpus.tables import TABLES, kind_of
 from tasklm.errors import DataError
 from tasklm.storage.files import digest
 
-_LARGEST_REMOTE = (1 << 31) - (
-    1 << 16
-)  # bytes; Java's arrays, in which Spark hands a file over, end there
+# bytes; Java's arrays, in which Spark hands a file over, end there
+_LARGEST_REMOTE = (1 << 31) - (1 << 16)
 _MOST_TASKS = 10_000
 
 
@@ -79,16 +78,23 @@ class Chunk:
         """The texts of all its passages."""
         return [self.passage(i) for i in range(len(self))]
 
-    def numbered(self, kept: NDArray[np.bool_], start: int) -> Chunk:
-        """The chunk without the passages that are not kept, numbered from `start` on."""
-        if kept.all():
+    def numbered(self, first_ones: NDArray[np.bool_], start: int) -> Chunk:
+        """The passages that are the first with their text, numbered from `start` on."""
+        if first_ones.all():
             return replace(self, start=start)
-        places = np.flatnonzero(kept)
+        places = np.flatnonzero(first_ones)
         lengths = np.diff(self.bounds)[places]
         text = b"".join(self.text[self.bounds[i] : self.bounds[i + 1]] for i in places)
         bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        columns = (self.keys[places], self.words[places], self.sources, self.source_of[places])
-        return Chunk(self.file, self.place, text, bounds, *columns, start)
+        return replace(
+            self,
+            text=text,
+            bounds=bounds,
+            keys=self.keys[places],
+            words=self.words[places],
+            source_of=self.source_of[places],
+            start=start,
+        )
 
 
 @dataclass
@@ -103,16 +109,15 @@ class FileEnd:
 
 def list_files(paths: Sequence[str], spark: Spark) -> list[CorpusFile]:
     """The files that paths, folders and globs name, sorted by path, each once."""
-    found: dict[str, CorpusFile] = {}
-    near = [path for path in paths if "://" not in path]
-    for path in find_files(near) if near else ():
+    files: dict[str, CorpusFile] = {}
+    for path in find_files([path for path in paths if "://" not in path]):
         stat = path.stat()
-        found[str(path)] = CorpusFile(str(path.absolute()), stat.st_size, stat.st_mtime_ns, False)
+        files[str(path)] = CorpusFile(str(path.absolute()), stat.st_size, stat.st_mtime_ns, False)
     for pattern in paths:
         if "://" in pattern:
             for file in _remote_files(pattern, spark):
-                found[file.path] = file
-    return [found[name] for name in sorted(found)]
+                files[file.path] = file
+    return [files[name] for name in sorted(files)]
 
 
 def files_key(files: Sequence[CorpusFile]) -> str:
@@ -131,14 +136,12 @@ def _remote_files(pattern: str, spark: Spark) -> Iterator[CorpusFile]:
         with spark_errors_are_clear():
             path = context._jvm.org.apache.hadoop.fs.Path(pattern)
             system = path.getFileSystem(context._jsc.hadoopConfiguration())
-            found = [
-                status
-                for match in system.globStatus(path) or ()
-                for status in _inside(system, match, pattern)
-            ]
+            statuses: list[Any] = []
+            for match in system.globStatus(path) or ():
+                statuses += _inside(system, match, pattern)
             files = [
                 CorpusFile(str(s.getPath().toString()), s.getLen(), s.getModificationTime(), True)
-                for s in found
+                for s in statuses
             ]
     except Exception as error:
         raise DataError(
@@ -155,10 +158,8 @@ def _remote_files(pattern: str, spark: Spark) -> Iterator[CorpusFile]:
     for file in files:
         if file.size > _LARGEST_REMOTE:
             raise DataError(
-                (
-                    f"the file has {file.size / 2**30:.1f} GiB, "
-                    f"and Spark hands over whole files of 2 GiB at most"
-                ),
+                f"the file has {file.size / 2**30:.1f} GiB, "
+                "and Spark hands over whole files of 2 GiB at most",
                 file=file.path,
                 remedy=(
                     "Split it, or put it on a disk that all "
@@ -177,18 +178,17 @@ def _inside(system: Any, status: Any, pattern: str) -> Iterator[Any]:
     whatever it is called.
     """
     if status.isFile():
-        if not any(mark in pattern for mark in "*?[{") or _readable(
-            str(status.getPath().getName())
-        ):
+        is_glob = any(mark in pattern for mark in "*?[{")
+        if not is_glob or _readable(str(status.getPath().getName())):
             yield status
         return
     root = str(status.getPath().toString())
     inside = system.listFiles(status.getPath(), True)
     while inside.hasNext():
-        found = inside.next()
-        relative = PurePosixPath(str(found.getPath().toString()).removeprefix(root).lstrip("/"))
+        file = inside.next()
+        relative = PurePosixPath(str(file.getPath().toString()).removeprefix(root).lstrip("/"))
         if not any(part.startswith(".") for part in relative.parts) and _readable(relative.name):
-            yield found
+            yield file
 
 
 def _readable(name: str) -> bool:
@@ -207,15 +207,14 @@ def read_chunks(
     far = {file.path: number for number, file in enumerate(files) if file.remote}
     parts = []
     if near:
-        parts.append(
-            context.parallelize(near, min(len(near), _MOST_TASKS)).flatMap(
-                partial(_near_file, read=read)
-            )
-        )
+        entries = context.parallelize(near, min(len(near), _MOST_TASKS))
+        parts.append(entries.flatMap(partial(_near_file, read=read)))
     if far:
         whole = context.binaryFiles(",".join(far), min(len(far), _MOST_TASKS))
         parts.append(whole.flatMap(partial(_far_file, numbers=context.broadcast(far), read=read)))
-    return parts[0] if len(parts) == 1 else context.union(parts)
+    if len(parts) == 1:
+        return parts[0]
+    return context.union(parts)
 
 
 def _near_file(entry: tuple[int, str], read: Any) -> Iterator[Chunk | FileEnd]:

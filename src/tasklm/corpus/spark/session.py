@@ -127,8 +127,8 @@ def spark_errors_are_clear() -> Iterator[None]:
         )
         if "No module named" in cause:
             remedy = (
-                f"Install the same packages on every worker "
-                f"({_INSTALL}), or set PYSPARK_PYTHON to a Python that has them."
+                f"Install the same packages on every worker ({_INSTALL}), "
+                "or set PYSPARK_PYTHON to a Python that has them."
             )
         raise RunError(f"Spark could not do the work: {cause}. {remedy}") from error
 
@@ -138,8 +138,10 @@ def _cause(error: Exception) -> str:
     first one.
     """
     java = getattr(error, "java_exception", None)
-    told = str(java.toString()) if java is not None else str(error)
-    python = told.split("Traceback (most recent call last)")
+    message = str(error)
+    if java is not None:
+        message = str(java.toString())
+    python = message.split("Traceback (most recent call last)")
     lines = [
         line.strip()
         for line in python[-1].splitlines()
@@ -152,4 +154,4 @@ def _cause(error: Exception) -> str:
         for line in lines
         if not line.startswith(("File ", "Driver stacktrace", "...", "^")) and ": " in line
     ]
-    return inside[0] if inside else lines[0]
+    return (inside or lines)[0]

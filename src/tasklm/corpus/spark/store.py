@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tasklm.corpus.decontaminate import MOST_EXAMPLES, Contamination, HeldOutRuns
 from tasklm.corpus.spark.files import (
     Chunk,
     CorpusFile,
@@ -44,7 +44,6 @@ FORMAT = 1
 SAMPLE = 2000  # passages whose texts are kept here, for reports
 _KEYS_AT_ONCE = 1 << 20  # keys that a task holds before it sends them on
 _BUCKET_KEYS = 4 << 20  # keys that one task of the search for repeats sorts
-_FIND_AT_ONCE = 2048
 
 
 def spark_corpus_key(files: Sequence[CorpusFile], column: str, passage_words: int) -> str:
@@ -68,31 +67,30 @@ def build_spark_store(
         raw = _read(files, column, passage_words, sizes, spark)
         heads, counts = _heads(raw, files, tracker)
         read = sum(head[2] for head in heads)
-        kept = np.packbits(_first_ones(raw, heads, read, spark))
-        numbered = raw.mapPartitions(only_chunks).map(_Numbering(heads, kept, spark))
+        first_bits = np.packbits(_first_ones(raw, heads, read, spark))
+        numbered = raw.mapPartitions(only_chunks).map(_Numbering(heads, first_bits, spark))
         weighed = sorted(numbered.map(_weigh).collect())
         sample = _sample(numbered, sum(entry[2] for entry in weighed), spark)
     rows = [
-        (*head, len_kept, size)
-        for head, (_, _, len_kept, size, _) in zip(heads, weighed, strict=True)
+        (*head, count, size) for head, (_, _, count, size, _) in zip(heads, weighed, strict=True)
     ]
     counts |= {
         "passages": sum(row[3] for row in rows),
         "bytes": sum(row[4] for row in rows),
-        "words": sum(w[4] for w in weighed),
+        "words": sum(entry[4] for entry in weighed),
     }
     counts["duplicates"] = read - counts["passages"]
     if not counts["passages"]:
         remedy = (
-            "Name other files, or the column with the text "
-            "with --corpus-column (recipe: data.corpus_column)."
+            "Name other files, or the column with the text with --corpus-column "
+            "(recipe: data.corpus_column)."
         )
         raise DataError(
             "the corpus has no text", file=", ".join(file.path for file in files[:3]), remedy=remedy
         )
     tracker.event("corpus", **counts, seconds=round(time.monotonic() - started, 3))
     np.save(folder / "chunks.npy", np.array(rows, np.int64), allow_pickle=False)
-    np.save(folder / "kept.npy", kept, allow_pickle=False)
+    np.save(folder / "kept.npy", first_bits, allow_pickle=False)
     write_json(folder / "sample.json", sample)
     reading = {
         "column": column,
@@ -121,15 +119,14 @@ def _sample(numbered: Any, passages: int, spark: Spark) -> list[str]:
     """The texts of some passages, drawn with replacement; the draw depends on the number of
     passages alone.
     """
-    drawn = np.random.default_rng(0).integers(0, passages, SAMPLE).tolist() if passages else []
+    if not passages:
+        return []
+    drawn = np.random.default_rng(0).integers(0, passages, SAMPLE).tolist()
     wanted = spark.context.broadcast(np.unique(np.array(drawn, np.int64)))
-    found = {
-        row[0]: row[2]
-        for rows in numbered.flatMap(partial(_wanted_passages, wanted=wanted)).collect()
-        for row in rows
-    }
+    lists = numbered.flatMap(partial(_wanted_passages, wanted=wanted)).collect()
+    texts = {number: text for number, _, text, _ in chain.from_iterable(lists)}
     wanted.unpersist()
-    return [found[number] for number in drawn]
+    return [texts[number] for number in drawn]
 
 
 def _heads(
@@ -138,8 +135,8 @@ def _heads(
     """Returns file, place and passages of every chunk in corpus order, and what was counted; raises
     what was wrong.
     """
-    told = raw.map(_head).collect()
-    ends = sorted((end for end in told if isinstance(end, FileEnd)), key=lambda end: end.file)
+    parts = raw.map(_head).collect()
+    ends = sorted((end for end in parts if isinstance(end, FileEnd)), key=lambda end: end.file)
     left_out = [end for end in ends if end.no_text]
     counts: Counter[str] = Counter({"documents": 0, "empty": 0})
     for end in ends:
@@ -150,21 +147,18 @@ def _heads(
                 raise error
             tracker.say(f"left out of the corpus: {error}")
         counts.update(end.counts)
-    return sorted(head for head in told if not isinstance(head, FileEnd)), dict(counts)
+    return sorted(head for head in parts if not isinstance(head, FileEnd)), dict(counts)
 
 
 def _head(part: Chunk | FileEnd) -> tuple[int, int, int] | FileEnd:
-    return part if isinstance(part, FileEnd) else (part.file, part.place, len(part))
+    if isinstance(part, FileEnd):
+        return part
+    return part.file, part.place, len(part)
 
 
 def _weigh(chunk: Chunk) -> tuple[int, int, int, int, int]:
-    return (
-        chunk.file,
-        chunk.place,
-        len(chunk),
-        len(chunk.text),
-        int(chunk.words.sum(dtype=np.int64)),
-    )
+    words = int(chunk.words.sum(dtype=np.int64))
+    return chunk.file, chunk.place, len(chunk), len(chunk.text), words
 
 
 def _first_ones(
@@ -177,11 +171,11 @@ def _first_ones(
     starts = spark.context.broadcast(_starts(heads, [head[2] for head in heads]))
     buckets = max(1, min(-(-read // _BUCKET_KEYS), 1 << 16))
     keyed = raw.mapPartitions(partial(_keys_by_bucket, starts=starts, buckets=buckets))
-    kept = np.ones(read, np.bool_)
+    first_ones = np.ones(read, np.bool_)
     for repeats in keyed.partitionBy(buckets, int).mapPartitions(_repeats).collect():
-        kept[repeats] = False
+        first_ones[repeats] = False
     starts.unpersist()
-    return kept
+    return first_ones
 
 
 def _starts(heads: Sequence[tuple[int, ...]], counts: Sequence[int]) -> dict[tuple[int, int], int]:
@@ -233,33 +227,28 @@ class _Numbering:
     """Chunk as read → chunk without repeats, numbered."""
 
     def __init__(
-        self, heads: Sequence[tuple[int, ...]], kept: NDArray[np.uint8], spark: Spark
+        self, heads: Sequence[tuple[int, ...]], first_bits: NDArray[np.uint8], spark: Spark
     ) -> None:
         counts = np.array([head[2] for head in heads], np.int64)
         read = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        whole = np.unpackbits(kept, count=int(read[-1])).view(np.bool_)
-        numbers = (
-            np.cumsum([0, *np.add.reduceat(whole, read[:-1], dtype=np.int64)])
-            if len(heads)
-            else np.zeros(1, np.int64)
-        )
+        whole = np.unpackbits(first_bits, count=int(read[-1])).view(np.bool_)
+        numbers = np.zeros(1, np.int64)
+        if len(heads):
+            numbers = np.cumsum([0, *np.add.reduceat(whole, read[:-1], dtype=np.int64)])
         bounds = zip(read[:-1].tolist(), read[1:].tolist(), numbers[:-1].tolist(), strict=True)
         places = {(head[0], head[1]): place for head, place in zip(heads, bounds, strict=True)}
-        self._known = spark.context.broadcast((places, kept))
+        self._known = spark.context.broadcast((places, first_bits))
 
     def __call__(self, chunk: Chunk) -> Chunk:
-        places, kept = self._known.value
+        places, first_bits = self._known.value
         start, end, number = places.get((chunk.file, chunk.place), (0, -1, 0))
         if end - start != len(chunk):
-            raise RunError(
-                "a file of the corpus has changed since it "
-                "was read first; run the same command again"
-            )
+            problem = "a file of the corpus has changed since it was read first"
+            raise RunError(f"{problem}; run the same command again")
         first = start // 8
-        bits = np.unpackbits(kept[first : end // 8 + 1])[start - first * 8 : end - first * 8].view(
-            np.bool_
-        )
-        return chunk.numbered(bits, number)
+        bits = np.unpackbits(first_bits[first : end // 8 + 1])
+        first_ones = bits[start - first * 8 : end - first * 8].view(np.bool_)
+        return chunk.numbered(first_ones, number)
 
 
 class SparkStore:
@@ -273,8 +262,8 @@ class SparkStore:
             record = read_json(path)
             if record["format"] != FORMAT:
                 again = (
-                    "Delete this folder and run the same "
-                    "command again: it is made anew from the corpus."
+                    "Delete this folder and run the same command again: "
+                    "it is made anew from the corpus."
                 )
                 raise RunError(f"{folder} was written by another version of tasklm. {again}")
             self.counts: dict[str, int] = dict(record["counts"])
@@ -285,15 +274,13 @@ class SparkStore:
                 folder / "chunks.npy", np.int64, dimensions=2
             )
             self._kept: NDArray[np.uint8] = load_array(folder / "kept.npy", np.uint8)
-            whole = int(self.heads[:, 3].sum()) == self.counts["passages"] and len(self._kept) == -(
-                -int(self.heads[:, 2].sum()) // 8
-            )
+            read, kept_passages = int(self.heads[:, 2].sum()), int(self.heads[:, 3].sum())
+            whole = kept_passages == self.counts["passages"] and len(self._kept) == -(-read // 8)
         if not whole:
             raise damaged(path, "the files of the corpus do not fit together")
         self.folder, self.spark = folder, spark
-        self.key = digest(
-            [record["counts"], record["files"], self._column, self._passage_words]
-        )  # says what is in it
+        # says what is in it
+        self.key = digest([record["counts"], record["files"], self._column, self._passage_words])
 
     def __len__(self) -> int:
         return self.counts["passages"]
@@ -316,12 +303,12 @@ class SparkStore:
         come in any order.
         """
         with spark_errors_are_clear():
-            found = self.spark.persisted(self.chunks().flatMap(what), "MEMORY_AND_DISK")
+            results = self.spark.persisted(self.chunks().flatMap(what), "MEMORY_AND_DISK")
             try:
-                found.count()
-                yield from found.toLocalIterator()
+                results.count()
+                yield from results.toLocalIterator()
             finally:
-                found.unpersist()
+                results.unpersist()
 
     def passages(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, str, str, str]]:
         """Yields number, id, text and source of some passages, in any order."""
@@ -334,8 +321,8 @@ class SparkStore:
 
     def texts_of(self, numbers: Sequence[int]) -> list[str]:
         """The texts of some passages, as many as fit in memory, in the order asked for."""
-        found = {number: text for number, _, text, _ in self.passages(np.array(numbers, np.int64))}
-        return [found[int(number)] for number in numbers]
+        texts = {number: text for number, _, text, _ in self.passages(np.array(numbers, np.int64))}
+        return [texts[int(number)] for number in numbers]
 
 
 def _wanted_passages(chunk: Chunk, wanted: Any) -> Iterator[list[tuple[int, str, str, str]]]:
@@ -352,52 +339,3 @@ def _wanted_passages(chunk: Chunk, wanted: Any) -> Iterator[list[tuple[int, str,
             )
             for i in at
         ]
-
-
-def contaminated_on_spark(
-    store: SparkStore, splits: Mapping[str, Sequence[str]], run_words: int, tracker: Tracker
-) -> Contamination:
-    """What `contaminated` returns for a PassageStore of the same files."""
-    runs = HeldOutRuns(splits, run_words)
-    result = Contamination(
-        np.zeros(len(store), np.bool_), short=runs.short, unchecked=runs.unchecked
-    )
-    if not runs.task.size:
-        return result
-    known = store.spark.context.broadcast(runs)
-    shown: list[tuple[int, dict[str, Any]]] = []
-    with tracker.progress("looking for dev and test text in the corpus"):
-        for numbers, examples in store.collect(partial(_contaminated_passages, runs=known)):
-            result.banned[numbers] = True
-            shown = sorted([*shown, *examples], key=lambda entry: entry[0])[:MOST_EXAMPLES]
-    known.unpersist()
-    result.examples = [example for _, example in shown]
-    tracker.event(
-        "contamination",
-        banned=int(result.banned.sum()),
-        short=result.short,
-        unchecked=result.unchecked,
-    )
-    return result
-
-
-def _contaminated_passages(
-    chunk: Chunk, runs: Any
-) -> Iterator[tuple[NDArray[np.int64], list[tuple[int, dict[str, Any]]]]]:
-    texts = chunk.texts()
-    for first in range(0, len(texts), _FIND_AT_ONCE):
-        places, sizes = runs.value.find(texts[first : first + _FIND_AT_ONCE])
-        found = np.flatnonzero(places >= 0)
-        examples = []
-        for i in found[:MOST_EXAMPLES].tolist():
-            at = first + i
-            passage = {
-                "id": f"{int(chunk.keys[at]):016x}",
-                "source": chunk.sources[chunk.source_of[at]],
-                "text": texts[at],
-            }
-            examples.append(
-                (chunk.start + at, passage | runs.value.shared(int(places[i]), int(sizes[i])))
-            )
-        if len(found):
-            yield found + (chunk.start + first), examples

@@ -28,6 +28,7 @@ CONTINUES = "Run the same command again when the server is well: it goes on wher
 _LONGEST_PAUSE = 300.0  # a longer Retry-After is cut to this
 _TIMEOUT = 600.0  # seconds without a byte from the server
 _REASON_LENGTH = 500
+_CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
 
 Item = TypeVar("Item")
 
@@ -52,13 +53,8 @@ class ElasticServer:
             port = parts.port or 9200
         except ValueError:
             port = 0
-        if (
-            parts.scheme not in ("http", "https")
-            or not parts.hostname
-            or not port
-            or parts.query
-            or parts.fragment
-        ):
+        known_scheme = parts.scheme in ("http", "https")
+        if not (known_scheme and parts.hostname and port) or parts.query or parts.fragment:
             raise RunError(
                 "select.url is not the address of a server. "
                 "Give one such as http://127.0.0.1:9200 or https://USER:PASSWORD@HOST:9200;"
@@ -67,9 +63,7 @@ class ElasticServer:
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         self.shown = f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}"
         self._path = parts.path.rstrip("/")
-        kind = (
-            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        )
+        kind = _CONNECTIONS[parts.scheme]
         self._connection = kind(parts.hostname, port, timeout=_TIMEOUT)
         self._met = False  # it has answered before: then a refused connection may be a restart
         self._headers = {"Accept": "application/json"}
@@ -112,41 +106,37 @@ class ElasticServer:
             if pause is not None:
                 sleep(min(max(pause, asked_pause), _LONGEST_PAUSE))
         raise RunError(
-            f"{self.shown}: {method} {path} failed "
-            f"{len(PAUSES) + 1} times; the last time: {trouble}. {CONTINUES}"
+            f"{self.shown}: {method} {path} failed {len(PAUSES) + 1} times; "
+            f"the last time: {trouble}. {CONTINUES}"
         )
 
     def _raise_if_hopeless(self, error: Exception) -> None:
         if isinstance(error, ssl.SSLCertVerificationError):
             remedy = "Add the authority that signed it to the certificates that this system trusts."
             raise RunError(
-                f"{self.shown}: the server's certificate is "
-                f"not trusted ({error.verify_message}). {remedy}"
+                f"{self.shown}: the server's certificate is not trusted "
+                f"({error.verify_message}). {remedy}"
             ) from None
         if not self._met and isinstance(error, ConnectionRefusedError | socket.gaierror):
             raise RunError(
-                f"no server answers at {self.shown} "
-                f"({error.strerror}). Start it, or give its address as --select.url."
+                f"no server answers at {self.shown} ({error.strerror}). "
+                "Start it, or give its address as --select.url."
             ) from None
 
     def _once(
         self, method: str, path: str, body: bytes | dict[str, Any] | None
     ) -> tuple[int, str, float, bytes]:
         headers = dict(self._headers)
-        if body is not None:
-            headers["Content-Type"] = (
-                "application/x-ndjson" if isinstance(body, bytes) else "application/json"
-            )
-        sent = json.dumps(body).encode() if isinstance(body, dict) else body
-        self._connection.request(method, self._path + path, sent, headers)
+        if isinstance(body, bytes):
+            headers["Content-Type"] = "application/x-ndjson"
+        elif body is not None:
+            headers["Content-Type"] = "application/json"
+            body = json.dumps(body).encode()
+        self._connection.request(method, self._path + path, body, headers)
         response = self._connection.getresponse()
         content = response.read()
-        return (
-            response.status,
-            response.reason,
-            _retry_after(response.getheader("Retry-After")),
-            content,
-        )
+        pause = _retry_after(response.getheader("Retry-After"))
+        return response.status, response.reason, pause, content
 
     def _answer(
         self, method: str, path: str, status: int, reason: str, content: bytes
@@ -154,32 +144,19 @@ class ElasticServer:
         answer = _parsed(content)
         if 200 <= status < 300 and isinstance(answer, dict):
             return answer
-        said = f"{self.shown}: {method} {path}: {status} {reason_of(answer) or reason}"
+        problem = f"{self.shown}: {method} {path}: {status} {reason_of(answer) or reason}"
         if status in (401, 403):
-            raise ServerError(
-                f"{said}. Give select.url a user who may do this: https://USER:PASSWORD@HOST:9200.",
-                status,
-                answer,
-            )
+            remedy = "Give select.url a user who may do this: https://USER:PASSWORD@HOST:9200."
+            raise ServerError(f"{problem}. {remedy}", status, answer)
         if status == 413:
-            raise ServerError(
-                (
-                    f"{said}. Raise http.max_content_length of the "
-                    f"server, or the limit of the proxy before it."
-                ),
-                status,
-                answer,
+            remedy = (
+                "Raise http.max_content_length of the server, or the limit of the proxy before it."
             )
+            raise ServerError(f"{problem}. {remedy}", status, answer)
         if not isinstance(answer, dict):
-            raise ServerError(
-                (
-                    f"{said}; the answer is no JSON object. "
-                    f"Check that select.url is an Elasticsearch or OpenSearch server."
-                ),
-                status,
-                None,
-            )
-        raise ServerError(f"{said}. Look into the server's log.", status, answer)
+            remedy = "Check that select.url is an Elasticsearch or OpenSearch server."
+            raise ServerError(f"{problem}; the answer is no JSON object. {remedy}", status, None)
+        raise ServerError(f"{problem}. Look into the server's log.", status, answer)
 
 
 class ServerError(RunError):
@@ -203,11 +180,11 @@ def reason_of(answer: Any) -> str:
             causes.append(failed["reason"])
     if isinstance(error.get("caused_by"), dict):
         causes.append(error["caused_by"])
-    said = dict.fromkeys(
+    reasons = dict.fromkeys(
         f"{cause.get('type', 'error')}: {cause.get('reason', 'no reason given')}"
         for cause in causes
     )
-    return "; ".join(said)[:_REASON_LENGTH]
+    return "; ".join(reasons)[:_REASON_LENGTH]
 
 
 def send_until_done(

@@ -65,11 +65,9 @@ def server_word(word: str) -> str:
     """The word as the server knows it: as it is, or a hash in place of one that is too long for its
     analyzer.
     """
-    return (
-        word
-        if len(word) <= _LONGEST_WORD
-        else hashlib.blake2b(word.encode(), digest_size=16).hexdigest()
-    )
+    if len(word) <= _LONGEST_WORD:
+        return word
+    return hashlib.blake2b(word.encode(), digest_size=16).hexdigest()
 
 
 def open_index(
@@ -77,28 +75,24 @@ def open_index(
 ) -> ElasticIndex:
     """The store's index, made or completed first where it has to be."""
     name = f"tasklm-{digest(['elastic', FORMAT, content_key(store), k1, b, stemming])}"
-    found = _look(server, name)
-    if found is None:
+    about = _look(server, name)
+    if about is None:
         _create(server, name, len(store), k1, b)
-        found = _look(server, name)
-        if found is None:
+        about = _look(server, name)
+        if about is None:
             raise RunError(
                 f"{server.shown}: the index {name} was made but is not there. {CONTINUES}"
             )
-    identity = str(found["settings"]["index"]["uuid"])
-    if not found["mappings"].get("_meta", {}).get("complete"):
+    identity = str(about["settings"]["index"]["uuid"])
+    if not about["mappings"].get("_meta", {}).get("complete"):
         _fill(server, name, identity, store, stemmer(stemming), place)
     elif (count := _count(server, name)) != len(store):
         raise RunError(
             f"{server.shown}: the index {name} has {count:,} passages, the corpus {len(store):,}."
             " Delete the index on the server and run the same command again: it is then made anew."
         )
-    return ElasticIndex(
-        server,
-        name,
-        identity,
-        int(found["settings"]["index"].get("max_result_window", _DEFAULT_WINDOW)),
-    )
+    window = about["settings"]["index"].get("max_result_window", _DEFAULT_WINDOW)
+    return ElasticIndex(server, name, identity, int(window))
 
 
 def _look(server: ElasticServer, name: str) -> dict[str, Any] | None:
@@ -106,13 +100,13 @@ def _look(server: ElasticServer, name: str) -> dict[str, Any] | None:
     answer = server.ask("GET", f"/{name}", missing_is_empty=True)
     if not answer:
         return None
-    found = answer.get(name)
-    if not isinstance(found, dict):
+    about = answer.get(name)
+    if not isinstance(about, dict):
         raise RunError(
-            f"{server.shown}: {name} is an alias of another "
-            f"index. Delete the alias and run the same command again."
+            f"{server.shown}: {name} is an alias of another index. "
+            "Delete the alias and run the same command again."
         )
-    return found
+    return about
 
 
 def _create(server: ElasticServer, name: str, passages: int, k1: float, b: float) -> None:
@@ -170,13 +164,12 @@ def _fill(
     if refreshed.get("_shards", {}).get("failed", 1):
         raise RunError(f"{server.shown}: {name} could not be refreshed on every shard. {CONTINUES}")
     if (count := _count(server, name)) != len(store):
-        record.unlink(
-            missing_ok=True
-        )  # so that all are sent again, of which the server takes those that it lacks
+        # so that all are sent again, of which the server takes those that it lacks
+        record.unlink(missing_ok=True)
         raise RunError(
             f"{server.shown}: {len(store):,} passages were sent to {name} and it holds {count:,}."
-            " Run the same command again, which sends what is "
-            "missing; if it stays so, delete the index on the server first."
+            " Run the same command again, which sends what is missing; "
+            "if it stays so, delete the index on the server first."
         )
     server.ask("PUT", f"/{name}/_mapping", {"_meta": {"complete": True, "passages": len(store)}})
     place.tracker.event(
@@ -190,11 +183,15 @@ def _fill(
 
 def _done(record: Path, identity: str) -> int:
     """How many passages an earlier process has sent to this very index."""
+    if not record.exists():
+        return 0
     try:
-        earlier = read_json(record) if record.exists() else {}
+        earlier = read_json(record)
     except DamagedError:
         return 0  # all are sent again, of which the server takes those that it lacks
-    return int(earlier["done"]) if earlier.get("identity") == identity else 0
+    if earlier.get("identity") != identity:
+        return 0
+    return int(earlier["done"])
 
 
 def _batches(
@@ -204,9 +201,8 @@ def _batches(
     batch: list[tuple[int, bytes]] = []
     size = 0
     for first in range(start, len(store), _READ_AT_ONCE):
-        for number, text in enumerate(
-            store.texts(first, min(first + _READ_AT_ONCE, len(store))), first
-        ):
+        texts = store.texts(first, min(first + _READ_AT_ONCE, len(store)))
+        for number, text in enumerate(texts, first):
             document = {"number": number, "text": " ".join(map(server_word, terms(text, stem)))}
             action = f'{{"create":{{"_id":"{number}"}}}}'
             lines = f"{action}\n{json.dumps(document, ensure_ascii=False)}\n".encode()

@@ -17,20 +17,17 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import time
-import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tasklm.corpus.store import PassageStore
-from tasklm.errors import DamagedError, RunError
+from tasklm.errors import RunError
 from tasklm.select.base import Ranking, Workplace
 from tasklm.select.checks import require_passages
 from tasklm.select.elastic.client import (
@@ -42,7 +39,7 @@ from tasklm.select.elastic.client import (
     send_until_done,
 )
 from tasklm.select.elastic.index import ElasticIndex, open_index, server_word
-from tasklm.storage.files import full_disk_is_clear, read_json, write_record
+from tasklm.select.elastic.saved_hits import Hits, SavedHits
 
 MOST_WORDS = 1024  # indices.query.bool.max_clause_count unless the server's owner changed it
 _HITS_AT_ONCE = 200_000
@@ -53,8 +50,6 @@ _ANSWERED = (
     "filter_path=error,status,"
     "responses.status,responses.error,responses.timed_out,responses._shards"
 )
-
-Hits = list[tuple[float, int]]
 
 
 class ElasticSettings(Protocol):
@@ -133,23 +128,22 @@ class _Asking:
     def ranking(self) -> Ranking:
         """What all queries found, of which an earlier process may have asked some."""
         queries = self.queries
-        found = _Found(self.place.scratch / "elastic-search", self._key())
+        saved = SavedHits(self.place.scratch / "elastic-search", self._key())
         step = max(1, min(_QUERIES_AT_ONCE, _HITS_AT_ONCE // self.first_size))
-        started, first = time.monotonic(), found.queries
+        started, first = time.monotonic(), saved.queries
         with self.place.tracker.progress("search on the server", total=len(queries)) as bar:
             bar.advance(first)
-            while found.queries < len(queries):
-                rows = self._batch(found.queries, min(found.queries + step, len(queries)))
-                found.add(rows)
-                rate = (found.queries - first) / max(time.monotonic() - started, 1e-9)
+            while saved.queries < len(queries):
+                rows = self._batch(saved.queries, min(saved.queries + step, len(queries)))
+                saved.add(rows)
+                rate = (saved.queries - first) / max(time.monotonic() - started, 1e-9)
                 bar.advance(len(rows), f"{rate:,.0f} queries/s")
         if self.shortened:
             self.place.tracker.say(
-                f"{self.shortened:,} queries have more than the {MOST_WORDS:,} distinct "
-                f"words that a server allows: their most common words"
-                " were left out"
+                f"{self.shortened:,} queries have more than the {MOST_WORDS:,} distinct words "
+                "that a server allows: their most common words were left out"
             )
-        return found.ranking()
+        return saved.ranking()
 
     def _key(self) -> str:
         """A hash of everything that the result depends on."""
@@ -195,10 +189,9 @@ class _Asking:
         ]
         if any(not 0 <= passage < self.passages for _, passage in hits):
             raise RunError(
-                f"{self.index.server.shown}: "
-                f"{self.index.name} holds passages that are not of this corpus."
-                " Delete the index on the server and run "
-                "the same command again: it is then made anew."
+                f"{self.index.server.shown}: {self.index.name} holds passages "
+                "that are not of this corpus. Delete the index on the server "
+                "and run the same command again: it is then made anew."
             )
         return hits
 
@@ -212,10 +205,8 @@ class _Asking:
                 path = f"/{name}/_msearch?{_SHARD_STATISTICS_JOINED}&{_ANSWERED},{wanted}"
                 given = server.ask("POST", path, b"".join(lines)).get("responses", [])
                 if len(given) != len(lines):
-                    raise RunError(
-                        f"{server.shown}: {len(lines)} queries were "
-                        f"sent and {len(given)} answered. {CONTINUES}"
-                    )
+                    counts = f"{len(lines)} queries were sent and {len(given)} answered"
+                    raise RunError(f"{server.shown}: {counts}. {CONTINUES}")
                 answers += [_refused(answer) or answer for answer in given]
             return answers
 
@@ -245,8 +236,8 @@ class _Asking:
                 for word, count in bag.items()
                 if self.frequencies[word]
             }
-            kept = sorted(weights, key=lambda word: (-weights[word], word))[:MOST_WORDS]
-            bags[number] = Counter({word: bag[word] for word in kept})
+            heaviest = sorted(weights, key=lambda word: (-weights[word], word))[:MOST_WORDS]
+            bags[number] = Counter({word: bag[word] for word in heaviest})
             self.shortened += len(weights) > MOST_WORDS
 
     def _count(self, unknown: Sequence[str], number: int) -> None:
@@ -260,11 +251,8 @@ class _Asking:
             answers = self._search(
                 [_Search(number, body) for body in bodies], "responses.hits.total"
             )
-            self.frequencies.update(
-                zip(
-                    part, (int(answer["hits"]["total"]["value"]) for answer in answers), strict=True
-                )
-            )
+            for word, answer in zip(part, answers, strict=True):
+                self.frequencies[word] = int(answer["hits"]["total"]["value"])
 
     def _idf(self, word: str) -> float:
         holders = self.frequencies[word]
@@ -311,111 +299,3 @@ def _refused(answer: dict[str, Any]) -> Refusal | None:
         )
         return Refusal(f"{shards.get('failed', 'all')} shards failed: {reasons}", True)
     return None
-
-
-class _Found:
-    """What finished queries found, in three growing files; a record says how
-    much of them counts.
-    """
-
-    def __init__(self, folder: Path, key: str) -> None:
-        self.folder, self.key = folder, key
-        with full_disk_is_clear(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        self.queries, self.entries = self._before()
-        self._sums = {name: 0 for name in _FILES}  # CRC-32 of each file
-        if not self._is_whole():
-            self.queries, self.entries, self._sums = 0, 0, dict.fromkeys(_FILES, 0)
-            for name in (
-                "done.json",
-                *_FILES,
-            ):  # not emptied: an earlier ranking may still be mapped
-                (folder / name).unlink(missing_ok=True)
-        for name in _FILES:
-            with full_disk_is_clear(folder), (folder / name).open("ab") as file:
-                file.truncate(self._size(name))  # a batch cut off in the middle is asked again
-
-    def _before(self) -> tuple[int, int]:
-        """How many queries an earlier process has asked, and how many entries it wrote; none where
-        the record is damaged."""
-        try:
-            record = read_json(self.folder / "done.json")
-            return (
-                (int(record["queries"]), int(record["entries"]))
-                if record["key"] == self.key
-                else (0, 0)
-            )
-        except (DamagedError, KeyError, TypeError, ValueError):
-            return 0, 0
-
-    def _size(self, name: str) -> int:
-        return np.dtype(_FILES[name][0]).itemsize * (
-            self.queries if name == "counts.bin" else self.entries
-        )
-
-    def _is_whole(self) -> bool:
-        """Whether the files hold what the record says; their checksums are kept, to go on from."""
-        if not self.queries:
-            return False
-        for name in _FILES:
-            path = self.folder / name
-            if not path.exists() or path.stat().st_size < self._size(name):
-                return False
-            self._sums[name] = _checksum(path, self._size(name))
-        return bool(read_json(self.folder / "done.json").get("sums") == self._sums)
-
-    def add(self, rows: Sequence[Hits]) -> None:
-        """Puts the hits of the next queries at the end."""
-        for name, (kind, column) in _FILES.items():
-            values = (
-                [len(row) for row in rows]
-                if column is None
-                else [hit[column] for row in rows for hit in row]
-            )
-            content = np.array(values, kind).tobytes()
-            self._sums[name] = zlib.crc32(content, self._sums[name])
-            with full_disk_is_clear(self.folder), (self.folder / name).open("ab") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        self.queries += len(rows)
-        self.entries += sum(map(len, rows))
-        about = {
-            "key": self.key,
-            "queries": self.queries,
-            "entries": self.entries,
-            "sums": self._sums,
-        }
-        write_record(self.folder / "done.json", about)
-
-    def ranking(self) -> Ranking:
-        """Returns everything as a ranking whose entries stay on disk."""
-        counts, passages, scores = (self._column(name) for name in _FILES)
-        return Ranking(
-            np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)]),
-            passages,
-            scores,
-        )
-
-    def _column(self, name: str) -> npt.NDArray[Any]:
-        path, kind = self.folder / name, np.dtype(_FILES[name][0])
-        return (
-            np.asarray(np.memmap(path, kind, mode="r"))
-            if path.stat().st_size
-            else np.empty(0, kind)
-        )
-
-
-def _checksum(path: Path, size: int) -> int:
-    checksum = 0
-    with path.open("rb") as file:
-        while block := file.read(min(1 << 20, size - file.tell())):
-            checksum = zlib.crc32(block, checksum)
-    return checksum
-
-
-_FILES: dict[str, tuple[str, int | None]] = {
-    "counts.bin": ("<i8", None),
-    "passages.bin": ("<i8", 1),
-    "scores.bin": ("<f4", 0),
-}

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tasklm.select.base import Ranking
-from tasklm.select.lexical.scoring import cut, unpack
+from tasklm.select.lexical.best_keys import cut, unpack
 from tasklm.storage.checksums import files_in, is_sealed, seal
 from tasklm.storage.files import full_disk_is_clear, read_json
 
@@ -31,20 +31,19 @@ class Candidates:
         self.keys = np.empty((queries, row_width(best, allowed)), np.uint64)
         self.counts = np.zeros(queries, np.int64)
         self.floors = np.zeros(queries, np.int64)
-        self.patience = np.full(
-            queries, 0.5, np.float32
-        )  # what it is changes how fast, never what is found
+        # what it is changes how fast, never what is found
+        self.patience = np.full(queries, 0.5, np.float32)
         self._share = max(1, -(-queries // (4 * threads)))
 
     def share_out(self, work: Callable[[int, int], None]) -> None:
         """Does `work(first, last)` for all queries, shared out to the threads; rows are independent
         of each other.
         """
-        firsts = range(0, self.queries, self._share)
-        for task in [
+        tasks = [
             self.pool.submit(work, first, min(first + self._share, self.queries))
-            for first in firsts
-        ]:
+            for first in range(0, self.queries, self._share)
+        ]
+        for task in tasks:
             task.result()
 
     def sort(self) -> None:
@@ -61,10 +60,8 @@ class Candidates:
 
     def rows(self) -> npt.NDArray[np.uint64]:
         """All keys, query after query."""
-        return np.concatenate(
-            [row[:count] for row, count in zip(self.keys, self.counts, strict=True)]
-            or [np.empty(0, np.uint64)]
-        )
+        rows = [row[:count] for row, count in zip(self.keys, self.counts, strict=True)]
+        return np.concatenate([np.empty(0, np.uint64), *rows])
 
     def put(
         self,
@@ -93,18 +90,19 @@ def sums_of(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     return (keys >> np.uint64(32)).astype(np.int64)
 
 
-def save_open(record: Path, found: Candidates, done: int) -> None:
+def save_open(record: Path, candidates: Candidates, done: int) -> None:
     """Writes down an unfinished batch after `done` blocks; the record of fewer blocks is removed
     only then.
     """
     with full_disk_is_clear(record):
         folder = record.with_name(f"{record.name}-{done:05d}")
         folder.mkdir(exist_ok=True)
-        for name, values in (
-            ("keys", found.rows()),
-            ("counts", found.counts),
-            ("floors", found.floors),
-        ):
+        arrays = {
+            "keys": candidates.rows(),
+            "counts": candidates.counts,
+            "floors": candidates.floors,
+        }
+        for name, values in arrays.items():
             np.save(folder / f"{name}.npy", values, allow_pickle=False)
         seal(folder / "done.json", {"blocks": done}, files_in(folder, leave_out=("done.json",)))
     for older in record.parent.glob(f"{record.name}-*"):
@@ -112,17 +110,16 @@ def save_open(record: Path, found: Candidates, done: int) -> None:
             _remove(older)
 
 
-def restore_open(record: Path, found: Candidates) -> int:
+def restore_open(record: Path, candidates: Candidates) -> int:
     """Takes over what an interrupted search wrote down, where it is whole; returns the number of
     blocks that are done."""
     for folder in sorted(record.parent.glob(f"{record.name}-*"), reverse=True):
         if is_sealed(folder / "done.json"):
-            found.put(
-                *(
-                    np.load(folder / f"{name}.npy", allow_pickle=False)
-                    for name in ("keys", "counts", "floors")
-                )
+            keys, counts, floors = (
+                np.load(folder / f"{name}.npy", allow_pickle=False)
+                for name in ("keys", "counts", "floors")
             )
+            candidates.put(keys, counts, floors)
             return int(read_json(folder / "done.json")["blocks"])
     return 0
 
@@ -135,22 +132,22 @@ def _remove(folder: Path) -> None:
 
 
 def write_batch(
-    folder: Path, number: int, found: Candidates, scales: npt.NDArray[np.float64]
+    folder: Path, number: int, candidates: Candidates, scales: npt.NDArray[np.float64]
 ) -> None:
     """Writes the results of a batch; `scales` are units per score of each query."""
-    total = int(found.counts.sum())
+    total = int(candidates.counts.sum())
     numbers, scores = np.empty(total, np.int64), np.empty(total, np.float32)
-    unpack(found.keys, found.counts, scales, numbers, scores)
+    unpack(candidates.keys, candidates.counts, scales, numbers, scores)
     with full_disk_is_clear(folder):
         arrays: dict[str, npt.NDArray[Any]] = {
-            "counts": found.counts,
+            "counts": candidates.counts,
             "passages": numbers,
             "scores": scores,
         }
         for name, values in arrays.items():
             np.save(folder / f"{name}-{number:05d}.npy", values, allow_pickle=False)
         files = [folder / f"{name}-{number:05d}.npy" for name in arrays]
-        seal(_done(folder, number), {"queries": found.queries}, files)
+        seal(_done(folder, number), {"queries": candidates.queries}, files)
     for older in folder.glob(f"open-{number:05d}-*"):
         _remove(older)
 
@@ -180,9 +177,11 @@ def _column(folder: Path, name: str, batches: int, kind: Any) -> npt.NDArray[Any
         np.load(folder / f"{name}-{number:05d}.npy", mmap_mode="r", allow_pickle=False)
         for number in range(batches)
     ]
+    if not parts:
+        return np.empty(0, kind)
     total = sum(map(len, parts))
-    if len(parts) <= 1 or not total:
-        return np.asarray(parts[0]) if parts else np.empty(0, kind)
+    if len(parts) == 1 or not total:
+        return np.asarray(parts[0])
     path = folder / f"{name}.npy"
     # written, not mapped: a map of a file on a full disk ends the process
     with full_disk_is_clear(folder), path.open("wb") as file:

@@ -24,8 +24,8 @@ class Term:
     """One term of a query and what it adds to a passage's score."""
 
     term: str
-    asked: int  # times in the query
-    found: int  # times in the passage
+    in_query: int  # how often
+    in_passage: int  # how often
     passages: int  # that have it, in the whole corpus
     adds: float
 
@@ -36,9 +36,9 @@ def explained(
     """The terms that query and passage share, what adds most first; together they are the passage's
     score.
     """
-    own, asked = terms(passage, stem), Counter(query)
+    own, in_query = terms(passage, stem), Counter(query)
     counts = Counter(own)
-    shared = [term for term in asked if counts[term]]
+    shared = [term for term in in_query if counts[term]]
     if not shared:
         return []
     statistics = index.statistics(hash_terms(shared))
@@ -46,32 +46,30 @@ def explained(
     idf = np.log1p(
         (statistics.passages - statistics.frequencies + 0.5) / (statistics.frequencies + 0.5)
     )
-    found = [
+    explanations = [
         Term(
             term,
-            asked[term],
+            in_query[term],
             counts[term],
             int(df),
-            asked[term] * float(weight) * counts[term] / (counts[term] + norm),
+            in_query[term] * float(weight) * counts[term] / (counts[term] + norm),
         )
         for term, weight, df in zip(shared, idf, statistics.frequencies, strict=True)
     ]
-    return sorted(found, key=lambda term: (-term.adds, term.term))
+    return sorted(explanations, key=lambda term: (-term.adds, term.term))
 
 
-def spans(text: str, asked: set[str], stem: Stemmer | None) -> list[tuple[int, int]]:
-    """Where in the text the asked terms stand, as (start, end) of words or of
-    pairs of characters.
-    """
-    found: list[tuple[int, int]] = []
+def spans(text: str, wanted: set[str], stem: Stemmer | None) -> list[tuple[int, int]]:
+    """Where the wanted terms stand, as (start, end) of words or of pairs of characters."""
+    places: list[tuple[int, int]] = []
     for match in _WORD.finditer(text):
         word, start = match.group(), match.start()
         if not any(map(is_spaceless, word)):
-            if any(term in asked for term in terms(word, stem)):
-                found.append(match.span())
+            if any(term in wanted for term in terms(word, stem)):
+                places.append(match.span())
             continue
         for at in range(len(word)):
-            pair = word[at : at + 2] if len(word) > 1 else word
-            if any(term in asked for term in terms(pair, stem)):
-                found.append((start + at, start + at + len(pair)))
-    return found
+            pair = word[at : at + 2]
+            if any(term in wanted for term in terms(pair, stem)):
+                places.append((start + at, start + at + len(pair)))
+    return places

@@ -166,15 +166,15 @@ class FreshIndex:
         with ThreadPoolExecutor(self.threads) as pool:
             ahead: deque[Future[Block]] = deque()
             for bounds in self._bounds[first:]:
-                ahead.append(
-                    pool.submit(
-                        lambda bounds: inverted(read_block(self.store, *bounds, self.stem)), bounds
-                    )
-                )
+                ahead.append(pool.submit(self._block, bounds))
                 if len(ahead) > self.threads:
                     yield ahead.popleft().result()
             while ahead:
                 yield ahead.popleft().result()
+
+    def _block(self, bounds: tuple[int, int]) -> Block:
+        start, stop = bounds
+        return inverted(read_block(self.store, start, stop, self.stem))
 
     def statistics(self, terms: npt.NDArray[np.uint64]) -> Statistics:
         """What BM25 must know, with the frequencies of these terms; goes through the whole text."""
@@ -207,8 +207,7 @@ def inverted(raw: RawBlock) -> Block:
         raw.text, raw.bounds, raw.split_already, folds().at, folds().folded
     )
     terms, offsets, passages, tf = invert(hashes, numbers, word_bounds)
-    widest = int(tf.max()) if len(tf) else 0
-    narrow = np.uint8 if widest < 1 << 8 else np.uint16 if widest < 1 << 16 else np.uint32
+    narrow = np.min_scalar_type(tf.max(initial=0))
     return Block(
         raw.start,
         raw.stop,
@@ -230,9 +229,7 @@ def build_index(
     started, done = time.monotonic(), 0
 
     def make(number: int) -> int:
-        """Makes block `number` unless it is there; returns how many of its
-        passages had to be read.
-        """
+        """Makes block `number` unless it is there; returns how many passages had to be read."""
         start, stop = bounds[number]
         part, content = folder / _block_name(number), content_key(store, start, stop)
         if _is_whole(part, content) or _taken_over(part, folder.parent, start, stop, content):
@@ -305,11 +302,8 @@ def _taken_over(folder: Path, indexes: Path, start: int, stop: int, content: str
             record = _record(path, path.parent.parent, ("content", "format", "stop"))
         except DamagedError:
             continue
-        same = (
-            record.get("content") == content
-            and record.get("format") == FORMAT
-            and record.get("stop") == stop
-        )
+        about = (record.get("content"), record.get("format"), record.get("stop"))
+        same = about == (content, FORMAT, stop)
         if not same or path.parent == folder or not (path.parent.parent / "index.json").exists():
             continue
         try:
@@ -328,7 +322,9 @@ def _taken_over(folder: Path, indexes: Path, start: int, stop: int, content: str
 
 
 def _record(path: Path, index: Path, keys: tuple[str, ...]) -> dict[str, Any]:
-    record = read_json(path) if path.exists() else None
+    if not path.exists():
+        raise damaged_index(index)
+    record = read_json(path)
     if not isinstance(record, dict) or not record.keys() >= set(keys):
         raise damaged_index(index)
     return record
@@ -346,9 +342,8 @@ def _open_block(folder: Path) -> Block:
             array = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError):
             raise damaged_index(index) from None
-        if array.shape != (record[name]["length"],) or array.dtype not in [
-            np.dtype(kind) for kind in kinds.split()
-        ]:
+        known_kind = array.dtype in [np.dtype(kind) for kind in kinds.split()]
+        if array.shape != (record[name]["length"],) or not known_kind:
             raise damaged_index(index)
         arrays[name] = np.asarray(array)
     lengths_fit = (

@@ -55,7 +55,7 @@ def _code_point(text: Any, at: int) -> Any:
 @compiled
 def needs_help(text: Any, bounds: Any, hard: Any) -> Any:
     """Which passages hold a character that the table cannot fold."""
-    found = np.zeros(bounds.size - 1, np.bool_)
+    hard_passages = np.zeros(bounds.size - 1, np.bool_)
     for passage in range(bounds.size - 1):
         at, end = bounds[passage], bounds[passage + 1]
         all_bits = np.uint8(0)
@@ -68,14 +68,14 @@ def needs_help(text: Any, bounds: Any, hard: Any) -> Any:
                 at += 1
                 continue
             if text[at] >= 0xF0:  # four bytes: beyond the table
-                found[passage] = True
+                hard_passages[passage] = True
                 break
             code, width = _code_point(text, at)
             if hard[code]:
-                found[passage] = True
+                hard_passages[passage] = True
                 break
             at += width
-    return found
+    return hard_passages
 
 
 @compiled
@@ -154,9 +154,8 @@ def hash_words(text: Any, bounds: Any, split_already: Any, at_fold: Any, folded:
     """Returns (hash of each word, where each passage's words end)."""
     letters, as_it_is = _letters(at_fold, folded)
     passages = bounds.size - 1
-    hashes = np.empty(
-        (text.size + passages) // 2 + 1, np.uint64
-    )  # a word takes a byte and a separator or the passage's end
+    # a word takes a byte and a separator or the passage's end
+    hashes = np.empty((text.size + passages) // 2 + 1, np.uint64)
     ends = np.empty(passages, np.int64)
     count = 0
     for passage in range(passages):
@@ -186,10 +185,10 @@ def split(text: Any, bounds: Any, split_already: Any, at_fold: Any, folded: Any)
     word_count = term_count = 0
     for passage in range(passages):
         table = as_it_is if split_already[passage] else letters
-        found = _hash_words(
+        count = _hash_words(
             text, bounds[passage], bounds[passage + 1], table, at_fold, folded, keys
         )
-        for word in range(found):
+        for word in range(count):
             key = keys[word]
             mask = np.uint64(hashes.size - 1)
             slot = key & mask

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
 from tasklm.corpus.words import words
 from tasklm.recipe.schema import Select
@@ -11,9 +12,8 @@ from tasklm.select.lexical.rake import key_phrases
 from tasklm.select.lexical.stopwords import stop_words
 from tasklm.select.lexical.terms import Stemmer, stemmer, terms
 
-_COMMON_SHARE = (
-    0.1  # fallback for RAKE: a word in at least this share of the texts counts as a stop word
-)
+# fallback for RAKE: a word in at least this share of the texts counts as a stop word
+_COMMON_SHARE = 0.1
 _COMMON_MOST = 100
 
 
@@ -34,22 +34,23 @@ def make_queries(texts: Sequence[str], settings: Select) -> list[list[str]]:
             for text in texts
         ]
     boundaries = removed or stop_words("auto", texts) or _common_words(texts)
-    found: list[list[str]] = []
+    queries: list[list[str]] = []
     for text in texts:
         phrases = " ".join(key_phrases(text, boundaries, settings.phrases))
-        found.append([shared.setdefault(term, term) for term in _asked(phrases, removed, stem)])
-    return found
+        queries.append([shared.setdefault(term, term) for term in _asked(phrases, removed, stem)])
+    return queries
 
 
 def _asked(text: str, removed: frozenset[str], stem: Stemmer | None) -> list[str]:
     """The terms of a text without the stop words, which are known by their unstemmed form."""
-    kept = [term for term in terms(text) if term not in removed]
-    return kept if stem is None else [stem(term) for term in kept]
+    own = [term for term in terms(text) if term not in removed]
+    if stem is None:
+        return own
+    return [stem(term) for term in own]
 
 
 def _common_words(texts: Sequence[str]) -> frozenset[str]:
-    holders = Counter(word for text in texts for word in set(words(text)))
-    common = [
-        word for word, count in holders.items() if count >= max(2, _COMMON_SHARE * len(texts))
-    ]
+    holders = Counter(chain.from_iterable(set(words(text)) for text in texts))
+    least = max(2, _COMMON_SHARE * len(texts))
+    common = [word for word, count in holders.items() if count >= least]
     return frozenset(sorted(common, key=lambda word: (-holders[word], word))[:_COMMON_MOST])

@@ -43,9 +43,8 @@ def key_phrases(text: str, stop_words: frozenset[str], most: int) -> list[str]:
     text.
     """
     scores = phrase_scores(text, stop_words)
-    return sorted(scores, key=lambda phrase: -scores[phrase])[
-        :most
-    ]  # stable: ties keep the order of the text
+    best_first = sorted(scores, key=lambda phrase: -scores[phrase])
+    return best_first[:most]  # stable: ties keep the order of the text
 
 
 def phrase_scores(text: str, stop_words: frozenset[str]) -> dict[str, float]:

@@ -3,7 +3,7 @@
 Scores are added as whole numbers. A posting counts int(weight · impact) + 1 units, where a query's
 weights are scaled so that no sum can exceed 2³⁰ units; whole numbers add up the same in any order,
 so neither the number of threads, nor how the work was cut, nor which terms were looked up late can
-change a score. A sum is off by less than `units_off` units from the real score; `bm25_search`
+change a score. A sum is off by less than `units_off` units from the real score; `search`
 settles with exact scores whatever lies that close to the last place.
 """
 
@@ -13,23 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from tasklm.select.lexical.best_keys import HALF, LOW, drop_low
 from tasklm.select.lexical.kernels import compiled
 
-RANGE = (
-    1 << 12
-    # passages scored at a time for all queries: their sums stay in a core's nearest cache, their
-    # postings in the next
-)
+# passages scored at a time for all queries: their sums stay in a core's nearest cache, their
+# postings in the next
+RANGE = 1 << 12
 TOP = float(1 << 30)  # units that a query's weights add up to at most
 # share of a range's passages from which on adding up a whole row beats following the postings
 _DENSE = 0.08
 _LANES = 64  # sums looked at together when searching for candidates
-_MANY, _FEW = (
-    16,
-    4,
-)  # look-ups per range beyond which fewer, or below which more, terms are left for later
-_HALF = np.uint64(32)
-_LOW = np.uint64(0xFFFFFFFF)
+_MANY = 16  # look-ups per range beyond which fewer terms are left for later
+_FEW = 4  # and below which more are
 
 
 def units_off(terms: Any) -> Any:
@@ -112,69 +107,6 @@ def clear_rows(frequent: Any, parts: Any, places: Any, rows: Any) -> None:
 
 
 @compiled
-def keep_best(keys: Any, count: int, best: int) -> Any:
-    """Moves the `best` highest of keys[:count] to the front, unsorted, and returns the lowest of
-    them (quickselect).
-    """
-    low, high, wanted = 0, count - 1, best - 1
-    while low < high:
-        a, b, c = keys[low], keys[(low + high) >> 1], keys[high]
-        pivot = max(min(a, b), min(max(a, b), c))
-        i, j = low, high
-        while i <= j:
-            while keys[i] > pivot:
-                i += 1
-            while keys[j] < pivot:
-                j -= 1
-            if i <= j:
-                keys[i], keys[j] = keys[j], keys[i]
-                i += 1
-                j -= 1
-        if wanted <= j:
-            high = j
-        elif wanted >= i:
-            low = i
-        else:
-            break
-    lowest = keys[0]
-    for at in range(1, best):
-        lowest = min(lowest, keys[at])
-    return lowest
-
-
-@compiled
-def drop_low(keys: Any, count: int, best: int) -> Any:
-    """Drops of keys[:count] what is not among the `best` highest; returns (how many are left, a
-    floor for sums).
-
-    A little more than `best` may be left: the floor is the edge of a bin of sums. At least `best`
-    sums reach it, so a later passage that does not exceed it has lost already.
-    """
-    lowest = highest = keys[0] >> _HALF
-    for at in range(1, count):
-        lowest, highest = min(lowest, keys[at] >> _HALF), max(highest, keys[at] >> _HALF)
-    bins = np.zeros(max(count // 4, 1), np.int32)
-    shift = np.uint64(0)
-    while (highest - lowest) >> shift >= np.uint64(bins.size):
-        shift += np.uint64(1)
-    for at in range(count):
-        bins[((keys[at] >> _HALF) - lowest) >> shift] += 1
-    left, edge = 0, bins.size
-    while left < best:
-        edge -= 1
-        left += bins[edge]
-    if left - best > (count - best) // 8:  # crowded sums
-        return best, np.int64(keep_best(keys, count, best) >> _HALF)
-    floor = lowest + (np.uint64(edge) << shift)
-    to: Any = 0
-    for at in range(count):
-        key = keys[at]
-        keys[to] = key
-        to += (key >> _HALF) >= floor
-    return left, np.int64(floor)
-
-
-@compiled
 def _left_for_later(
     first: int, last: int, terms: Any, weights: Any, row_of: Any, highest: Any, allowed: int
 ) -> Any:
@@ -218,9 +150,9 @@ def _completed(
             return total
         row = row_of[terms[at]]
         rest -= np.int64(weights[at] * highest[row]) + 1
-        found = rows[row, at_passage]
-        if found > 0:
-            total += np.int64(np.int32(weights[at] * found)) + 1
+        impact = rows[row, at_passage]
+        if impact > 0:
+            total += np.int64(np.int32(weights[at] * impact)) + 1
     return total
 
 
@@ -244,8 +176,8 @@ def _add_up(
         if end - begin > _DENSE * RANGE and row_of[term] >= 0:
             row = row_of[term]
             for passage in range(RANGE):
-                found = rows[row, passage]
-                sums[passage] += np.int32(weight * found) + np.int32(found > 0)
+                impact = rows[row, passage]
+                sums[passage] += np.int32(weight * impact) + np.int32(impact > 0)
         else:
             for posting in range(begin, end):
                 sums[places[posting]] += np.int32(weight * impacts[posting]) + np.int32(1)
@@ -256,7 +188,7 @@ def _collect(
     query: int,
     late: int,
     rest: Any,
-    asked: Any,
+    queries: Any,
     sums: Any,
     row_of: Any,
     rows: Any,
@@ -264,13 +196,13 @@ def _collect(
     banned: Any,
     base: int,
     best: int,
-    found: Any,
+    candidates: Any,
 ) -> int:
     """Adds the passages of a range that may be among the query's best to its row; zeroes the sums;
     returns the look-ups made.
     """
-    offsets, terms, weights = asked
-    keys, counts, floors = found
+    offsets, terms, weights = queries
+    keys, counts, floors = candidates
     row, count, floor = keys[query], counts[query], floors[query]
     needed = np.int32(max(floor - rest, 0))
     looked_up = 0
@@ -303,7 +235,7 @@ def _collect(
                         highest,
                     )
                 if total > floor and not banned[at]:
-                    row[count] = (np.uint64(total) << _HALF) | (_LOW - np.uint64(base + at))
+                    row[count] = (np.uint64(total) << HALF) | (LOW - np.uint64(base + at))
                     count += 1
                     if count == row.size:
                         count, floor = drop_low(row, count, best)
@@ -317,7 +249,7 @@ def _collect(
 def score_block(
     first: int,
     last: int,
-    asked: Any,
+    queries: Any,
     parts: Any,
     places: Any,
     impacts: Any,
@@ -327,101 +259,47 @@ def score_block(
     banned: Any,
     base: int,
     best: int,
-    found: Any,
+    candidates: Any,
     patience: Any,
 ) -> None:
-    """Scores one block for queries first…last and adds what may be among their `best` to what was
-    `found`.
+    """Scores one block for queries first…last and adds what may be among their `best` to the
+    `candidates`.
 
     A key is the sum above the reversed passage number: keys order as wanted, ties by lower number.
     Passages come in ascending order, so a passage that only equals the lowest kept sum (the query's
     floor) has lost already. `patience` is the share of the floor that terms left for later may add:
     more saves sums and costs look-ups, so it follows these.
     """
-    offsets, terms, weights = asked
-    floors = found[2]
+    offsets, terms, weights = queries
+    floors = candidates[2]
     sums = np.zeros(RANGE, np.int32)
     for part in range(parts.shape[0]):
         for query in range(first, last):
             start, end = offsets[query], offsets[query + 1]
             allowed = np.int64(patience[query] * floors[query])
             late, rest = _left_for_later(start, end, terms, weights, row_of, highest, allowed)
+            dense = rows[part]
             _add_up(
-                start + late,
-                end,
-                terms,
-                weights,
-                parts[part],
-                places,
-                impacts,
-                row_of,
-                rows[part],
-                sums,
+                start + late, end, terms, weights, parts[part], places, impacts, row_of, dense, sums
             )
-            here = base + part * RANGE
             looked_up = _collect(
                 query,
                 late,
                 rest,
-                asked,
+                queries,
                 sums,
                 row_of,
-                rows[part],
+                dense,
                 highest,
                 banned[part * RANGE :],
-                here,
+                base + part * RANGE,
                 best,
-                found,
+                candidates,
             )
             if looked_up > _MANY:
                 patience[query] *= 0.8 if looked_up < 8 * _MANY else 0.2
             elif looked_up < _FEW:
                 patience[query] = min(0.95, patience[query] * 1.1)
-
-
-@compiled
-def cut(first: int, last: int, best: int, keys: Any, counts: Any) -> int:
-    """Drops keys of queries first…last that are not among their `best`; returns the width of the
-    widest row, others end in zeros.
-    """
-    widest = 0
-    for query in range(first, last):
-        if counts[query] > best:
-            counts[query] = drop_low(keys[query], counts[query], best)[0]
-        widest = max(widest, counts[query])
-    for query in range(first, last):
-        keys[query, counts[query] : widest] = 0
-    return widest
-
-
-@compiled
-def unpack(keys: Any, counts: Any, scales: Any, numbers: Any, scores: Any) -> None:
-    """Fills in the passages and scores of sorted keys, query after query; `scales` are units per
-    score of each query.
-    """
-    begin = 0
-    for query in range(counts.size):
-        end = begin + counts[query]
-        for at in range(counts[query]):
-            numbers[begin + at] = np.int64(_LOW - (keys[query, at] & _LOW))
-            scores[begin + at] = np.float32(np.int64(keys[query, at] >> _HALF) / scales[query])
-        _order_ties(numbers[begin:end], scores[begin:end])
-        begin = end
-
-
-@compiled
-def _order_ties(numbers: Any, scores: Any) -> None:
-    """Puts passages whose scores are equal once they are single precision in the order of their
-    numbers.
-    """
-    first, wrong = 0, False
-    for at in range(1, scores.size + 1):
-        if at < scores.size and scores[at] == scores[at - 1]:
-            wrong |= numbers[at] < numbers[at - 1]
-            continue
-        if wrong:
-            numbers[first:at].sort()
-        first, wrong = at, False
 
 
 @compiled

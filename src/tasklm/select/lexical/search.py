@@ -1,7 +1,7 @@
 """Many queries at once against a BM25 index: blocks outside, queries inside.
 
 The result is the exact top k. Sums of whole numbers find k + SPARE candidates per query (see
-`bm25_scoring`); where the last place is too close to call for them, exact scores in double
+`scoring`); where the last place is too close to call for them, exact scores in double
 precision decide, and ties go to the lower number. Only where more than SPARE passages crowd around
 the last place within about a millionth of the score are they ties.
 
@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -92,13 +92,10 @@ def query_terms(
     words begin).
     """
     numbers: dict[str, int] = {}
-    flat = array(
-        "q", (numbers.setdefault(term, len(numbers)) for query in queries for term in query)
-    )
+    words = chain.from_iterable(queries)
+    flat = array("q", (numbers.setdefault(term, len(numbers)) for term in words))
     terms, by_number = np.unique(hash_terms(list(numbers)), return_inverse=True)
-    bounds = np.concatenate(
-        [np.zeros(1, np.int64), np.cumsum([len(query) for query in queries], dtype=np.int64)]
-    )
+    bounds = np.cumsum([0, *map(len, queries)], dtype=np.int64)
     return terms, by_number[np.frombuffer(flat, np.int64)], bounds
 
 
@@ -115,9 +112,7 @@ def prepare(
     eighth of the memory at most.
     """
     here, words, bounds = query_terms(queries)
-    df = (
-        statistics.frequencies[np.searchsorted(terms, here)] if len(here) else np.zeros(0, np.int64)
-    )
+    df = statistics.frequencies[np.searchsorted(terms, here)]
     query_of = np.repeat(np.arange(len(queries)), np.diff(bounds))
     pairs, counts = np.unique(query_of * max(len(here), 1) + words, return_counts=True)
     query_of, term_of = np.divmod(pairs, max(len(here), 1))
@@ -125,9 +120,8 @@ def prepare(
     query_of, term_of, counts = query_of[known], term_of[known], counts[known]
     weights = counts * np.log1p((statistics.passages - df[term_of] + 0.5) / (df[term_of] + 0.5))
     frequent = np.flatnonzero(df > _FREQUENT * statistics.passages)
-    frequent = np.sort(
-        frequent[np.argsort(-df[frequent], kind="stable")][: memory // 8 // _ROW_BYTES]
-    )
+    most_frequent = frequent[np.argsort(-df[frequent], kind="stable")]
+    frequent = np.sort(most_frequent[: memory // 8 // _ROW_BYTES])
     has_row = np.isin(term_of, frequent)
     order = np.lexsort((term_of, weights, ~has_row, query_of))
     query_of, term_of, weights = query_of[order], term_of[order], weights[order]
@@ -147,8 +141,8 @@ def norms_of(block: Block, statistics: Statistics, scoring: Scoring) -> npt.NDAr
 class Scorer:
     """Scores blocks for the same queries; holds the arrays that every block needs again."""
 
-    def __init__(self, queries: Queries, found: Candidates) -> None:
-        self.queries, self.found = queries, found
+    def __init__(self, queries: Queries, candidates: Candidates) -> None:
+        self.queries, self.candidates = queries, candidates
         self._rows = np.zeros((0, len(queries.frequent), RANGE), np.float32)
         self._row_of = np.full(len(queries.terms), -1, np.int32)
         self._row_of[queries.frequent] = np.arange(len(queries.frequent))
@@ -157,7 +151,7 @@ class Scorer:
         self, block: Block, banned: npt.NDArray[np.bool_], norms: npt.NDArray[np.float64]
     ) -> None:
         """Adds the block's candidates; `banned` and `norms` are of the block's passages."""
-        queries, found = self.queries, self.found
+        queries, candidates = self.queries, self.candidates
         starts, ends = block.find(queries.terms)
         parts = np.empty((-(-len(block.lengths) // RANGE), len(starts) + 1), np.uint32)
         by_range(starts, ends, block.passages, parts)
@@ -170,14 +164,28 @@ class Scorer:
             self._rows = np.zeros((len(parts), len(queries.frequent), RANGE), np.float32)
         highest = np.zeros(len(queries.frequent), np.float32)
         fill_rows(queries.frequent, parts, places, impacts, self._rows, highest)
-        asked = (queries.offsets, queries.term_of, queries.units)
-        where = (parts, places, impacts, self._row_of, self._rows, highest, banned, block.start)
-        into = (found.keys, found.counts, found.floors)
-        found.share_out(
-            lambda first, last: score_block(
-                first, last, asked, *where, found.best, into, found.patience
+        weighted_terms = (queries.offsets, queries.term_of, queries.units)
+        best_so_far = (candidates.keys, candidates.counts, candidates.floors)
+
+        def score(first: int, last: int) -> None:
+            score_block(
+                first,
+                last,
+                weighted_terms,
+                parts,
+                places,
+                impacts,
+                self._row_of,
+                self._rows,
+                highest,
+                banned,
+                block.start,
+                candidates.best,
+                best_so_far,
+                candidates.patience,
             )
-        )
+
+        candidates.share_out(score)
         clear_rows(queries.frequent, parts, places, self._rows)
 
 
@@ -192,27 +200,28 @@ class Close:
     number: npt.NDArray[np.int64]
 
 
-def too_close(found: Candidates, queries: Queries, k: int) -> Close:
+def too_close(candidates: Candidates, queries: Queries, k: int) -> Close:
     """The candidates, of sorted rows, among which exact scores must choose; a query's stand side by
     side.
     """
     nothing = np.empty(0, np.int64)
-    parts = [(nothing, nothing, nothing)]
+    close_ones, places, numbers = [nothing], [nothing], [nothing]
     slack = 2 * units_off(np.diff(queries.offsets))
-    more = np.flatnonzero(found.counts > k)
-    unclear = (
-        more[sums_of(found.keys[more, k - 1]) - sums_of(found.keys[more, k]) <= slack[more]]
-        if found.best > k
-        else nothing
-    )
+    more = np.flatnonzero(candidates.counts > k)
+    unclear = nothing
+    if candidates.best > k:
+        last_sums, next_sums = sums_of(candidates.keys[more, k - 1 : k + 1].T)
+        unclear = more[last_sums - next_sums <= slack[more]]
     for query in unclear.tolist():
-        sums = sums_of(found.keys[query, : found.counts[query]])
+        sums = sums_of(candidates.keys[query, : candidates.counts[query]])
         last = sums[k - 1]
-        if len(sums) == found.best and last - sums[-1] <= slack[query]:
+        if len(sums) == candidates.best and last - sums[-1] <= slack[query]:
             continue  # a crowd of ties
         near = np.flatnonzero(np.abs(sums - last) <= slack[query])
-        parts.append((np.full(len(near), query), near, numbers_of(found.keys[query, near])))
-    return Close(*map(np.concatenate, zip(*parts, strict=True)))
+        close_ones.append(np.full(len(near), query))
+        places.append(near)
+        numbers.append(numbers_of(candidates.keys[query, near]))
+    return Close(np.concatenate(close_ones), np.concatenate(places), np.concatenate(numbers))
 
 
 def exact(
@@ -228,20 +237,30 @@ def exact(
         return
     starts, ends = block.find(queries.terms)
     scores = np.empty(len(here))
-    asked = (queries.offsets, queries.term_of, queries.weights)
-    pairs = (close.query[here], close.number[here] - block.start)
-    exact_scores(*pairs, *asked, starts, ends, block.passages, block.tf, norms, scores)
+    exact_scores(
+        close.query[here],
+        close.number[here] - block.start,
+        queries.offsets,
+        queries.term_of,
+        queries.weights,
+        starts,
+        ends,
+        block.passages,
+        block.tf,
+        norms,
+        scores,
+    )
     out[here] = scores
 
 
-def settle(found: Candidates, close: Close, scores: npt.NDArray[np.float64], k: int) -> None:
+def settle(candidates: Candidates, close: Close, scores: npt.NDArray[np.float64], k: int) -> None:
     """Cuts every row to k, the close ones chosen by exact score, then lower number."""
     firsts = np.flatnonzero(np.diff(close.query, prepend=-1)).tolist()
     for first, last in pairwise([*firsts, len(close.query)]):
-        row, begin = found.keys[close.query[first]], close.place[first]
+        row, begin = candidates.keys[close.query[first]], close.place[first]
         order = np.lexsort((close.number[first:last], -scores[first:last]))
         row[begin:k] = row[begin + np.sort(order[: k - begin])]
-    np.minimum(found.counts, k, out=found.counts)
+    np.minimum(candidates.counts, k, out=candidates.counts)
 
 
 def search(
@@ -256,7 +275,7 @@ def search(
     best = min(scoring.k + SPARE, allowed)
     batches = list(batches_of(queries, row_width(best, allowed), place.memory))
     terms, folder = terms_and_folder(queries, banned, scoring, batches, index.key, place)
-    statistics = index.statistics(terms)
+    job = _Search(index, banned, scoring, index.statistics(terms))
     with (
         place.tracker.progress("search", total=len(queries) * max(index.count, 1)) as bar,
         ThreadPoolExecutor(place.threads) as pool,
@@ -265,19 +284,10 @@ def search(
             if is_done(folder, number):
                 bar.advance((last - first) * index.count)
                 continue
-            prepared = prepare(queries[first:last], terms, statistics, place.memory)
-            found = Candidates(len(prepared), best, allowed, place.threads, pool)
-            _search_batch(
-                index,
-                prepared,
-                found,
-                banned,
-                scoring,
-                statistics,
-                folder / f"open-{number:05d}",
-                bar,
-            )
-            write_batch(folder, number, found, prepared.scales)
+            prepared = prepare(queries[first:last], terms, job.statistics, place.memory)
+            candidates = Candidates(len(prepared), best, allowed, place.threads, pool)
+            job.fill(candidates, prepared, folder / f"open-{number:05d}", bar)
+            write_batch(folder, number, candidates, prepared.scales)
     return joined(folder, len(batches))
 
 
@@ -289,9 +299,7 @@ def terms_and_folder(
     corpus: str,
     place: Workplace,
 ) -> tuple[npt.NDArray[np.uint64], Path]:
-    """The distinct terms of all queries and the folder where this very search
-    keeps what is done.
-    """
+    """The distinct terms of all queries, and the folder where this search keeps its results."""
     terms, words, bounds = query_terms(queries)
     hasher = hashlib.blake2b(digest_size=12)
     for part in (terms, words, bounds, np.ascontiguousarray(banned)):
@@ -319,41 +327,38 @@ def batches_of(
         yield first, len(queries)
 
 
-def _search_batch(
-    index: Index,
-    queries: Queries,
-    found: Candidates,
-    banned: npt.NDArray[np.bool_],
-    scoring: Scoring,
-    statistics: Statistics,
-    record: Path,
-    bar: Bar,
-) -> None:
-    done = restore_open(record, found)
-    bar.advance(done * len(queries))
-    started = saved = time.monotonic()
-    scored, passages, scorer = 0, 0, Scorer(queries, found)
-    for block in index.blocks(done):
-        here = np.ascontiguousarray(banned[block.start : block.stop])
-        scorer.add(block, here, norms_of(block, statistics, scoring))
-        done = done + 1
-        scored = scored + len(queries)
-        passages = passages + block.stop - block.start
-        seconds = max(time.monotonic() - started, 1e-9)
-        bar.advance(
-            len(queries),
-            (
-                f"{passages / seconds:,.0f} passages/s, "
-                f"{scored / index.count / seconds:,.0f} queries/s"
-            ),
-        )
-        if time.monotonic() - saved > _SAVE_EVERY and done < index.count:
-            save_open(record, found, done)
-            saved = time.monotonic()
-    found.sort()
-    close = too_close(found, queries, scoring.k)
-    scores = np.zeros(len(close.query))
-    if len(scores):
-        for block in index.blocks():
-            exact(block, close, queries, norms_of(block, statistics, scoring), scores)
-    settle(found, close, scores, scoring.k)
+@dataclass
+class _Search:
+    """What the batches of a search share."""
+
+    index: Index
+    banned: npt.NDArray[np.bool_]
+    scoring: Scoring
+    statistics: Statistics
+
+    def fill(self, candidates: Candidates, queries: Queries, record: Path, bar: Bar) -> None:
+        """Finds each query's k best passages; goes on from the record of an interrupted search."""
+        index, scoring = self.index, self.scoring
+        done = restore_open(record, candidates)
+        bar.advance(done * len(queries))
+        started = saved = time.monotonic()
+        scored, passages, scorer = 0, 0, Scorer(queries, candidates)
+        for block in index.blocks(done):
+            banned = np.ascontiguousarray(self.banned[block.start : block.stop])
+            scorer.add(block, banned, norms_of(block, self.statistics, scoring))
+            done += 1
+            scored += len(queries)
+            passages += block.stop - block.start
+            seconds = max(time.monotonic() - started, 1e-9)
+            speed = f"{passages / seconds:,.0f} passages/s"
+            bar.advance(len(queries), f"{speed}, {scored / index.count / seconds:,.0f} queries/s")
+            if time.monotonic() - saved > _SAVE_EVERY and done < index.count:
+                save_open(record, candidates, done)
+                saved = time.monotonic()
+        candidates.sort()
+        close = too_close(candidates, queries, scoring.k)
+        scores = np.zeros(len(close.query))
+        if len(scores):
+            for block in index.blocks():
+                exact(block, close, queries, norms_of(block, self.statistics, scoring), scores)
+        settle(candidates, close, scores, scoring.k)

@@ -56,16 +56,16 @@ def guess_languages(sample: Sequence[str]) -> list[str]:
     """
     counts = _counts(sample)
     total = counts.total()
-    found: list[str] = []
+    languages: list[str] = []
     while total:
         coverage = {name: sum(counts[word] for word in _list(name)) for name in known_languages()}
         best = max(coverage, key=lambda name: (coverage[name], name))
         if coverage[best] < _LEAST_COVERAGE * total:
             break
-        found.append(best)
+        languages.append(best)
         for word in _list(best):  # what one list explains does not speak for its relatives
             del counts[word]
-    return found
+    return languages
 
 
 def _counts(sample: Sequence[str]) -> Counter[str]:
@@ -73,9 +73,9 @@ def _counts(sample: Sequence[str]) -> Counter[str]:
     counts: Counter[str] = Counter()
     seen = 0
     for text in sample[:: max(1, len(sample) // 1000)]:
-        found = words(text[:10_000])
-        counts.update(found)
-        seen += len(found)
+        own = words(text[:10_000])
+        counts.update(own)
+        seen += len(own)
         if seen >= _SAMPLE_WORDS:
             break
     return counts

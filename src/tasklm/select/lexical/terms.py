@@ -5,7 +5,7 @@ stems where asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from tasklm.corpus.words import is_spaceless, words
@@ -21,24 +21,26 @@ def terms(text: str, stem: Callable[[str], str] | None = None) -> list[str]:
     as search engines do: single characters are in nearly every passage, and finding real words
     would need a dictionary.
     """
-    found = words(text)
-    if not text.isascii() and any(len(word) == 1 and is_spaceless(word) for word in found):
-        found = [
-            term for token in text.split() for term in _paired(words(token))
-        ]  # a space parts neighbours
-    return found if stem is None else [stem(term) for term in found]
+    own = words(text)
+    if not text.isascii() and any(len(word) == 1 and is_spaceless(word) for word in own):
+        pieces = text.split()  # a space parts neighbours
+        own = list(chain.from_iterable(_paired(words(piece)) for piece in pieces))
+    if stem is None:
+        return own
+    return [stem(term) for term in own]
 
 
-def _paired(found: Sequence[str]) -> list[str]:
+def _paired(tokens: Sequence[str]) -> list[str]:
     result: list[str] = []
     run: list[str] = []
-    for word in [*found, ""]:  # the empty word ends the last run
+    for word in [*tokens, ""]:  # the empty word ends the last run
         if len(word) == 1 and is_spaceless(word):
             run.append(word)
             continue
-        if run:
-            result += [a + b for a, b in pairwise(run)] if len(run) > 1 else run
-            run = []
+        if len(run) > 1:
+            run = [one + other for one, other in pairwise(run)]
+        result += run
+        run = []
         if word:
             result.append(word)
     return result
@@ -51,17 +53,19 @@ class Stemmer:
         self._stem, self._known = _snowball(language), dict[str, str]()
 
     def __call__(self, word: str) -> str:
-        found = self._known.get(word)
-        if found is None:
+        stem = self._known.get(word)
+        if stem is None:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
-            found = self._known[word] = self._stem(word)
-        return found
+            stem = self._known[word] = self._stem(word)
+        return stem
 
 
 def stemmer(language: str) -> Stemmer | None:
     """The stemmer of a language named in English, or None for "none"."""
-    return None if language == "none" else Stemmer(language)
+    if language == "none":
+        return None
+    return Stemmer(language)
 
 
 def _snowball(language: str) -> Callable[[str], str]:
@@ -69,14 +73,14 @@ def _snowball(language: str) -> Callable[[str], str]:
         import snowballstemmer
     except ImportError:
         raise RunError(
-            "select.stemming needs the package "
-            "snowballstemmer. Install it: pip install 'tasklm[stemming]'"
+            "select.stemming needs the package snowballstemmer. "
+            "Install it: pip install 'tasklm[stemming]'"
         ) from None
     if language not in snowballstemmer.algorithms():
         known = ", ".join(sorted(snowballstemmer.algorithms()))
         raise RecipeError(
             [f"select.stemming: there is no stemmer for {language!r}; there are: none, {known}"]
         )
-    made: Any = snowballstemmer.stemmer(language)
-    stem: Callable[[str], str] = made.stemWord
+    snowball: Any = snowballstemmer.stemmer(language)
+    stem: Callable[[str], str] = snowball.stemWord
     return stem

@@ -24,11 +24,8 @@ from tasklm.select.lexical.terms import Stemmer, terms
 BLOCK_PASSAGES = 1 << 16  # passage numbers inside a block are 16 bits wide
 BLOCK_BYTES = 64 << 20
 _CODES = 1 << 16  # characters beyond these (emoji, historic scripts) always go through `terms`
-_JAMO = (
-    (0x1100, 0x11FF),
-    (0xA960, 0xA97F),
-    (0xD7B0, 0xD7FF),
-)  # letters that melt into syllables with their neighbours
+# letters that melt into syllables with their neighbours
+_JAMO = ((0x1100, 0x11FF), (0xA960, 0xA97F), (0xD7B0, 0xD7FF))
 
 
 @dataclass
@@ -76,10 +73,12 @@ def raw_block(
     start: int, text: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], stem: Stemmer | None
 ) -> RawBlock:
     """The block with the passages that need it split already; for stems, that is all of them."""
-    hard = np.ones(len(bounds) - 1, np.bool_) if stem else needs_help(text, bounds, folds().hard)
-    return RawBlock(
-        start, *with_help(text, bounds, hard, lambda passage: terms(passage, stem)), hard
-    )
+    if stem:
+        hard = np.ones(len(bounds) - 1, np.bool_)
+    else:
+        hard = needs_help(text, bounds, folds().hard)
+    text, bounds = with_help(text, bounds, hard, lambda passage: terms(passage, stem))
+    return RawBlock(start, text, bounds, hard)
 
 
 def with_help(
@@ -97,15 +96,13 @@ def with_help(
     done = 0
     for number in np.flatnonzero(hard).tolist():
         first, last = int(bounds[number]), int(bounds[number + 1])
-        ready = SEPARATOR.join(split(bytes(whole[first:last]).decode("utf-8", "replace"))).encode(
-            "utf-8", "replace"
-        )
+        passage = bytes(whole[first:last]).decode("utf-8", "replace")
+        ready = SEPARATOR.join(split(passage)).encode("utf-8", "replace")
         parts += [whole[done:first], ready]
         lengths[number], done = len(ready), last
     parts.append(whole[done:])
-    return np.frombuffer(b"".join(parts), np.uint8), np.concatenate(
-        [np.zeros(1, np.int64), np.cumsum(lengths)]
-    )
+    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    return np.frombuffer(b"".join(parts), np.uint8), bounds
 
 
 @functools.cache
@@ -115,9 +112,9 @@ def folds() -> Folds:
     """
     hard, at, result = np.zeros(_CODES, np.bool_), np.zeros(_CODES + 1, np.int32), bytearray()
     for code in range(_CODES):
-        found = _fold(code)
-        hard[code] = found is None
-        result += found or b""
+        utf8 = _fold(code)
+        hard[code] = utf8 is None
+        result += utf8 or b""
         at[code + 1] = len(result)
     return Folds(hard, at, np.frombuffer(bytes(result), np.uint8))
 
@@ -135,8 +132,6 @@ def _fold(code: int) -> bytes | None:
         return None
     if not kinds & {"L", "N"}:
         return b""
-    return (
-        result.encode()
-        if {unicodedata.category(part)[0] for part in result} <= {"L", "N"}
-        else None
-    )
+    if any(unicodedata.category(part)[0] not in "LN" for part in result):
+        return None
+    return result.encode()

@@ -30,9 +30,9 @@ from tasklm.corpus.spark.session import spark_errors_are_clear
 from tasklm.corpus.spark.store import SparkStore
 from tasklm.select.base import Ranking, Workplace
 from tasklm.select.checks import require_passages
+from tasklm.select.lexical.best_keys import keep_best
 from tasklm.select.lexical.candidates import Candidates, is_done, joined, row_width, write_batch
 from tasklm.select.lexical.index import Block, Statistics, block_statistics, inverted
-from tasklm.select.lexical.scoring import keep_best
 from tasklm.select.lexical.search import (
     SPARE,
     Close,
@@ -82,9 +82,9 @@ def spark_search(
             if not is_done(folder, number):
                 search = search or _Search(store, terms, banned, scoring, stemming, place)
                 prepared = prepare(queries[first:last], terms, search.statistics, place.memory)
-                found = Candidates(len(prepared), best, allowed, place.threads, pool)
-                search.fill(found, prepared, allowed)
-                write_batch(folder, number, found, prepared.scales)
+                candidates = Candidates(len(prepared), best, allowed, place.threads, pool)
+                search.fill(candidates, prepared, allowed)
+                write_batch(folder, number, candidates, prepared.scales)
             bar.advance(last - first)
         if search is not None:
             search.close()
@@ -118,31 +118,31 @@ class _Search:
             seconds=round(time.monotonic() - started, 3),
         )
 
-    def fill(self, found: Candidates, queries: Queries, allowed: int) -> None:
+    def fill(self, candidates: Candidates, queries: Queries, allowed: int) -> None:
         """Finds each query's k best passages."""
         batch = self.context.broadcast(
-            _Batch(queries, self.statistics, self.scoring, found.best, allowed)
+            _Batch(queries, self.statistics, self.scoring, candidates.best, allowed)
         )
-        step = max(1, _SLICE_BYTES // (8 * found.best))
+        step = max(1, _SLICE_BYTES // (8 * candidates.best))
         sliced = self.blocks.mapPartitions(
             partial(_candidates, batch=batch, banned=self.banned, step=step)
         )
         merged = sliced.reduceByKey(
-            partial(_merged, best=found.best), -(-len(queries) // step), int
+            partial(_merged, best=candidates.best), -(-len(queries) // step), int
         )
         parts = [part for _, part in sorted(merged.collect(), key=operator.itemgetter(0))]
         counts = np.concatenate([counts for _, counts in parts])
-        found.put(
+        candidates.put(
             np.concatenate([keys for keys, _ in parts]), counts, np.zeros(len(queries), np.int64)
         )
-        found.sort()
-        close = too_close(found, queries, self.scoring.k)
+        candidates.sort()
+        close = too_close(candidates, queries, self.scoring.k)
         scores = np.zeros(len(close.query))
         if len(scores):
             scores = self.blocks.mapPartitions(
                 partial(_exact, batch=batch, close=self.context.broadcast(close))
             ).treeReduce(operator.add)
-        settle(found, close, scores, self.scoring.k)
+        settle(candidates, close, scores, self.scoring.k)
         batch.unpersist()
 
     def close(self) -> None:
@@ -165,9 +165,8 @@ class _Batch:
 def _blocks(store: SparkStore, stemming: str) -> Any:
     """The RDD of Blocks; each partition has those of a range of numbers, ascending."""
     shard_of, shards = _shards(store)
-    tasks = max(
-        1, min(shards, max(4 * store.spark.context.defaultParallelism, shards // _SHARDS_PER_TASK))
-    )
+    wanted = max(4 * store.spark.context.defaultParallelism, shards // _SHARDS_PER_TASK)
+    tasks = max(1, min(shards, wanted))
     keyed = store.chunks().map(partial(_by_shard, shard_of=store.spark.context.broadcast(shard_of)))
     ordered = keyed.repartitionAndSortWithinPartitions(
         tasks, partial(_task_of, tasks=tasks, shards=shards)
@@ -180,13 +179,12 @@ def _shards(store: SparkStore) -> tuple[dict[tuple[int, int], int], int]:
     may hold.
     """
     shard_of, shard, passages, size = {}, 0, 0, 0
-    for file, place, _, kept, text in store.heads.tolist():
-        if passages and (
-            passages + kept > store.sizes.shard_passages or size + text > store.sizes.shard_bytes
-        ):
+    for file, place, _, count, text in store.heads.tolist():
+        too_many = passages + count > store.sizes.shard_passages
+        if passages and (too_many or size + text > store.sizes.shard_bytes):
             shard, passages, size = shard + 1, 0, 0
         shard_of[file, place] = shard
-        passages, size = passages + kept, size + text
+        passages, size = passages + count, size + text
     return shard_of, shard + 1
 
 
@@ -226,19 +224,20 @@ def _candidates(
     """
     known: _Batch = batch.value
     with ThreadPoolExecutor(1) as pool:
-        found = Candidates(len(known.queries), known.best, known.allowed, 1, pool)
-        scorer = Scorer(known.queries, found)
+        candidates = Candidates(len(known.queries), known.best, known.allowed, 1, pool)
+        scorer = Scorer(known.queries, candidates)
         for block in blocks:
             scorer.add(
                 block,
                 _banned(banned.value, block),
                 norms_of(block, known.statistics, known.scoring),
             )
-        found.sort()
+        candidates.sort()
     for number, first in enumerate(range(0, len(known.queries), step)):
-        counts = found.counts[first : first + step]
+        counts = candidates.counts[first : first + step]
         rows = [
-            row[:count] for row, count in zip(found.keys[first : first + step], counts, strict=True)
+            row[:count]
+            for row, count in zip(candidates.keys[first : first + step], counts, strict=True)
         ]
         yield number, (np.concatenate(rows), counts.copy())
 
@@ -250,9 +249,8 @@ def _merged(
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
     """The `best` highest keys of each query in both slices."""
     rows = []
-    for pair in zip(
-        *(np.split(keys, np.cumsum(counts)[:-1]) for keys, counts in (one, other)), strict=True
-    ):
+    of_one, of_other = (np.split(keys, np.cumsum(counts)[:-1]) for keys, counts in (one, other))
+    for pair in zip(of_one, of_other, strict=True):
         row = np.concatenate(pair)
         if len(row) > best:
             keep_best(row, len(row), best)
@@ -265,10 +263,10 @@ def _exact(blocks: Iterable[Block], batch: Any, close: Any) -> Iterator[npt.NDAr
     others.
     """
     known: _Batch = batch.value
-    asked: Close = close.value
-    scores = np.zeros(len(asked.query))
+    pairs: Close = close.value
+    scores = np.zeros(len(pairs.query))
     for block in blocks:
-        exact(block, asked, known.queries, norms_of(block, known.statistics, known.scoring), scores)
+        exact(block, pairs, known.queries, norms_of(block, known.statistics, known.scoring), scores)
     yield scores
 
 
@@ -287,17 +285,18 @@ class FetchedPassages:
 
     def __init__(self, store: SparkStore, numbers: npt.NDArray[np.int64], folder: Path) -> None:
         path = folder / f"fetched.{os.getpid()}.tmp"
-        found, bounds, origins, ids = array("q"), array("q", [0]), array("q"), array("Q")
+        fetched, bounds = array("q"), array("q", [0])
+        origins, ids = array("q"), array("Q")
         sources: dict[str, int] = {}
         with full_disk_is_clear(folder), path.open("wb") as file:
             for number, name, text, source in store.passages(numbers):
                 file.write(text.encode("utf-8"))
-                found.append(number)
+                fetched.append(number)
                 bounds.append(file.tell())
                 ids.append(int(name, 16))
                 origins.append(sources.setdefault(source, len(sources)))
-        self._order = np.argsort(np.array(found, np.int64))
-        self._numbers = np.array(found, np.int64)[self._order]
+        self._order = np.argsort(np.array(fetched, np.int64))
+        self._numbers = np.array(fetched, np.int64)[self._order]
         self._bounds, self._ids, self._origins, self._sources = bounds, ids, origins, list(sources)
         self._file = os.open(path, os.O_RDONLY)
         weakref.finalize(self, os.close, self._file)
@@ -315,9 +314,8 @@ class FetchedPassages:
     def text(self, number: int) -> str:
         """Returns passage `number` of the store."""
         at = self._place(number)
-        return os.pread(
-            self._file, self._bounds[at + 1] - self._bounds[at], self._bounds[at]
-        ).decode("utf-8")
+        start, stop = self._bounds[at], self._bounds[at + 1]
+        return os.pread(self._file, stop - start, start).decode("utf-8")
 
     def id(self, number: int) -> str:
         """Its stable id."""

@@ -132,7 +132,7 @@ class Featuriser:
         share their words.
         """
         pairs = len(train[0].texts) == 2
-        texts = [_side(example, side) for example in train for side in range(2 if pairs else 1)]
+        texts = _texts_of(train, pairs)
         fitted = {
             "words": _fit_block(word_grams, texts, 1, most),
             "letters": _fit_letters(texts, most),
@@ -155,11 +155,9 @@ class Featuriser:
         return self._weighed(examples, {})
 
     def _weighed(self, examples: Sequence[Example], counts: Mapping[str, Any]) -> dict[str, Any]:
-        """The matrices of examples; `counts` are those of blocks whose tokens
-        were counted before.
-        """
+        """The matrices of examples; `counts` are of blocks whose tokens were counted before."""
+        texts = _texts_of(examples, self.pairs)
         number = 2 if self.pairs else 1
-        texts = [_side(example, side) for example in examples for side in range(number)]
         sides = [texts[side::number] for side in range(number)]
         words, letters = self.blocks["words"], self.blocks["letters"]
         word_counts, letter_counts = counts.get("words"), counts.get("letters")
@@ -171,9 +169,10 @@ class Featuriser:
         of_letters = [letters.tfidf(letter_counts[side::number]) for side in range(number)]
         parts = {"words": joined(of_words)}
         if self.pairs:
-            parts["shared"] = self._tfidf("shared", shared_words, list(zip(*sides, strict=True)))
+            both = list(zip(sides[0], sides[1], strict=True))
+            parts["shared"] = self._tfidf("shared", shared_words, both)
             if self.blocks["words"].tokens or self.blocks["letters"].tokens:
-                cosines = [_cosines(*of_words), _cosines(*of_letters)]
+                cosines = [_cosines(one, other) for one, other in (of_words, of_letters)]
                 parts["alike"] = similarities(sides[0], sides[1], self._idf, cosines)
         else:
             parts["letters"] = of_letters[0]
@@ -191,7 +190,9 @@ class Featuriser:
     def transform(self, examples: Sequence[Example]) -> Any:
         """One sparse matrix of all features, with a row for each example."""
         parts = self.parts(examples)
-        return joined(list(parts.values())) if parts else _empty(len(examples), 0)
+        if not parts:
+            return _empty(len(examples), 0)
+        return joined(list(parts.values()))
 
     def save(self, folder: Path) -> None:
         """Writes features.json, what the features are, and features.safetensors, their weights."""
@@ -210,10 +211,8 @@ class Featuriser:
         about = of_format(file, FORMAT)
         weights = safetensors.numpy.load_file(require_regular(folder / "features.safetensors"))
         if not all(np.isfinite(idf).all() for idf in weights.values()):
-            raise RunError(
-                f"{folder / 'features.safetensors'} has "
-                f"weights that are not finite numbers. Make it again."
-            )
+            problem = f"{folder / 'features.safetensors'} has weights that are not finite numbers"
+            raise RunError(f"{problem}. Make it again.")
         sizes = {name: len(set(tokens)) for name, tokens in about["blocks"].items()}
         if sizes != {name: len(idf) for name, idf in weights.items()}:
             problem = f"{file} and features.safetensors beside it have different features"
@@ -232,9 +231,14 @@ def word_grams(text: str) -> list[str]:
     return single + bigrams(single)
 
 
-def _side(example: Example, side: int) -> str:
-    """One text of an example; nothing where a model of pairs is asked about a text by itself."""
-    return example.texts[side] if side < len(example.texts) else ""
+def _texts_of(examples: Sequence[Example], pairs: bool) -> list[str]:
+    """The text, or both texts, of each example; "" where one of a pair has no second text."""
+    sides = 2 if pairs else 1
+    texts: list[str] = []
+    for example in examples:
+        own = example.texts[:sides]
+        texts += [*own, *[""] * (sides - len(own))]
+    return texts
 
 
 def evenly(items: Sequence[Any], most: int) -> list[Any]:
@@ -262,18 +266,22 @@ def count_tokens(
     from scipy.sparse import csr_matrix
 
     numbers: dict[str, int] = {}
+    column_of = numbers if known is None else known
     columns, counts, ends = array("i"), array("i"), [0]
     for row in rows:
         for token, count in Counter(row).items():
-            number = numbers.setdefault(token, len(numbers)) if known is None else known.get(token)
-            if number is not None:
-                columns.append(number)
+            column = column_of.get(token)
+            if column is None and known is None:
+                column = numbers[token] = len(numbers)
+            if column is not None:
+                columns.append(column)
                 counts.append(count)
         ends.append(len(columns))
     present = (np.array(counts, np.int64), np.array(columns), np.array(ends))
-    matrix = csr_matrix(present, (len(ends) - 1, len(numbers if known is None else known)))
-    tokens = sorted(numbers) if known is None else list(known)
+    matrix = csr_matrix(present, (len(ends) - 1, len(column_of)))
+    tokens = list(column_of)
     if known is None:
+        tokens.sort()
         matrix = matrix[:, [numbers[token] for token in tokens]]
     matrix.sort_indices()
     return tokens, matrix
@@ -307,10 +315,11 @@ def _count_letters(
 
 def _runs_of(word: str) -> list[str]:
     """The runs of letters of a word with a space on both sides."""
-    spaced, sizes = f" {word} ", range(SHORTEST, LONGEST + 1)
-    return [
-        spaced[start : start + size] for size in sizes for start in range(len(spaced) - size + 1)
-    ]
+    spaced = f" {word} "
+    runs: list[str] = []
+    for size in range(SHORTEST, LONGEST + 1):
+        runs += [spaced[start : start + size] for start in range(len(spaced) - size + 1)]
+    return runs
 
 
 def _between_spaces(text: str) -> list[str]:

@@ -110,7 +110,9 @@ class ChosenClasses:
 
 
 def _named(labels: Sequence[Label], decisions: Floats) -> list[Label]:
-    best = (decisions[:, 0] > 0).astype(np.int64) if len(labels) == 2 else decisions.argmax(axis=1)
+    best = decisions.argmax(axis=1)
+    if len(labels) == 2:
+        best = (decisions[:, 0] > 0).astype(np.int64)
     return [labels[position] for position in best]
 
 
@@ -121,20 +123,25 @@ def choose_classes(
     marks: Sequence[str],
     vectors: WordVectors | None = None,
 ) -> ChosenClasses | None:
-    """The setting that scores best on dev; None where there is one class, or
-    no text has a letter.
-    """
+    """The setting that scores best on dev; None where there is one class, or no text to count."""
     labels = sorted({example.label for example in train}, key=str)
-    trainer = Trainer.of(train, marks, len(labels), vectors) if len(labels) > 1 else None
-    if trainer is None or not trainer.parts:
+    if len(labels) < 2:
+        return None
+    trainer = Trainer.of(train, marks, len(labels), vectors)
+    if not trainer.parts:
         return None
     number = {label: position for position, label in enumerate(labels)}
     classes = np.array([number[example.label] for example in trainer.train])
-    apart = range(1, 2) if len(labels) == 2 else range(len(labels))  # one says it all
+    two = len(labels) == 2
+    apart = range(len(labels))
+    if two:
+        apart = apart[1:]  # one says it all
     targets = np.stack([classes == one for one in apart], axis=1)
     weights: list[str | None] = [None]
     if len(set(np.bincount(classes).tolist())) > 1:  # else they are 1: the same fits again
-        weights += ["balanced"] if len(labels) == 2 else ["balanced", "half"]
+        weights.append("balanced")
+        if not two:
+            weights.append("half")
 
     def judge(examples: Sequence[Example], decisions: Floats) -> float:
         return score(metric, [example.label for example in examples], _named(labels, decisions))
@@ -213,17 +220,16 @@ class Trainer:
         """The model of a setting, fitted to all examples that are read."""
         rows = rows_for(self.parts, [setting.view], targets.shape[1], FITTING)
         solved = each_of(solve, fits_of(self.parts, targets, [setting], rows))
-        weights, offsets = zip(*solved, strict=True)
-        return Linear(setting.view, np.stack(weights, axis=1), np.array(offsets))
+        weights = np.stack([weight for weight, _ in solved], axis=1)
+        return Linear(setting.view, weights, np.array([offset for _, offset in solved]))
 
     def decisions(self, model: Linear, examples: Sequence[Example]) -> Floats:
         """What a model decides of other examples, a bounded number of them at a time."""
-        starts = range(0, len(examples), AT_ONCE)
-        rows = [
-            model.decisions(self.featuriser.parts(examples[start : start + AT_ONCE]))
-            for start in starts
-        ]
-        return np.concatenate(rows) if rows else np.zeros((0, len(model.offsets)))
+        rows = [np.zeros((0, len(model.offsets)))]
+        for start in range(0, len(examples), AT_ONCE):
+            parts = self.featuriser.parts(examples[start : start + AT_ONCE])
+            rows.append(model.decisions(parts))
+        return np.concatenate(rows)
 
 
 def best_of(
@@ -288,7 +294,9 @@ class Fit:
                 True: len(self.positive) / (self.outputs * int(self.positive.sum())),
                 False: 1.0,
             }
-        return None if self.setting.class_weight is None else "balanced"
+        if self.setting.class_weight is None:
+            return None
+        return "balanced"
 
 
 def rows_for(
@@ -313,12 +321,8 @@ def fits_of(
     outputs = targets.shape[1]
     views: dict[tuple[str, ...], tuple[Any, Targets, Any]] = {}
     for view in {setting.view for setting in settings}:
-        matrix = matrix_of(parts, view)
-        views[view] = (
-            matrix[rows],
-            targets[rows],
-            None if others is None else matrix_of(others, view),
-        )
+        beside = None if others is None else matrix_of(others, view)
+        views[view] = (matrix_of(parts, view)[rows], targets[rows], beside)
     fits = []
     for setting in settings:
         matrix, wanted, beside = views[setting.view]
@@ -359,8 +363,11 @@ def solve(fit: Fit) -> tuple[Floats, float]:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import LinearSVC
 
-    if fit.positive.all() or not fit.positive.any():
-        return np.zeros(fit.matrix.shape[1]), math.inf if fit.positive.all() else -math.inf
+    nothing = np.zeros(fit.matrix.shape[1])
+    if fit.positive.all():
+        return nothing, math.inf
+    if not fit.positive.any():
+        return nothing, -math.inf
     # Not logistic regression: on ACL-ARC, NICTA-PIBOSO, Yoruba news and SciERC it scores no better
     # on dev and takes three times as long.
     weight = fit.class_weight

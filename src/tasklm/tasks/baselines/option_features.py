@@ -68,7 +68,7 @@ class OptionFeatures:
         rows = len(examples) * self.together
         present = (np.ones(len(columns)), np.array(columns, np.int64), np.array(ends))
         tokens_matrix = csr_matrix(present, shape=(rows, len(self.tokens)))
-        measures = np.concatenate(measured) if measured else np.zeros((0, MEASURES))
+        measures = np.concatenate([np.zeros((0, MEASURES)), *measured])
         return {"evidence": csr_matrix(measures), "tokens": tokens_matrix}
 
     def units(self, examples: Sequence[Example]) -> list[Unit]:

@@ -57,8 +57,8 @@ def stems(text: str) -> list[str]:
 
 def stem_weights(train: Sequence[Example]) -> dict[str, float]:
     """The weight of each stem in the texts of train: the logarithm of how rare it is."""
-    texts = {text for example in train for text in before_options(example)[:1]}
-    counts = Counter(stem for text in texts for stem in set(stems(text)))
+    texts = set(itertools.chain.from_iterable(before_options(example)[:1] for example in train))
+    counts = Counter(itertools.chain.from_iterable(set(stems(text)) for text in texts))
     return {stem: math.log((1 + len(texts)) / (0.5 + count)) for stem, count in counts.items()}
 
 
@@ -95,13 +95,16 @@ class Evidence:
         text, question = "\n".join(before[:-1]) or "\n".join(before), "\n".join(before[-1:])
         if self._passage.text != text:
             self._passage = _Passage(text, self._weight)
-        asked = stems(_BLANK.sub(" ", question))
+        question_stems = stems(_BLANK.sub(" ", question))
         statements = filled(before, example.options)
         if not has_blank(before):
             statements = [f"{question} {option}" for option in example.options]
         pairs = zip(example.options, statements, strict=True)
         own = np.array(
-            [self._of(stems(option), stems(statement), asked) for option, statement in pairs]
+            [
+                self._of(stems(option), stems(statement), question_stems)
+                for option, statement in pairs
+            ]
         )
         return np.concatenate([own, own - own.max(0), own - own.mean(0)], axis=1)
 
@@ -111,8 +114,10 @@ class Evidence:
     def _sum(self, some: set[str]) -> float:
         return math.fsum(map(self._weight, some))
 
-    def _of(self, option: list[str], statement: list[str], asked: list[str]) -> list[float]:
-        passage, own, question = self._passage, set(option), set(asked)
+    def _of(
+        self, option: list[str], statement: list[str], question_stems: list[str]
+    ) -> list[float]:
+        passage, own, question = self._passage, set(option), set(question_stems)
         both, new = own | question, own - question
         whole, news, all_of = (self._sum(some) or 1.0 for some in (own, new, both))
         there = self._sum(own & passage.present)

@@ -55,7 +55,7 @@ def similarities(
 def _overlaps(one: Sequence[str], other: Sequence[str], idf: Mapping[str, float]) -> list[Floats]:
     """Shares of words, word pairs and numbers that both texts have, and the ratio of lengths."""
     sides = [[words(text) for text in side] for side in (one, other)]
-    lengths = [np.array([len(tokens) for tokens in side], np.float64) for side in sides]
+    length, other_length = (np.array([*map(len, side)], np.float64) for side in sides)
     in_words, types = _present(sides)
     in_pairs, pairs = _present([[bigrams(tokens) for tokens in side] for side in sides])
     top = max(idf.values(), default=1.0)
@@ -68,7 +68,7 @@ def _overlaps(one: Sequence[str], other: Sequence[str], idf: Mapping[str, float]
     digits = [any(character.isdigit() for character in word) for word in types]
     both, first, second = _sizes(in_words, np.array(digits, np.float64))
     shares.append(np.where(first + second > 0, _share(both, first + second - both), 1.0))
-    shares.append(_share(np.minimum(*lengths), np.maximum(*lengths)))
+    shares.append(_share(np.minimum(length, other_length), np.maximum(length, other_length)))
     return shares
 
 

@@ -72,7 +72,7 @@ class WordVectors:
                 size, n_init=1, batch_size=_AT_ONCE, max_iter=_ROUNDS, random_state=0
             )
             numbers.append(means.fit_predict(directions).tolist())
-        return dict(zip(self.words, zip(*numbers, strict=True), strict=True))
+        return {word: tuple(of[row] for of in numbers) for row, word in enumerate(self.words)}
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,9 @@ class Wide:
     def width(self) -> int:
         """How many outputs it has for each unit."""
         columns = len(self.linear.offsets)
-        return 2 if self.form == "classes" and columns == 1 else columns
+        if self.form == "classes" and columns == 1:
+            return 2
+        return columns
 
     def outputs(self, examples: Sequence[Example]) -> NDArray[np.float32]:
         """What is added to the head's outputs, (units, outputs)."""
@@ -61,20 +63,21 @@ class Wide:
 
     def decisions(self, examples: Sequence[Example]) -> Floats:
         """What the linear model says by itself, a bounded number of examples at a time."""
-        starts = range(0, len(examples), AT_ONCE)
-        rows = [
-            self.linear.decisions(self.features.parts(examples[start : start + AT_ONCE]))
-            for start in starts
-        ]
-        return np.concatenate(rows) if rows else np.zeros((0, len(self.linear.offsets)))
+        rows = [np.zeros((0, len(self.linear.offsets)))]
+        for start in range(0, len(examples), AT_ONCE):
+            parts = self.features.parts(examples[start : start + AT_ONCE])
+            rows.append(self.linear.decisions(parts))
+        return np.concatenate(rows)
 
     def units_with(
         self, task: Task, examples: Sequence[Example], outputs: Any
     ) -> tuple[list[Unit], list[Any]]:
         """Units of examples, and what a task keeps of their outputs."""
         units = self.features.units(examples)
+        if not units:
+            return [], []
         ends = np.cumsum([len(unit.places) for unit in units])
-        each = np.split(np.asarray(outputs, np.float64), ends[:-1]) if units else []
+        each = np.split(np.asarray(outputs, np.float64), ends[:-1])
         return units, [task.keep(own) for own in each]
 
     def save(self, folder: Path) -> None:
@@ -120,9 +123,8 @@ def outputs_of(form: str, decisions: Floats, scale: float, offset: float) -> NDA
         share = np.clip(scale * decisions + offset, EDGE, 1 - EDGE)
         return np.asarray(np.log(share / (1 - share)), np.float32)
     outputs = scale * np.clip(decisions, -LARGEST, LARGEST) + offset
-    if (
-        form == "classes" and outputs.shape[1] == 1
-    ):  # for the second of two classes, against the first
+    if form == "classes" and outputs.shape[1] == 1:
+        # for the second of two classes, against the first
         outputs = np.concatenate([-outputs / 2, outputs / 2], axis=1)
     return np.asarray(outputs, np.float32)
 
@@ -132,11 +134,8 @@ def _require_fit(wide: Wide) -> None:
     weights, offsets = wide.linear.weights, wide.linear.offsets
     if weights.ndim != 2 or offsets.shape != weights.shape[1:]:
         raise ValueError("weights.safetensors does not hold the weights of a linear model")
-    if (
-        not np.isfinite(weights).all()
-        or np.isnan(offsets).any()
-        or not np.isfinite([wide.scale, wide.offset]).all()
-    ):
+    finite = np.isfinite(weights).all() and np.isfinite([wide.scale, wide.offset]).all()
+    if not finite or np.isnan(offsets).any():
         raise ValueError("the weights of the linear model are not finite numbers")
     parts = wide.features.parts([])
     columns = sum(parts[name].shape[1] for name in wide.linear.view)
@@ -146,7 +145,9 @@ def _require_fit(wide: Wide) -> None:
 
 def load_wide(folder: Path) -> Wide | None:
     """The wide part of a model in a folder; None where it has none."""
-    return Wide.load(folder / FOLDER) if (folder / FOLDER).is_dir() else None
+    if not (folder / FOLDER).is_dir():
+        return None
+    return Wide.load(folder / FOLDER)
 
 
 def labels_by(
@@ -157,7 +158,14 @@ def labels_by(
     """
     if wide is None:
         return {}
-    kept = {name: wide.units_with(task, part, wide.outputs(part)) for name, part in held.items()}
-    tuned = task.tuned(held["dev"], *kept["dev"]) if held.get("dev") else task
-    answers = {name: tuned.answers(part, *kept[name]) for name, part in held.items()}
-    return {name: [tuned.label_of(answer) for answer in each] for name, each in answers.items()}
+    predicted = {
+        name: wide.units_with(task, part, wide.outputs(part)) for name, part in held.items()
+    }
+    if held.get("dev"):
+        units, predictions = predicted["dev"]
+        task = task.tuned(held["dev"], units, predictions)
+    labels = {}
+    for name, (units, predictions) in predicted.items():
+        answers = task.answers(held[name], units, predictions)
+        labels[name] = [task.label_of(answer) for answer in answers]
+    return labels

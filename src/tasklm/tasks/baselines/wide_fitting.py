@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,8 +92,7 @@ def fit_labels(
     own = decisions[trainer.places]
     tried = [
         (_agreement(outputs_of("labels", own, scale, offset), targets), scale, offset)
-        for scale in SCALES
-        for offset in OFFSETS
+        for scale, offset in itertools.product(SCALES, OFFSETS)
     ]
     _, scale, offset = max(tried)
     wide = Wide("labels", trainer.featuriser, model, float(scale), float(offset))
@@ -140,9 +140,8 @@ def fit_options(
     wide = Wide("options", features, refit.fit(everything))
     decisions = np.zeros((len(train), together, 1))
     outside = np.setdiff1d(np.arange(len(train)), places)
-    decisions[outside] = wide.decisions([train[place] for place in outside.tolist()]).reshape(
-        -1, together, 1
-    )
+    unread = wide.decisions([train[place] for place in outside.tolist()])
+    decisions[outside] = unread.reshape(-1, together, 1)
     for held in _folds(len(some)):
         fitted = refit.fit(np.setdiff1d(everything, held))
         decisions[places[held]] = decided(fitted, held).reshape(-1, together, 1)
@@ -161,16 +160,14 @@ def fit_tags(
     places = np.array(_some_sentences(train), np.int64)
     some = [train[place] for place in places]
     clusters = None if vectors is None else vectors.clusters()
-    features = WordFeatures.fit(
-        some, characters, min(MOST_FEATURES, MOST_WEIGHTS // len(labels)), clusters
-    )
+    most = min(MOST_FEATURES, MOST_WEIGHTS // len(labels))
+    features = WordFeatures.fit(some, characters, most, clusters)
     if len(labels) < 2 or not features.tokens:
         return None
     matrix = features.parts(some)["context"]
     number = {label: row for row, label in enumerate(labels)}
-    tags = np.array(
-        [number[tag] for example in some for tag in (example.label or [labels[0]])], np.int64
-    )
+    names = itertools.chain.from_iterable(example.label or [labels[0]] for example in some)
+    tags = np.array([number[name] for name in names], np.int64)
     wide = Wide("tags", features, fit_linear(matrix, tags, len(labels)))
     counts = features.counts(train)
     rows = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])  # of each sentence
@@ -189,12 +186,10 @@ def fit_tags(
 
     for held in _folds(len(some), TAG_FOLDS):
         fitted = fitted_to(np.setdiff1d(np.arange(len(some)), held))
-        decisions[np.concatenate([rows[places[sentence]] for sentence in held])] = decided(
-            fitted, held
-        )
-    return FittedWide(
-        wide, outputs_of("tags", decisions, 1.0, 0.0), Refit(places, fitted_to, decided)
-    )
+        of_held = np.concatenate([rows[places[sentence]] for sentence in held])
+        decisions[of_held] = decided(fitted, held)
+    refit = Refit(places, fitted_to, decided)
+    return FittedWide(wide, outputs_of("tags", decisions, 1.0, 0.0), refit)
 
 
 def _some_sentences(train: Sequence[Example]) -> list[int]:

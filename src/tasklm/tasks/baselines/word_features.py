@@ -135,16 +135,16 @@ def _features(
 
 
 def _of_clusters(clusters: Sequence[Sequence[int]]) -> list[str]:
-    """The clusters of the words before, at and after a place, and the finest
-    ones of two together.
-    """
-    sides = zip("pon", clusters, strict=True)
-    features = [
-        f"c{side}{size} {number}" for side, numbers in sides for size, number in enumerate(numbers)
-    ]
+    """The clusters of the words before, at and after a place, and the finest of two together."""
+    features = []
+    for side, numbers in zip("pon", clusters, strict=True):
+        features += [f"c{side}{size} {number}" for size, number in enumerate(numbers)]
     before, own, after = clusters
-    features += [f"cpo {before[-1]} {own[-1]}"] if before and own else []
-    return features + ([f"con {own[-1]} {after[-1]}"] if own and after else [])
+    if before and own:
+        features.append(f"cpo {before[-1]} {own[-1]}")
+    if own and after:
+        features.append(f"con {own[-1]} {after[-1]}")
+    return features
 
 
 def _of_the_word(word: str) -> list[str]:
@@ -157,15 +157,13 @@ def _shape(word: str) -> str:
     """Capitals as X, small letters as x, digits as 0; of the same next to one another, one."""
     shape = ""
     for letter in word:
-        sign = (
-            "X"
-            if letter.isupper()
-            else "x"
-            if letter.isalpha()
-            else "0"
-            if letter.isdigit()
-            else letter
-        )
+        sign = letter
+        if letter.isupper():
+            sign = "X"
+        elif letter.isalpha():
+            sign = "x"
+        elif letter.isdigit():
+            sign = "0"
         if not shape.endswith(sign):
             shape += sign
     return shape

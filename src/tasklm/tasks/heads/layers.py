@@ -1,4 +1,4 @@
-"""The head of kinds whose answers follow from single tokens."""
+"""The heads of kinds whose answers follow from single tokens."""
 
 from __future__ import annotations
 
@@ -54,3 +54,23 @@ class TokenHead(OutHead):
             self.dropout(self.norm(functional.gelu(self.dense(self.dropout(together)))))
         )
         return outputs
+
+
+class TagHead(OutHead):
+    """A score for each tag from the state of each word's first piece."""
+
+    def __init__(self, width: int, tags: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(width, tags)
+        nn.init.normal_(self.out.weight, std=0.02)
+        nn.init.zeros_(self.out.bias)
+
+    def flops(self, rows: int, places: int) -> float:
+        """The FLOPs of a forward pass on states of so many rows and places."""
+        return 2.0 * rows * places * self.out.weight.numel()
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Returns scores (rows, places, tags) of states (rows, places, width)."""
+        scores: Tensor = self.out(self.dropout(states))
+        return scores

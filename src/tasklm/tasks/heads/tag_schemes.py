@@ -9,6 +9,7 @@ Other letters for the same are M for I, L for E and U for S.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 PLAIN = "plain"  # tags that say nothing about spans, such as parts of speech
 SCHEMES = ("BIO", "IOB1", "BIOES")
@@ -25,7 +26,9 @@ def parts(tag: str) -> tuple[str, str]:
     if tag == OUTSIDE:
         return OUTSIDE, ""
     letter, dash, kind = tag.partition("-")
-    return (_LETTERS.get(letter, ""), kind) if not dash or kind else ("", tag)
+    if dash and not kind:
+        return "", tag
+    return _LETTERS.get(letter, ""), kind
 
 
 def scheme_of(sequences: Iterable[Sequence[str]]) -> str:
@@ -34,20 +37,17 @@ def scheme_of(sequences: Iterable[Sequence[str]]) -> str:
     A few faulty sequences do not change the answer: BIO or IOB1 is what most beginnings of spans
     are written in.
     """
-    kept = [list(tags) for tags in sequences]
-    names = {tag for tags in kept for tag in tags} - {OUTSIDE}
+    rows = [list(tags) for tags in sequences]
+    names = set(chain.from_iterable(rows)) - {OUTSIDE}
     letters = {parts(tag)[0] for tag in names}
     # bare letters can mean anything (S: subject …), but hardly "B" and "I" together
-    if (
-        not names
-        or "" in letters
-        or (any("-" not in tag for tag in names) and not {"B", "I"} <= letters)
-    ):
+    bare = any("-" not in tag for tag in names)
+    if not names or "" in letters or (bare and not {"B", "I"} <= letters):
         return PLAIN
     if letters & {"E", "S"}:
         return "BIOES"
     by_letter = {"B": 0, "I": 0}
-    for tags in kept:
+    for tags in rows:
         for before, tag in _steps(tags):
             if tag[0] != OUTSIDE and (before[0] == OUTSIDE or before[1] != tag[1]):
                 by_letter[tag[0]] += 1
@@ -63,63 +63,57 @@ def _steps(tags: Sequence[str]) -> Iterator[tuple[tuple[str, str], tuple[str, st
 
 
 def faults(tags: Sequence[str], scheme: str) -> list[tuple[int, str]]:
-    """The words at which a sequence breaks the rules of its scheme, and how;
-    none for plain tags.
-    """
+    """The words at which tags break the rules of their scheme, and how; none for plain tags."""
     if scheme == PLAIN:
         return []
-    found = []
+    problems = []
     for place, (before, tag) in enumerate(_steps([*tags, OUTSIDE])):
-        inside = (
-            before[0] in ("B", "I") and before[1] == tag[1]
-        )  # of a span that this tag may go on with
+        # of a span that this tag may go on with
+        inside = before[0] in ("B", "I") and before[1] == tag[1]
         opened = scheme == "BIOES" and before[0] in ("B", "I")
         last = place == len(tags)
         if opened and not (inside and tag[0] in ("I", "E")):
-            found.append((place - 1, f"{tags[place - 1]} is not closed by E-{before[1]}"))
+            problems.append((place - 1, f"{tags[place - 1]} is not closed by E-{before[1]}"))
         elif not last and not inside and (tag[0] == "E" or (tag[0] == "I" and scheme != "IOB1")):
-            found.append(
-                (
-                    place,
-                    f"{tags[place]} after {tags[place - 1]}"
-                    if place
-                    else f"{tags[place]} at the beginning",
-                )
-            )
+            where = f"after {tags[place - 1]}" if place else "at the beginning"
+            problems.append((place, f"{tags[place]} {where}"))
         elif not last and not inside and tag[0] == "B" and scheme == "IOB1":
-            found.append((place, f"{tags[place]} does not follow a span of its type"))
-    return found
+            problems.append((place, f"{tags[place]} does not follow a span of its type"))
+    return problems
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
     """The spans of a sequence in any scheme; illegal steps are repaired as conlleval does: a span
     begins at any new type.
     """
-    found: list[Span] = []
+    entities: list[Span] = []
     begin = -1
     for place, (before, tag) in enumerate(_steps([*tags, OUTSIDE])):
         goes_on = (
             begin >= 0 and tag[0] in ("I", "E") and before[0] in ("B", "I") and before[1] == tag[1]
         )
         if begin >= 0 and not goes_on:
-            found.append((before[1], begin, place))
+            entities.append((before[1], begin, place))
             begin = -1
         if begin < 0 and tag[0] not in (OUTSIDE, ""):
             begin = place
-    return found
+    return entities
 
 
-def from_spans(found: Sequence[Span], words: int, scheme: str) -> list[str]:
+def from_spans(entities: Sequence[Span], words: int, scheme: str) -> list[str]:
     """The tags, in a scheme, of spans that do not overlap."""
     tags = [OUTSIDE] * words
     after: dict[int, str] = {}  # where a span ended → its type
-    for kind, begin, end in sorted(found, key=lambda span: span[1]):
+    for kind, begin, end in sorted(entities, key=lambda span: span[1]):
         letters = ["B", *"I" * (end - begin - 1)]
         if scheme == "IOB1" and after.get(begin) != kind:
             letters[0] = "I"
-        if scheme == "BIOES":
-            letters = [*letters[:-1], "E"] if end > begin + 1 else ["S"]
-        tags[begin:end] = [f"{letter}-{kind}" if kind else letter for letter in letters]
+        if scheme == "BIOES" and end > begin + 1:
+            letters[-1] = "E"
+        elif scheme == "BIOES":
+            letters = ["S"]
+        ending = f"-{kind}" if kind else ""
+        tags[begin:end] = [letter + ending for letter in letters]
         after[end] = kind
     return tags
 

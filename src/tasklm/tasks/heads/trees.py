@@ -54,6 +54,16 @@ def _merge(entering: Floats, into: Ints, cycle: Ints, worth: Floats, node: int) 
 
 
 @compiled
+def _best_head(worth: Floats, node_of: Ints, node: int) -> int:
+    """The word outside the node whose arc into it is worth most, the first of equals."""
+    best = -1
+    for place in range(len(worth)):
+        if node_of[place] != node and (best < 0 or worth[place] > worth[best]):
+            best = place
+    return best
+
+
+@compiled
 def _contracted(weights: Floats) -> tuple[Ints, Ints, Ints]:
     """The tree of contractions: for each node (words, then cycles made one) its parent, and head
     and word of its arc.
@@ -63,9 +73,8 @@ def _contracted(weights: Floats) -> tuple[Ints, Ints, Ints]:
     where it meets the tree of the root, it joins it.
     """
     size = len(weights)
-    entering = np.zeros(
-        (2 * size, size)
-    )  # (node, head): worth of the best arc from the head into the node
+    # (node, head): worth of the best arc from the head into the node
+    entering = np.zeros((2 * size, size))
     entering[:size] = weights
     into = np.zeros((2 * size, size), np.int64)  # the word of that arc
     parent = np.full(2 * size, -1)
@@ -87,12 +96,7 @@ def _contracted(weights: Floats) -> tuple[Ints, Ints, Ints]:
             step[path[0]] = 1
         while length:
             node = path[length - 1]
-            best = -1
-            for place in range(size):
-                if node_of[place] != node and (
-                    best < 0 or entering[node, place] > entering[node, best]
-                ):
-                    best = place
+            best = _best_head(entering[node], node_of, node)
             head[node], word[node], worth[node] = best, into[node, best], entering[node, best]
             before = node_of[best]
             if joined[before]:
@@ -143,15 +147,15 @@ def tree_faults(heads: Sequence[int]) -> list[str]:
     if outside:
         return outside
     roots = [word for word, head in enumerate(heads, 1) if head == 0]
-    found = []
+    problems = []
     if count and not roots:
-        found.append("no word is the root (has the head 0)")
+        problems.append("no word is the root (has the head 0)")
     if len(roots) > 1:
-        found.append(f"words {', '.join(map(str, roots))} are all roots")
+        problems.append(f"words {', '.join(map(str, roots))} are all roots")
     cycle = _cycle(heads)
     if cycle:
-        found.append("a cycle: " + " → ".join(map(str, [*cycle, cycle[0]])))
-    return found
+        problems.append("a cycle: " + " → ".join(map(str, [*cycle, cycle[0]])))
+    return problems
 
 
 def _cycle(heads: Sequence[int]) -> list[int]:

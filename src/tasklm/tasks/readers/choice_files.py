@@ -68,12 +68,13 @@ def _read(path: Path, data: Data, labelled: bool) -> tuple[list[_Question], str]
                 file=path,
                 remedy="Name a folder with one JSON file per article, or a table.",
             )
-        found = [
-            question
-            for file in files
-            for question in _asked(_article(file, required=True), file, 1, labelled)
-        ]
-        return found, f"{len(files):,} articles, one file each, with {len(found):,} questions"
+        questions: list[_Question] = []
+        for file in files:
+            questions += _asked(_article(file, required=True), file, 1, labelled)
+        return (
+            questions,
+            f"{len(files):,} articles, one file each, with {len(questions):,} questions",
+        )
     if kind_of(path) in (".json", *PLAIN):
         article = _article(path, required=kind_of(path) in PLAIN)
         if article:
@@ -81,17 +82,15 @@ def _read(path: Path, data: Data, labelled: bool) -> tuple[list[_Question], str]
     first = next(table_rows(path))
     if isinstance(first.values.get("questions"), list):
         rows = list(table_rows(path))
-        found = [
-            question for row in rows for question in _asked(row.values, path, row.line, labelled)
-        ]
-        return found, f"{len(rows):,} articles with {len(found):,} questions"
+        questions = []
+        for row in rows:
+            questions += _asked(row.values, path, row.line, labelled)
+        return questions, f"{len(rows):,} articles with {len(questions):,} questions"
     return _table(path, data, labelled)
 
 
 def _article(path: Path, required: bool) -> dict[str, Any]:
-    """The article that a file holds; nothing where it holds something else
-    and need not hold one.
-    """
+    """The article that a file holds; nothing where it holds and may hold something else."""
     try:
         values = parse_json("".join(read_lines(path)))
     except ValueError:
@@ -111,7 +110,9 @@ def _article(path: Path, required: bool) -> dict[str, Any]:
 
 def _asked(article: dict[str, Any], path: Path, line: int, labelled: bool) -> Iterator[_Question]:
     """Yields the questions about an article."""
-    wanted = ("questions", "options", "answers") if labelled else ("questions", "options")
+    wanted = ["questions", "options"]
+    if labelled:
+        wanted.append("answers")
     lists = [article.get(name) for name in wanted]
     if not all(isinstance(part, list) and len(part) == len(article["questions"]) for part in lists):
         remedy = f"Give as many entries in each of {', '.join(wanted)}."
@@ -139,17 +140,19 @@ def _table(path: Path, data: Data, labelled: bool) -> tuple[list[_Question], str
         usual = [ARTICLES, QUESTIONS] if "," in data.text_column else [QUESTIONS]
     texts = named_columns(path, data.text_column, usual, "text_column")
     (options,) = named_columns(path, data.options_column, [OPTIONS], "options_column")
-    answers = named_columns(path, data.label_column, [ANSWERS], "label_column") if labelled else []
-    found = []
-    for row in table_rows(path, [*texts, options, *answers]):
-        cell, answer = _unnamed(row.values[options], row.values[answers[0]] if labelled else None)
-        found.append(
-            _Question(
-                _before(row, texts, path), _options(cell, path, row.line), answer, path, row.line
-            )
-        )
-    told = f"text columns {' and '.join(map(repr, texts))}, options column {options!r}"
-    return found, told + (f", label column {answers[0]!r}" if labelled else "")
+    note = f"text columns {' and '.join(map(repr, texts))}, options column {options!r}"
+    wanted = [*texts, options]
+    if labelled:
+        (label,) = named_columns(path, data.label_column, [ANSWERS], "label_column")
+        note += f", label column {label!r}"
+        wanted.append(label)
+    questions = []
+    for row in table_rows(path, wanted):
+        answer = row.values[label] if labelled else None
+        cell, answer = _unnamed(row.values[options], answer)
+        before, listed = _before(row, texts, path), _options(cell, path, row.line)
+        questions.append(_Question(before, listed, answer, path, row.line))
+    return questions, note
 
 
 def _before(row: Row, columns: Sequence[str], path: Path) -> tuple[str, ...]:
@@ -163,9 +166,9 @@ def _unnamed(cell: Any, answer: Any) -> tuple[Any, Any]:
     if not isinstance(cell, dict) or not isinstance(cell.get("text"), list):
         return cell, answer
     names = cell.get("label")
-    return cell["text"], names.index(answer) if isinstance(
-        names, list
-    ) and answer in names else answer
+    if isinstance(names, list) and answer in names:
+        answer = names.index(answer)
+    return cell["text"], answer
 
 
 def _options(value: Any, path: Path, line: int) -> tuple[str, ...]:
@@ -177,8 +180,8 @@ def _options(value: Any, path: Path, line: int) -> tuple[str, ...]:
             value = None
     if not isinstance(value, list) or len(value) < 2:
         remedy = (
-            "Give each question a list of two or more "
-            'options, in CSV and TSV as JSON: ["one", "other"].'
+            "Give each question a list of two or more options, "
+            'in CSV and TSV as JSON: ["one", "other"].'
         )
         raise DataError(
             "the options are not a list of two or more", file=path, line=line, remedy=remedy
@@ -199,32 +202,33 @@ def _number(question: _Question, by_text: bool) -> int:
 
     Else a letter or a number says which option it is, and other texts must be one of the options.
     """
-    answer, count, found = question.answer, len(question.options), -1
+    answer, count, number = question.answer, len(question.options), -1
     if isinstance(answer, float) and answer.is_integer():
         answer = int(answer)
     if by_text:
-        found = question.options.index(answer)
+        number = question.options.index(answer)
     elif isinstance(answer, int) and not isinstance(answer, bool):
-        found = answer
+        number = answer
     elif isinstance(answer, str):
         text = answer.strip()
         if len(text) == 1 and text.upper() in LETTERS:
-            found = LETTERS.index(text.upper())
+            number = LETTERS.index(text.upper())
         elif text.isdecimal() and len(text) <= DIGITS:
-            found = int(text)
+            number = int(text)
         else:
             stripped = [option.strip() for option in question.options]
-            found = stripped.index(text) if text in stripped else -1
-    if not 0 <= found < count:
-        shown = ", ".join(map(repr, islice(question.options, 6)))
+            if text in stripped:
+                number = stripped.index(text)
+    if not 0 <= number < count:
+        options = ", ".join(map(repr, islice(question.options, 6)))
         remedy = (
             f"Write the number of the right option from 0 on, "
             f"its letter from A to {LETTERS[min(count, 26) - 1]}, or its text."
         )
         raise DataError(
-            f"the answer {answer!r} is none of the {count} options {shown}",
+            f"the answer {answer!r} is none of the {count} options {options}",
             file=question.file,
             line=question.line,
             remedy=remedy,
         )
-    return found
+    return number

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from tasklm.corpus.tables import listed, missing_column
@@ -24,11 +24,8 @@ def needs_columns(what: str) -> DataError:
 
 def column_names(path: Path) -> list[str]:
     """The names of a table's columns, as far as its first rows have them."""
-    return list(
-        dict.fromkeys(
-            name for row in islice(table_rows(path, left_out=[]), PEEK) for name in row.values
-        )
-    )
+    rows = islice(table_rows(path, left_out=[]), PEEK)
+    return list(dict.fromkeys(chain.from_iterable(row.values for row in rows)))
 
 
 def named_columns(
@@ -41,33 +38,30 @@ def named_columns(
     """
     names = column_names(path)
     if given:
-        asked = [name.strip() for name in given.split(",")]
-        for name in asked:
+        columns = [name.strip() for name in given.split(",")]
+        for name in columns:
             if name not in names:
                 raise missing_column(path, name, names)
-        if len(asked) != len(usual):
+        if len(columns) != len(usual):
+            order = ", ".join(known[0] for known in usual)
             raise DataError(
-                f"data.{setting} = {given!r} names {len(asked)} columns, expected {len(usual)}",
+                f"data.{setting} = {given!r} names {len(columns)} columns, expected {len(usual)}",
                 file=path,
                 line=1,
-                remedy="Name them separated by commas, in the order "
-                + ", ".join(known[0] for known in usual)
-                + ".",
+                remedy=f"Name them separated by commas, in the order {order}.",
             )
-        return asked
+        return columns
     lower = {name.lower(): name for name in reversed(names)}
-    found = [next((lower[name] for name in known if name in lower), "") for known in usual]
-    for known, name in zip(usual, found, strict=True):
+    columns = [next((lower[name] for name in known if name in lower), "") for known in usual]
+    for known, name in zip(usual, columns, strict=True):
         if not name:
             raise DataError(
-                (
-                    f"no column is called "
-                    f"{' or '.join(map(repr, known))}; the columns are {listed(names)}"
-                ),
+                f"no column is called {' or '.join(map(repr, known))}; "
+                f"the columns are {listed(names)}",
                 file=path,
                 line=1,
                 remedy=(
                     f"Name the column with --{setting.replace('_', '-')} (recipe: data.{setting})."
                 ),
             )
-    return found
+    return columns

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 
 from tasklm.corpus.tables import read_lines
@@ -30,9 +30,8 @@ _TAG_HEADERS = (
     "upos",
     "chunk",
 )
-_NOT_A_WORD = re.compile(
-    r"\d+-\d+|\d+\.\d+"
-)  # "3-4": a written token of several words; "8.1": a word that is not written
+# "3-4": a written token of several words; "8.1": a word that is not written
+_NOT_A_WORD = re.compile(r"\d+-\d+|\d+\.\d+")
 
 Numbered = tuple[int, str]
 
@@ -65,10 +64,9 @@ def read_columns(path: Path, labelled: bool = True) -> list[Sentence]:
     as others, and ends in a tag that they have, is a word.
     """
     sentences = list(_sentences(path))
-    first = next(
-        (line for lines in sentences for _, line in lines if not line.startswith(("#", _DOCUMENT))),
-        "",
-    )
+    everything = list(chain.from_iterable(sentences))
+    content = (entry for entry in everything if not entry[1].startswith(("#", _DOCUMENT)))
+    first_number, first = next(content, (0, ""))
     separator = "\t" if "\t" in first else None
     width = len(first.split(separator))
     if not first:
@@ -81,29 +79,24 @@ def read_columns(path: Path, labelled: bool = True) -> list[Sentence]:
         raise DataError(
             f"the lines have one column, such as {first!r}: there are no tags",
             file=path,
-            line=next(number for lines in sentences for number, line in lines if line == first),
+            line=first_number,
             remedy="Write a word and its tag on each line, separated by a tab or a space.",
         )
     _refuse_header(path, sentences[0][0], separator)
-    tags = {
-        line.split(separator)[-1].strip()
-        for lines in sentences
-        for _, line in lines
-        if not line.startswith("#")
-    }
-    found = []
+    tags = {line.split(separator)[-1].strip() for _, line in everything if not line.startswith("#")}
+    read = []
     for lines in sentences:
-        kept = [
+        words = [
             (number, tuple(field.strip() for field in line.split(separator)))
             for number, line in lines
             if not line.startswith(_DOCUMENT)
             and not (line.startswith("#") and _comment(line, separator, width, tags))
         ]
-        for number, fields in kept:
+        for number, fields in words:
             _check_fields(path, number, fields, width)
-        if kept:
-            found.append(Sentence(kept[0][0], tuple(fields for _, fields in kept)))
-    return found
+        if words:
+            read.append(Sentence(words[0][0], tuple(fields for _, fields in words)))
+    return read
 
 
 def _refuse_header(path: Path, first: Numbered, separator: str | None) -> None:
@@ -139,7 +132,7 @@ def read_conllu(path: Path) -> list[Sentence]:
     """The sentences of a CoNLL-U file with their words alone: no multi-word tokens, no empty nodes,
     no comments.
     """
-    found = []
+    sentences = []
     for lines in _sentences(path):
         rows: list[tuple[str, ...]] = []
         begin = 0
@@ -164,18 +157,18 @@ def read_conllu(path: Path) -> list[Sentence]:
                     file=path,
                     line=number,
                     remedy=(
-                        "Number the words of each sentence from 1 "
-                        "on, and put a blank line between sentences."
+                        "Number the words of each sentence from 1 on, "
+                        "and put a blank line between sentences."
                     ),
                 )
             begin = begin or number
             rows.append(fields)
         if rows:
-            found.append(Sentence(begin, tuple(rows)))
-    if not found:
+            sentences.append(Sentence(begin, tuple(rows)))
+    if not sentences:
         raise DataError(
             "the file has no words",
             file=path,
             remedy="Write CoNLL-U: ten fields, separated by tabs, on a line for each word.",
         )
-    return found
+    return sentences

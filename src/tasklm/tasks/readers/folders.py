@@ -14,6 +14,7 @@ from typing import Any
 from tasklm.corpus.tables import TABLES, Row, kind_of, places_of, read_lines, read_rows
 from tasklm.errors import DataError
 from tasklm.storage.safe_reading import read_json_file
+from tasklm.tasks.examples import first_few
 
 COLUMNS = (".conllu", ".conll", ".bio", ".iob", ".iob2")  # words in columns, a word per line
 COLA = ("source", "label", "mark", "sentence")  # CoLA's files have no header
@@ -28,6 +29,7 @@ _GLUE_HEADERS = (
 )
 _SPLIT = re.compile(r"(train|training|dev|valid|validation|val|test)(?:[-_.].*)?", re.IGNORECASE)
 _DEV = ("dev", "valid", "validation", "val")
+_SPLIT_OF = {"training": "train", **dict.fromkeys(_DEV, "dev")}
 _PEEK = 100  # rows in which labels are looked for
 _SAVE_AGAIN = "Save the dataset again with save_to_disk."
 _ONE_FILE = "Name the files themselves: data.train, data.dev, data.test."
@@ -37,12 +39,14 @@ def split_name(name: str) -> str:
     """Returns train, dev or test for the name of a file or of a split, `…_mismatched` for MNLI's
     second sets; "" for other names.
     """
-    found = _SPLIT.fullmatch(name)
-    if not found:
+    match = _SPLIT.fullmatch(name)
+    if not match:
         return ""
-    word = found.group(1).lower()
-    split = "dev" if word in _DEV else "train" if word == "training" else word
-    return f"{split}_mismatched" if "mismatched" in name.lower() else split
+    word = match.group(1).lower()
+    split = _SPLIT_OF.get(word, word)
+    if "mismatched" in name.lower():
+        split += "_mismatched"
+    return split
 
 
 def split_files(folder: Path) -> dict[str, Path]:
@@ -62,37 +66,38 @@ def split_files(folder: Path) -> dict[str, Path]:
         return {"train": folder}
     entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     files = [path for path in entries if path.is_file() and kind_of(path) in TABLES + COLUMNS]
-    found = _named([(split_name(path.name), path.name.partition(".")[0], path) for path in files])
-    if "train" not in found:
+    splits = _named([(split_name(path.name), path.name.partition(".")[0], path) for path in files])
+    if "train" not in splits:
         folders = {
             split_name(path.name): path
             for path in entries
             if path.is_dir() and split_name(path.name) == path.name.lower()
         }
-        found = folders if "train" in folders and len(folders) > 1 else found
-    return found
+        if "train" in folders and len(folders) > 1:
+            return folders
+    return splits
 
 
-def _named(found: Sequence[tuple[str, str, Path]]) -> dict[str, Path]:
+def _named(entries: Sequence[tuple[str, str, Path]]) -> dict[str, Path]:
     """Returns split → path from (split, name, path); where several have one split, that which is
     called so.
     """
     splits: dict[str, Path] = {}
-    for split in dict.fromkeys(split for split, _, _ in found if split):
-        paths = [path for this, _, path in found if this == split]
+    for split in dict.fromkeys(split for split, _, _ in entries if split):
+        own_names = _DEV if split == "dev" else (split,)
+        paths = [path for this, _, path in entries if this == split]
         exact = [
-            path
-            for this, name, path in found
-            if this == split and name.lower() in (split, *(_DEV if split == "dev" else ()))
+            path for this, name, path in entries if this == split and name.lower() in own_names
         ]
         if len(paths) > 1 and len(exact) != 1:
-            listed = ", ".join(path.name for path in paths[:5]) + (" …" if len(paths) > 5 else "")
+            names = first_few([path.name for path in paths], 5)
             raise DataError(
-                f"several files may be {split}: {listed}", file=paths[0].parent, remedy=_ONE_FILE
+                f"several files may be {split}: {names}", file=paths[0].parent, remedy=_ONE_FILE
             )
         path = (exact or paths)[0]
-        labelled = not split.startswith("test") or _has_labels(path)
-        splits[split if labelled else split.replace("test", "unlabelled")] = path
+        if split.startswith("test") and not _has_labels(path):
+            split = split.replace("test", "unlabelled")
+        splits[split] = path
     return splits
 
 
@@ -105,11 +110,10 @@ def _has_labels(path: Path) -> bool:
     if not is_dataset(path):
         return True
     labels = [name for name, feature in _features(path).items() if _is_class(feature)]
-    return not labels or any(
-        row.values[name] is not None
-        for row in islice(table_rows(path, labels), _PEEK)
-        for name in labels
-    )
+    if not labels:
+        return True
+    rows = islice(table_rows(path, labels), _PEEK)
+    return any(any(row.values[name] is not None for name in labels) for row in rows)
 
 
 def is_dataset(folder: Path) -> bool:
@@ -145,9 +149,9 @@ def _glue_header(path: Path) -> list[str] | None:
     if len(first) == 4 and first[1] in ("0", "1") and first[2] in ("", "*"):
         return list(COLA)
     lower = {name.strip().lower() for name in first}
-    return (
-        [name.strip() for name in first] if any(known <= lower for known in _GLUE_HEADERS) else None
-    )
+    if not any(known <= lower for known in _GLUE_HEADERS):
+        return None
+    return [name.strip() for name in first]
 
 
 def _glue_rows(
@@ -192,11 +196,9 @@ def _features(folder: Path) -> dict[str, Any]:
 
 
 def _is_class(feature: Any) -> bool:
-    names = (
-        feature.get("names")
-        if isinstance(feature, Mapping) and feature.get("_type") == "ClassLabel"
-        else None
-    )
+    if not isinstance(feature, Mapping) or feature.get("_type") != "ClassLabel":
+        return False
+    names = feature.get("names")
     return isinstance(names, list) and bool(names) and all(isinstance(name, str) for name in names)
 
 
@@ -234,11 +236,9 @@ def _arrow_files(folder: Path) -> list[Path]:
     if not (folder / "state.json").is_file():
         return sorted(folder.glob("*.arrow"))
     entries = _json(folder / "state.json").get("_data_files", [])
-    files = (
-        [entry.get("filename") if isinstance(entry, dict) else None for entry in entries]
-        if isinstance(entries, list)
-        else None
-    )
+    files = None
+    if isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries):
+        files = [entry.get("filename") for entry in entries]
     return [folder / name for name in _plain_names(files, folder / "state.json")]
 
 
@@ -261,22 +261,20 @@ def _named_classes(value: Any, feature: Any) -> Any:
     if isinstance(feature, list) and feature:  # how older versions write a list's feature
         feature = {"feature": feature[0]}
     if _is_class(feature) and isinstance(value, int):
-        return feature["names"][value] if 0 <= value < len(feature["names"]) else None
+        names = feature["names"]
+        return names[value] if 0 <= value < len(names) else None
     if isinstance(value, list) and isinstance(feature, Mapping) and "feature" in feature:
         return [_named_classes(item, feature["feature"]) for item in value]
     if isinstance(value, dict) and isinstance(feature, Mapping):
         inner = feature.get("feature", feature)
-        return {
-            name: _named_items(item, inner.get(name) if isinstance(inner, Mapping) else None)
-            for name, item in value.items()
-        }
+        if not isinstance(inner, Mapping):
+            inner = {}
+        return {name: _named_items(item, inner.get(name)) for name, item in value.items()}
     return value
 
 
 def _named_items(value: Any, feature: Any) -> Any:
     """As `_named_classes`; a list in a sequence of records has the feature of its items."""
-    return (
-        [_named_classes(item, feature) for item in value]
-        if isinstance(value, list) and _is_class(feature)
-        else _named_classes(value, feature)
-    )
+    if isinstance(value, list) and _is_class(feature):
+        return [_named_classes(item, feature) for item in value]
+    return _named_classes(value, feature)

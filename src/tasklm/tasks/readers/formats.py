@@ -41,15 +41,12 @@ class Recognised:
     """The kind of a task, the columns that hold its parts, and by what it was known."""
 
     kind: str
-    columns: dict[
-        str, str
-        # "text", "label", "options" → column, or columns with commas between them, as in [data];
-        # absent: by layout
-    ]
+    # "text", "label", "options" → column, or columns with commas between them, as in [data];
+    # absent: by layout
+    columns: dict[str, str]
     why: str
-    splits: dict[str, Path] = field(
-        default_factory=dict
-    )  # of a folder that has several: train, dev, test …
+    # of a folder that has several: train, dev, test …
+    splits: dict[str, Path] = field(default_factory=dict)
 
 
 def recognise(path: Path) -> Recognised:
@@ -57,11 +54,9 @@ def recognise(path: Path) -> Recognised:
     none fits.
     """
     if not is_there(path):
-        lost = (
-            "the symbolic link leads nowhere, or in a circle"
-            if is_link(path)
-            else "there is no such file or folder"
-        )
+        lost = "there is no such file or folder"
+        if is_link(path):
+            lost = "the symbolic link leads nowhere, or in a circle"
         raise DataError(lost, file=path, remedy=CHECK_THE_PATH)
     if path.is_dir():
         return _folder(path)
@@ -87,8 +82,8 @@ def recognise(path: Path) -> Recognised:
         file=path,
         line=1,
         remedy=(
-            f"Use a table ({', '.join(TABLES)}), SQuAD's JSON, .conllu, "
-            f".conll, or a folder with a sub-folder of text files per label."
+            f"Use a table ({', '.join(TABLES)}), SQuAD's JSON, .conllu, .conll, "
+            "or a folder with a sub-folder of text files per label."
         ),
     )
 
@@ -102,8 +97,10 @@ def _folder(path: Path) -> Recognised:
                 file=path,
                 remedy="Name the files: data.train, data.dev …",
             )
-        found = _table(path) if splits["train"] == path else recognise(splits["train"])
-        return dataclasses.replace(found, why=f"{splits['train'].name}: {found.why}", splits=splits)
+        train = splits["train"]
+        recognised = _table(path) if train == path else recognise(train)
+        why = f"{train.name}: {recognised.why}"
+        return dataclasses.replace(recognised, why=why, splits=splits)
     files = sorted(
         file for file in path.rglob("*") if file.is_file() and not file.name.startswith(".")
     )
@@ -156,9 +153,11 @@ def _in_columns(path: Path) -> bool:
 
 def _table(path: Path) -> Recognised:
     rows = list(islice(table_rows(path, left_out=[]), PEEK))
-    names = {name.lower(): name for row in reversed(rows) for name in reversed(row.values)}
-    found = _by_words(rows, names) or _choice(rows, names) or _span(path, rows, names)
-    return found or _texts(path, rows, names)
+    names: dict[str, str] = {}
+    for row in reversed(rows):  # of names that differ in case alone, the first counts
+        names.update((name.lower(), name) for name in reversed(row.values))
+    recognised = _by_words(rows, names) or _choice(rows, names) or _span(path, rows, names)
+    return recognised or _texts(path, rows, names)
 
 
 def _first(known: Sequence[str], names: Mapping[str, str], taken: Sequence[str] = ()) -> str:
@@ -200,25 +199,19 @@ def _choice(rows: Sequence[Row], names: Mapping[str, str]) -> Recognised | None:
     options, label = _first(OPTIONS, names), _first(ANSWERS, names)
     texts = [name for known in (ARTICLES, QUESTIONS) if (name := _first(known, names))]
     # AI2's data sets have {"text": […], "label": […]} in a row's cell of choices
-    if not (options and label and texts) or not all(
-        isinstance(row.values.get(options), list | dict) for row in rows
-    ):
+    if not (options and label and texts):
+        return None
+    if not all(isinstance(row.values.get(options), list | dict) for row in rows):
         return None
     columns = {"text": ",".join(texts), "options": options, "label": label}
-    return Recognised(
-        "choice",
-        columns,
-        (
-            f"columns {', '.join(map(repr, texts))}, "
-            f"{options!r} (a list) and {label!r} (the right one)"
-        ),
-    )
+    listed = ", ".join(map(repr, texts))
+    why = f"columns {listed}, {options!r} (a list) and {label!r} (the right one)"
+    return Recognised("choice", columns, why)
 
 
 def _span(path: Path, rows: Sequence[Row], names: Mapping[str, str]) -> Recognised | None:
-    question, context, answers = (
-        _first(known, names) for known in (QUESTION_NAMES, CONTEXT_NAMES, ANSWER_NAMES)
-    )
+    question, context = _first(QUESTION_NAMES, names), _first(CONTEXT_NAMES, names)
+    answers = _first(ANSWER_NAMES, names)
     if not (question and context and answers):
         return None
     try:
@@ -249,18 +242,15 @@ def _texts(path: Path, rows: Sequence[Row], names: Mapping[str, str]) -> Recogni
     )
     one = _first(TEXT_NAMES, names, [label])
     columns = {"text": ",".join(pair) or one, "label": label}
-    told = " and ".join(map(repr, pair)) or (repr(one) if one else "one text")
-    values = (
-        [row.values.get(label) for row in rows if row.values.get(label) is not None]
-        if label
-        else []
-    )
+    texts = " and ".join(map(repr, pair or [one]))
+    if not pair and not one:
+        texts = "one text"
+    values = [row.values.get(label) for row in rows] if label else []
+    values = [value for value in values if value is not None]
     if label and _are_texts(values):
         raise DataError(
-            (
-                f"column {label!r} holds texts, not labels: "
-                f"nearly every row has another one, of several words"
-            ),
+            f"column {label!r} holds texts, not labels: "
+            "nearly every row has another one, of several words",
             file=path,
             line=rows[0].line,
             remedy=(
@@ -272,7 +262,7 @@ def _texts(path: Path, rows: Sequence[Row], names: Mapping[str, str]) -> Recogni
     return Recognised(
         kind,
         {role: column for role, column in columns.items() if column},
-        f"{told} with {about}" + f" {label!r}" * bool(label),
+        f"{texts} with {about}" + f" {label!r}" * bool(label),
     )
 
 
@@ -302,4 +292,6 @@ def _number(value: Any) -> float | None:
         number = float(value)
     except (ValueError, OverflowError):  # not a number, or one that no float is as large as
         return None
-    return number if math.isfinite(number) else None
+    if not math.isfinite(number):
+        return None
+    return number

@@ -30,20 +30,18 @@ def resolved(data: Data) -> Data:
         return data
     train = home_path(data.train)
     try:
-        found = recognise(train)
+        recognised = recognise(train)
     except DataError:
         if not is_there(train):
             raise
         return dataclasses.replace(data, kind="classify")
-    filled: dict[str, Any] = {"kind": found.kind}
-    for role, column in found.columns.items():
+    filled: dict[str, Any] = {"kind": recognised.kind}
+    for role, column in recognised.columns.items():
         filled[f"{role}_column"] = getattr(data, f"{role}_column") or column
-    for split in found.splits.keys() & {"train", "dev", "test"}:
-        filled[split] = (
-            str(found.splits[split])
-            if split == "train"
-            else getattr(data, split) or str(found.splits[split])
-        )
+    for split in recognised.splits.keys() & {"train", "dev", "test"}:
+        filled[split] = str(recognised.splits[split])
+        if split != "train":
+            filled[split] = getattr(data, split) or filled[split]
     return dataclasses.replace(data, **filled)
 
 
@@ -61,8 +59,8 @@ def read_splits(data: Data) -> Splits:
     notes: list[str] = []
     data = resolved(data)
     train = _split("train", data.train, data, notes)
-    dev = _split("dev", data.dev, data, notes) if data.dev else []
-    test = _split("test", data.test, data, notes) if data.test else []
+    dev = _split("dev", data.dev, data, notes)
+    test = _split("test", data.test, data, notes)
     _require_same_reading(data, notes)
     _require_classes(train, data.train)
     if data.leaks == "drop":
@@ -78,20 +76,25 @@ def read_splits(data: Data) -> Splits:
 
 
 def _split(name: str, path: str, data: Data, notes: list[str]) -> list[Example]:
+    """The examples of a split, none where it has no file; what was read is noted."""
+    if not path:
+        return []
     kind, file = TASKS.get(data.kind), home_path(path)
     try:
-        examples, found = kind.read(file, data, labelled=True)
+        examples, reading = kind.read(file, data, labelled=True)
     except DataError as error:
         if name != "test" or error.line != 1 or not _reads_without_labels(kind, file, data):
             raise
         remedy = (
-            f"{error.remedy} If it has no labels, "
-            f"leave --test out: the model labels it afterwards (tasklm predict)."
+            f"{error.remedy} If it has no labels, leave --test out: "
+            "the model labels it afterwards (tasklm predict)."
         )
         raise DataError(error.problem, file=file, line=1, remedy=remedy) from None
     labels = {example.label for example in examples if isinstance(example.label, str)}
-    counted = f"{len(examples):,} examples" + (f", {len(labels):,} labels" if labels else "")
-    notes += [f"{name}: {note}" for note in (*found[:1], counted, *found[1:])]
+    counted = f"{len(examples):,} examples"
+    if labels:
+        counted += f", {len(labels):,} labels"
+    notes += [f"{name}: {note}" for note in (*reading[:1], counted, *reading[1:])]
     return examples
 
 
@@ -108,8 +111,8 @@ def _require_same_reading(data: Data, notes: Sequence[str]) -> None:
     """
     taken: dict[str, str] = {}
     for note in notes:
-        name, _, said = note.partition(": ")
-        taken.setdefault(name, said)
+        name, _, reading = note.partition(": ")
+        taken.setdefault(name, reading)
     for name, file in (("dev", data.dev), ("test", data.test)):
         if file and taken[name] != taken["train"]:
             raise DataError(
@@ -147,11 +150,9 @@ def _require_known_labels(
             if isinstance(example.label, str) and example.label not in known
         ]
         if strange:
-            also = (
-                ""
-                if data.leaks != "drop"
-                else " (after examples that stand in two splits were left out of train)"
-            )
+            also = ""
+            if data.leaks == "drop":
+                also = " (after examples that stand in two splits were left out of train)"
             problem = f"label {strange[0].label!r} occurs in {split} but not in train{also}"
             raise DataError(
                 f"{problem}; {len(strange):,} of {len(examples):,} examples have such labels",
@@ -169,12 +170,13 @@ def _without_leaks(
     dev_left = [example for example in dev if text_key(example.text) not in test_keys]
     later = test_keys | {text_key(example.text) for example in dev}
     train_left = [example for example in train if text_key(example.text) not in later]
-    for name, before, after in (("train", train, train_left), ("dev", dev, dev_left)):
+    for name, before, after, where in (
+        ("train", train, train_left, "dev or test"),
+        ("dev", dev, dev_left, "test"),
+    ):
         if len(before) > len(after):
-            notes.append(
-                f"{name}: {len(before) - len(after):,} examples left out, since they also stand in "
-                + ("dev or test" if name == "train" else "test")
-            )
+            count = f"{len(before) - len(after):,} examples"
+            notes.append(f"{name}: {count} left out, since they also stand in {where}")
         if before and not after:
             raise DataError(
                 f"every example of {name} also stands in a later split, so that none is left",
@@ -216,8 +218,6 @@ def _held_out(train: list[Example], data: Data) -> tuple[list[Example], list[Exa
             line=train[0].line,
             remedy="Add examples, or give a dev file with --dev (recipe: data.dev).",
         )
-    kept: list[Example] = []
-    held: list[Example] = []
-    for example in train:
-        (held if text_key(example.text) in chosen else kept).append(example)
-    return kept, held
+    rest = [example for example in train if text_key(example.text) not in chosen]
+    held = [example for example in train if text_key(example.text) in chosen]
+    return rest, held

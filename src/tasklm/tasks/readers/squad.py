@@ -5,7 +5,8 @@ checked.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tasklm.corpus.tables import kind_of, open_text, read_lines
 from tasklm.errors import DataError
 from tasklm.recipe.schema import Data
 from tasklm.storage.safe_reading import parse_json
-from tasklm.tasks.examples import Example
+from tasklm.tasks.examples import Example, first_few
 from tasklm.tasks.readers.columns import named_columns
 from tasklm.tasks.readers.folders import table_rows
 
@@ -25,9 +26,8 @@ MISSING = -1  # start of an answer that does not stand in its text
 _HEAD = 1 << 16  # characters of a file in which SQuAD's layout is looked for
 _SHOWN = 5
 
-Gold = list[
-    tuple[str, int]
-]  # answers and the characters where they begin; none: the text does not answer the question
+# answers and the characters where they begin; none: the text does not answer the question
+Gold = list[tuple[str, int]]
 
 
 def is_squad(path: Path) -> bool:
@@ -56,20 +56,21 @@ def read_questions(
     `line` of an example from SQuAD's JSON is the question's number.
     """
     if is_squad(path):
-        found, notes = list(_squad_questions(path, labelled)), ["SQuAD's layout"]
+        questions, notes = list(_squad_questions(path, labelled)), ["SQuAD's layout"]
     else:
-        found, notes = _table_questions(path, data, labelled)
+        questions, notes = _table_questions(path, data, labelled)
     examples = [
         Example((question, context), gold, str(path), line)
-        for line, question, context, gold in found
+        for line, question, context, gold in questions
     ]
     empty = [
         example.line for example in examples if not all(text.strip() for text in example.texts)
     ]
     if labelled and empty:
         examples = [example for example in examples if all(text.strip() for text in example.texts)]
+        lines = first_few(empty, _SHOWN)
         notes.append(
-            f"{len(empty):,} questions without a question or a text left out (lines {_some(empty)})"
+            f"{len(empty):,} questions without a question or a text left out (lines {lines})"
         )
     if not examples:
         raise DataError(
@@ -78,7 +79,9 @@ def read_questions(
             line=1,
             remedy="Give a file with questions and texts that answer them.",
         )
-    return (_checked(examples, path, notes), notes) if labelled else (examples, notes)
+    if labelled:
+        examples = _checked(examples, path, notes)
+    return examples, notes
 
 
 def first_place(gold: Gold) -> tuple[int, int] | None:
@@ -96,11 +99,9 @@ def place_of(answer: str, start: int, context: str) -> int:
     before, after = context.rfind(answer, 0, start + len(answer) - 1), context.find(answer, start)
     if before == MISSING or after == MISSING:
         return max(before, after)
-    return before if start - before <= after - start else after
-
-
-def _some(lines: Sequence[int]) -> str:
-    return ", ".join(map(str, lines[:_SHOWN])) + (" …" if len(lines) > _SHOWN else "")
+    if start - before <= after - start:
+        return before
+    return after
 
 
 def _checked(examples: list[Example], path: Path, notes: list[str]) -> list[Example]:
@@ -115,7 +116,9 @@ def _checked(examples: list[Example], path: Path, notes: list[str]) -> list[Exam
             answer = text.strip()
             if not answer:
                 continue  # an empty text among the answers says that there is none
-            begin = start + len(text) - len(text.lstrip()) if start >= 0 else start
+            begin = start
+            if start >= 0:
+                begin += len(text) - len(text.lstrip())
             place = place_of(answer, begin, example.texts[1])
             if start >= 0 and place not in (MISSING, begin):
                 moved.append(example.line)
@@ -124,10 +127,10 @@ def _checked(examples: list[Example], path: Path, notes: list[str]) -> list[Exam
     unanswerable = sum(not example.label for example in checked)
     notes.append(f"{len(checked):,} questions, {unanswerable:,} of them without an answer")
     if moved:
-        lines = _some(list(dict.fromkeys(moved)))
+        lines = first_few(list(dict.fromkeys(moved)), _SHOWN)
         notes.append(
-            f"{len(moved):,} answers did not stand at their "
-            f"offset and were found elsewhere (lines {lines})"
+            f"{len(moved):,} answers did not stand at their offset "
+            f"and were found elsewhere (lines {lines})"
         )
     return checked
 
@@ -188,12 +191,18 @@ def _table_questions(
         (answers,) = named_columns(path, data.label_column, [ANSWER_NAMES], "label_column")
         notes[0] += f", answers {answers!r}"
         wanted.append(answers)
-    found: list[tuple[int, str, str, Gold | None]] = []
+    questions: list[tuple[int, str, str, Gold | None]] = []
     for row in table_rows(path, wanted):
         texts = [as_text(row.values[name], name, path, row.line) for name in (question, context)]
         gold = answers_of(row.values[answers], answers, path, row.line) if labelled else None
-        found.append((row.line, texts[0], texts[1], gold))
-    return found, notes
+        questions.append((row.line, texts[0], texts[1], gold))
+    return questions, notes
+
+
+def _as_list(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    return [value]
 
 
 def answers_of(value: Any, column: str, path: Path, line: int) -> Gold:
@@ -205,11 +214,11 @@ def answers_of(value: Any, column: str, path: Path, line: int) -> Gold:
     if isinstance(value, str):
         return [(value, MISSING)]
     if isinstance(value, list):
-        return [pair for part in value for pair in answers_of(part, column, path, line)]
+        parts = [answers_of(part, column, path, line) for part in value]
+        return list(chain.from_iterable(parts))
     if isinstance(value, dict) and "text" in value:
-        texts = value["text"] if isinstance(value["text"], list) else [value["text"]]
-        starts = value.get("answer_start", [MISSING] * len(texts))
-        starts = starts if isinstance(starts, list) else [starts]
+        texts = _as_list(value["text"])
+        starts = _as_list(value.get("answer_start", [MISSING] * len(texts)))
         if (
             len(starts) == len(texts)
             and all(isinstance(text, str) for text in texts)

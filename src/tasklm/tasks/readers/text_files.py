@@ -29,7 +29,8 @@ def read_folder(folder: Path, labelled: bool = True) -> tuple[list[Example], lis
             )
         text = "".join(read_lines(path))
         if text.strip() or not labelled:
-            examples.append(Example((text,), path.parent.name if labelled else None, str(path), 1))
+            label = path.parent.name if labelled else None
+            examples.append(Example((text,), label, str(path), 1))
     if not examples:
         raise DataError(
             "the folder holds no text files",

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from tasklm.corpus.tables import SHOWN, TABLES, Row, kind_of, listed, missing_co
 from tasklm.errors import DataError
 from tasklm.recipe.schema import Data
 from tasklm.tasks.base import Label, Tokeniser, Unit
-from tasklm.tasks.examples import Example
+from tasklm.tasks.examples import Example, first_few
 from tasklm.tasks.readers.columns import PEEK
 from tasklm.tasks.readers.folders import table_rows
 
@@ -85,8 +85,12 @@ class TextColumns:
         if not self.texts:
             return "one text per line"
         named = " and ".join(map(repr, self.texts))
-        told = f"text column {named}" if len(self.texts) == 1 else f"text columns {named}"
-        return told + (f", label column {self.label!r}" if self.label else "")
+        note = f"text columns {named}"
+        if len(self.texts) == 1:
+            note = f"text column {named}"
+        if self.label:
+            note += f", label column {self.label!r}"
+        return note
 
 
 def find_columns(
@@ -101,7 +105,7 @@ def find_columns(
             raise DataError("a plain text file has no labels", file=path, line=1, remedy=remedy)
         return TextColumns((), "")
     rows = list(islice(table_rows(path, left_out=[]), PEEK))
-    names = list(dict.fromkeys(name for row in rows for name in row.values))
+    names = list(dict.fromkeys(chain.from_iterable(row.values for row in rows)))
     texts = _given_texts(path, data.text_column, names)
     if labelled and data.label_column and data.label_column not in names:
         raise missing_column(path, data.label_column, names)
@@ -130,9 +134,13 @@ def read_texts(
         for number, line in enumerate(read_lines(path), 1):
             yield (line.rstrip("\r\n"),), None, number
         return
-    for row in table_rows(path, [*columns.texts, columns.label] if labelled else columns.texts):
+    wanted = list(columns.texts)
+    if labelled:
+        wanted.append(columns.label)
+    for row in table_rows(path, wanted):
         texts = tuple(as_text(row.values[name], name, path, row.line) for name in columns.texts)
-        yield texts, row.values[columns.label] if labelled else None, row.line
+        label = row.values[columns.label] if labelled else None
+        yield texts, label, row.line
 
 
 def read_text_examples(
@@ -154,14 +162,8 @@ def read_text_examples(
         if labelled and not any(text.strip() for text in texts):
             dropped.append(line)
             continue
-        examples.append(
-            Example(
-                texts,
-                to_label(value, columns.label, path, line) if labelled else None,
-                str(path),
-                line,
-            )
-        )
+        label = to_label(value, columns.label, path, line) if labelled else None
+        examples.append(Example(texts, label, str(path), line))
     if not examples and not columns.texts:
         raise DataError("the file is empty", file=path, remedy="Put one text on each line.")
     if not examples:
@@ -172,12 +174,16 @@ def read_text_examples(
             line=1,
             remedy=f"Does {which} hold the text? {NAME_THEM}",
         )
-    notes = [columns.note()]
-    if dropped:
-        shown = ", ".join(map(str, dropped[:5])) + (" …" if len(dropped) > 5 else "")
-        rows, lines = ("row", "line") if len(dropped) == 1 else ("rows", "lines")
-        notes.append(f"{len(dropped):,} {rows} without text left out ({lines} {shown})")
-    return examples, notes
+    return examples, [columns.note(), *left_out(dropped)]
+
+
+def left_out(lines: Sequence[int]) -> list[str]:
+    """The note on rows that have no text, if there are any."""
+    if not lines:
+        return []
+    if len(lines) == 1:
+        return [f"1 row without text left out (line {lines[0]})"]
+    return [f"{len(lines):,} rows without text left out (lines {first_few(lines, 5)})"]
 
 
 def label_name(value: Any, column: str, path: Path, line: int) -> str:
@@ -190,7 +196,9 @@ def label_name(value: Any, column: str, path: Path, line: int) -> str:
         return str(int(value)) if value.is_integer() else str(value)
     if isinstance(value, str) and value.strip() and value.strip().lower() != "nan":
         name = value.strip()
-        return name.partition(".")[0] if re.fullmatch(r"[+-]?\d+\.0+", name) else name
+        if re.fullmatch(r"[+-]?\d+\.0+", name):
+            return name.partition(".")[0]
+        return name
     if value is None or isinstance(value, str | float):
         what = "empty" if value is None or not str(value).strip() else f"{value}, not a label"
         remedy = "Give the row a label, or delete the row."
@@ -215,7 +223,8 @@ def encode_texts(texts: Sequence[str], tokeniser: Tokeniser, length: int) -> Uni
 
 def encode_examples(examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
     """A unit without targets for each example; all texts are tokenised in one call."""
-    encoded = iter(tokeniser.encode([text for example in examples for text in example.texts]))
+    texts = list(chain.from_iterable(example.texts for example in examples))
+    encoded = iter(tokeniser.encode(texts))
     units = []
     for number, example in enumerate(examples):
         parts = list(islice(encoded, len(example.texts)))
@@ -230,7 +239,8 @@ def joined(parts: Sequence[Sequence[int]], tokeniser: Tokeniser) -> Unit:
     tokens = [tokeniser.cls]
     for part in parts:
         tokens += [*part, tokeniser.sep]
-    return Unit(tokens, [0], None, second=len(parts[0]) + 2 if len(parts) > 1 else 0)
+    second = len(parts[0]) + 2 if len(parts) > 1 else 0
+    return Unit(tokens, [0], None, second)
 
 
 def cut(parts: Sequence[list[int]], budget: int) -> list[list[int]]:
@@ -242,34 +252,34 @@ def cut(parts: Sequence[list[int]], budget: int) -> list[list[int]]:
         return list(parts)
     left, level = max(budget, 0), 0
     for done, size in enumerate(sorted(lengths)):
-        level = left // (
-            len(parts) - done
-        )  # what the parts not shorter than this one can have, each
+        # what the parts not shorter than this one can have, each
+        level = left // (len(parts) - done)
         if size > level:
             break
         left -= size
-    more = left - level * sum(
-        size > level for size in lengths
-    )  # the first of these have one token more
-    kept = []
+    cut_parts = sum(size > level for size in lengths)
+    more = left - level * cut_parts  # the first of these have one token more
+    shortened = []
     for part in parts:
         extra = len(part) > level and more > 0
-        kept.append(part[: level + extra])
+        shortened.append(part[: level + extra])
         more -= extra
-    return kept
+    return shortened
 
 
 def _given_texts(path: Path, given: str, names: Sequence[str]) -> tuple[str, ...]:
     if not given:
         return ()
-    asked = (given,) if given in names else tuple(name.strip() for name in given.split(","))
-    for name in asked:
+    if given in names:
+        return (given,)
+    columns = tuple(name.strip() for name in given.split(","))
+    for name in columns:
         if name not in names:
             raise missing_column(path, name, names)
-    if len(asked) > 2 or len(set(asked)) < len(asked):
+    if len(columns) > 2 or len(set(columns)) < len(columns):
         problem = f"data.text_column = {given!r} must name one column, or two different ones"
         raise DataError(problem, file=path, line=1, remedy="Join further texts to one of the two.")
-    return asked
+    return columns
 
 
 def _by_name(known: Sequence[str], names: Sequence[str], taken: set[str]) -> str:
@@ -279,9 +289,9 @@ def _by_name(known: Sequence[str], names: Sequence[str], taken: set[str]) -> str
 
 def _pair_by_name(names: Sequence[str], label: str) -> tuple[str, ...]:
     for one, other in PAIR_NAMES:
-        found = (_by_name((one,), names, {label}), _by_name((other,), names, {label}))
-        if all(found):
-            return found
+        pair = (_by_name((one,), names, {label}), _by_name((other,), names, {label}))
+        if all(pair):
+            return pair
     return ()
 
 
@@ -311,25 +321,20 @@ def _label_by_shape(
     path: Path, rows: Sequence[Row], names: Sequence[str], texts: Sequence[str]
 ) -> str:
     """The one column with few distinct short values."""
-    found = []
+    likely = []
     for name in names:
         values = [str(row.values.get(name)) for row in rows]
-        distinct = len(set(values))
-        if (
-            name not in texts
-            and 2 <= distinct <= min(100, max(2, len(values) // 2))
-            and sum(map(len, values)) <= 60 * len(values)
-        ):
-            found.append(name)
-    if len(found) == 1:
-        return found[0]
-    which = " or ".join(map(repr, found[:SHOWN]))
-    problem = (
-        f"it is not clear which column holds the label, {which}"
-        if found
-        else "no column looks like labels"
-    )
-    header = "The first line must name the columns. " if kind_of(path) in (".csv", ".tsv") else ""
-    raise DataError(
-        f"{problem}; the columns are {listed(names)}", file=path, line=1, remedy=header + NAME_THEM
-    )
+        few = 2 <= len(set(values)) <= min(100, max(2, len(values) // 2))
+        short = sum(map(len, values)) <= 60 * len(values)
+        if name not in texts and few and short:
+            likely.append(name)
+    if len(likely) == 1:
+        return likely[0]
+    which = " or ".join(map(repr, likely[:SHOWN]))
+    problem = "no column looks like labels"
+    if likely:
+        problem = f"it is not clear which column holds the label, {which}"
+    remedy = NAME_THEM
+    if kind_of(path) in (".csv", ".tsv"):
+        remedy = f"The first line must name the columns. {NAME_THEM}"
+    raise DataError(f"{problem}; the columns are {listed(names)}", file=path, line=1, remedy=remedy)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -115,18 +116,6 @@ def read_word_lists(
     return columns, rows()
 
 
-def left_out(lines: Sequence[int]) -> list[str]:
-    """The note on rows that have no words, if there are any."""
-    if not lines:
-        return []
-    shown = ", ".join(map(str, lines[:5])) + (" …" if len(lines) > 5 else "")
-    return [
-        f"{len(lines):,} rows without text left out (lines {shown})"
-        if len(lines) > 1
-        else f"1 row without text left out (line {shown})"
-    ]
-
-
 def read_unlabelled(path: Path, data: Data) -> tuple[list[Example], list[str]]:
     """One example for each sentence, row or line of a file without labels, or with labels that are
     not looked at.
@@ -136,28 +125,30 @@ def read_unlabelled(path: Path, data: Data) -> tuple[list[Example], list[str]]:
     """
     kind = kind_of(path)
     if kind in CONLLU_FILES:
-        return [
+        examples = [
             word_example(sentence.column(FORM), None, path, sentence.line)
             for sentence in read_conllu(path)
-        ], ["words: field FORM"]
+        ]
+        return examples, ["words: field FORM"]
     if kind in PLAIN:
-        lines = enumerate(read_lines(path), 1)
-        return [
-            Example((line.rstrip("\r\n"),), None, str(path), number) for number, line in lines
-        ], ["each line is taken for a text"]
+        examples = [
+            Example((line.rstrip("\r\n"),), None, str(path), number)
+            for number, line in enumerate(read_lines(path), 1)
+        ]
+        return examples, ["each line is taken for a text"]
     if kind in COLUMN_FILES:
-        found = read_columns(path, labelled=False)
-        return [
-            word_example(sentence.column(0), None, path, sentence.line) for sentence in found
-        ], ["words: first column"]
+        examples = [
+            word_example(sentence.column(0), None, path, sentence.line)
+            for sentence in read_columns(path, labelled=False)
+        ]
+        return examples, ["words: first column"]
     (column,) = named_columns(path, data.text_column, [TEXT_NAMES], "text_column")
     examples = []
     for row in table_rows(path, [column]):
         value = row.values[column]
         if isinstance(value, list):
-            examples.append(
-                word_example(_texts(value, column, path, row.line), None, path, row.line)
-            )
+            words = _texts(value, column, path, row.line)
+            examples.append(word_example(words, None, path, row.line))
         elif isinstance(value, str) or value is None:
             examples.append(Example((value or "",), None, str(path), row.line))
         else:
@@ -175,7 +166,7 @@ def are_characters(sentences: Iterable[Sequence[str]]) -> bool:
     """Whether the words of a data set are single characters, as in Chinese data that is not
     segmented.
     """
-    lengths = [len(word) for words in sentences for word in words]
+    lengths = [len(word) for word in chain.from_iterable(sentences)]
     return bool(lengths) and lengths.count(1) >= SINGLE * len(lengths)
 
 
@@ -193,24 +184,22 @@ def split_words(text: str, characters: bool = False) -> list[Bounds]:
     A point or comma between digits belongs to the number. A character of a script without spaces is
     a word; with `characters`, every one.
     """
-    found: list[Bounds] = []
+    bounds: list[Bounds] = []
     begin = 0
     while begin < len(text):
         end = begin + 1
         if _joins(text[begin]) and not characters:
-            while end < len(text) and (
-                _joins(text[end])
-                or (
-                    text[end] in ".,"
-                    and text[end - 1].isdigit()
-                    and text[end + 1 : end + 2].isdigit()
-                )
-            ):
+            while end < len(text) and (_joins(text[end]) or _is_in_number(text, end)):
                 end += 1
         if not text[begin].isspace():
-            found.append((begin, end))
+            bounds.append((begin, end))
         begin = end
-    return found
+    return bounds
+
+
+def _is_in_number(text: str, at: int) -> bool:
+    """Whether a character is a point or comma between digits."""
+    return text[at] in ".," and text[at - 1].isdigit() and text[at + 1 : at + 2].isdigit()
 
 
 def words_of(example: Example, characters: bool) -> tuple[list[str], list[Bounds]]:
@@ -231,7 +220,7 @@ def pieces_of(
     """The tokens of each word, cut to `most`; each word is encoded by itself, and the unknown token
     stands for one without any.
     """
-    distinct = list(dict.fromkeys(word for words in sentences for word in words))
+    distinct = list(dict.fromkeys(chain.from_iterable(sentences)))
     encoded = {
         word: tokens[:most] or [tokeniser.unk]
         for word, tokens in zip(distinct, tokeniser.encode(distinct), strict=True)
@@ -243,20 +232,19 @@ def filled(pieces: Sequence[Sequence[int]], most: int) -> list[Bounds]:
     """Returns runs of words (first, one after the last) of at most `most` tokens each, one after
     another; (0, 0) for no words.
     """
-    found, first, size = [], 0, 0
+    runs, first, size = [], 0, 0
     for word, tokens in enumerate(pieces):
         if size and size + len(tokens) > most:
-            found.append((first, word))
+            runs.append((first, word))
             first, size = word, 0
         size += len(tokens)
-    return [*found, (first, len(pieces))]
+    return [*runs, (first, len(pieces))]
 
 
-def shown_word(example: Example, place: int, told: str) -> str:
+def shown_word(example: Example, place: int, problem: str) -> str:
     """A line of a finding: where a word stands, and what is told of it."""
-    return (
-        f"{example.file}, line {example.line}: word {place + 1}, {example.words[place]!r}: {told}"
-    )
+    word = f"word {place + 1}, {example.words[place]!r}"
+    return f"{example.file}, line {example.line}: {word}: {problem}"
 
 
 def unknown_names(
@@ -267,57 +255,50 @@ def unknown_names(
     These words can only be answered wrongly. A few are a warning, since published data has such;
     more are an error, since then the file is likely another data set's, or another column was read.
     """
-    found = []
+    findings = []
     for split, part in splits.named().items():
-        labels = [names(example.label) for example in part]
-        strange = [
-            (example, place, name)
-            for example, label in zip(part, labels, strict=True)
-            for place, name in enumerate(label)
-            if name not in known
-        ]
+        words = 0
+        strange: list[tuple[Example, int, str]] = []
+        for example in part:
+            labels = names(example.label)
+            words += len(labels)
+            strange += [
+                (example, place, name) for place, name in enumerate(labels) if name not in known
+            ]
         if strange:
-            words, listed = sum(map(len, labels)), sorted({name for _, _, name in strange})
+            unknown = sorted({name for _, _, name in strange})
             level = "error" if len(strange) > MOST_UNKNOWN * words else "warning"
             message = (
-                f"{len(strange):,} of {words:,} words of {split} have "
-                f"{what} that do not occur in train and cannot be answered: "
-                f"{', '.join(map(repr, listed[:10]))}. Correct them, "
-                f"add training sentences with them, or delete these sentences."
+                f"{len(strange):,} of {words:,} words of {split} have {what} "
+                "that do not occur in train and cannot be answered: "
+                f"{', '.join(map(repr, unknown[:10]))}. Correct them, "
+                "add training sentences with them, or delete these sentences."
             )
-            shown = tuple(
+            examples = tuple(
                 shown_word(example, place, name) for example, place, name in strange[:SHOWN]
             )
             brief = (
                 f"{len(strange):,} words of {split} have {what} unknown to train: add such to it"
             )
-            found.append(Finding(level, f"unknown {what}", message, shown, brief))
-    return found
+            findings.append(Finding(level, f"unknown {what}", message, examples, brief))
+    return findings
 
 
-def long_sentences(splits: Splits, told: str) -> list[Finding]:
-    """The finding on very long sentences; `told` says what happens to those that do not fit into a
-    row.
-    """
-    found = [
-        example
-        for part in splits.named().values()
-        for example in part
-        if len(example.words) > LONG_WORDS
-    ]
-    if not found:
+def long_sentences(splits: Splits, fate: str) -> list[Finding]:
+    """The finding on very long sentences; `fate` is what happens to those that do not fit a row."""
+    everything = chain.from_iterable(splits.named().values())
+    long = [example for example in everything if len(example.words) > LONG_WORDS]
+    if not long:
         return [Finding("ok", "long sentences", f"no sentence has more than {LONG_WORDS} words.")]
-    found.sort(key=lambda example: -len(example.words))
+    long.sort(key=lambda example: -len(example.words))
     message = (
-        f"{len(found):,} sentences have more than {LONG_WORDS} words. "
-        f"If above tokens.length tokens, they {told}: raise it, or split them."
+        f"{len(long):,} sentences have more than {LONG_WORDS} words. "
+        f"If above tokens.length tokens, they {fate}: raise it, or split them."
     )
-    shown = tuple(
+    examples = tuple(
         f"{example.file}, line {example.line}: {len(example.words):,} words"
-        for example in found[:SHOWN]
+        for example in long[:SHOWN]
     )
-    brief = (
-        f"{len(found):,} sentences have over "
-        f"{LONG_WORDS} words: raise --tokens.length, or split them"
-    )
-    return [Finding("warning", "long sentences", message, shown, brief)]
+    words = f"{len(long):,} sentences have over {LONG_WORDS} words"
+    brief = f"{words}: raise --tokens.length, or split them"
+    return [Finding("warning", "long sentences", message, examples, brief)]
