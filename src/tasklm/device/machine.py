@@ -117,7 +117,7 @@ def set_up(settings: Hardware) -> Machine:
 
 def _computes_in_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported()
+        return bool(torch.cuda.is_bf16_supported())
     return device.type == "cpu" and cpu_computes_in_bf16()
 
 

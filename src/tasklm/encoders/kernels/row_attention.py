@@ -131,6 +131,12 @@ def row_attention_of(
     return out, logs
 
 
+def _new_sums(query_key_value: Tensor, tiles: Tensor | None, parts: int) -> Tensor:
+    width = query_key_value.shape[3] * query_key_value.shape[4]
+    new = torch.empty if tiles is None else torch.zeros  # tiles may be empty
+    return new((parts, 2, width), dtype=torch.float32, device=query_key_value.device)
+
+
 @torch.library.triton_op("tasklm::row_attention_gradient", mutates_args=())
 def row_attention_gradient(
     query_key_value: Tensor,
@@ -142,8 +148,7 @@ def row_attention_gradient(
 ) -> tuple[Tensor, Tensor]:
     """The gradient of queries, keys and values, and sums of the queries' and values' gradients.
 
-    The sums come in parts, (parts, 2, heads · head width), still to be summed; they are empty
-    unless asked for.
+    The sums come in parts, (parts, 2, heads · head width); without `sums` there are none.
     """
     result = torch.empty_like(query_key_value)
     _, length, _, heads, width = query_key_value.shape
@@ -152,9 +157,7 @@ def row_attention_gradient(
     most, warps, _ = BACKWARD if short else BACKWARD_OF_LONG
     _, stages = _stages(width, keys)
     grid, group = _grid(query_key_value, tiles, most)
-    new = torch.empty if tiles is None else torch.zeros  # tiles may be empty
-    parts = grid[0] if sums else 0
-    summed = new((parts, 2, heads * width), dtype=torch.float32, device=query_key_value.device)
+    summed = _new_sums(query_key_value, tiles, grid[0] if sums else 0)
     if short:
         kernel = torch.library.wrap_triton(backward)
         kernel[grid](

@@ -60,7 +60,7 @@ def project(
     if (first, last) == (0, 2):
         return torch.as_tensor(query_key_value(states)).view(rows, tokens, 3, heads, width // heads)
     some = slice(first * width, (last + 1) * width)
-    bias = query_key_value.bias
+    bias: Tensor | None = query_key_value.bias
     if bias is not None:
         bias = bias[some]
     projected = functional.linear(states, query_key_value.weight[some], bias)
