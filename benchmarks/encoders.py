@@ -24,10 +24,11 @@ from tasklm.tasks.readers.splits import read_splits
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import Vocabulary
+from tasklm.train.context import TrainingContext
 from tasklm.train.loop import Loop, Settings
 from tasklm.train.optim.optimizers import Rule, make_optimiser
 from tasklm.train.optim.schedules import Schedule
-from tasklm.train.stages import Ingredients, joint_stage
+from tasklm.train.stages import joint_stage
 
 
 def main() -> None:
@@ -71,19 +72,19 @@ def _options() -> argparse.Namespace:
 
 def _ingredients(
     run: Path, data: Data, length: int, model: Model, size: str, machine: Machine
-) -> Ingredients:
+) -> TrainingContext:
     vocabulary = Vocabulary.load(run / "tokens" / "tokenizer.json")
     shards = Shards.open(run / "tokens")
     splits = read_splits(data)
     task = TASKS.get(data.kind).from_examples(splits.train, Kind())
     train = EncodedExamples.of(task, splits.train, vocabulary, length)
     shape = shape_of(model, size, len(vocabulary), length)
-    return Ingredients(
+    return TrainingContext(
         model.encoder, shape, task, vocabulary, train, train, shards, length, machine
     )
 
 
-def _train(parts: Ingredients, rule: Rule, options: argparse.Namespace) -> tuple[float, int]:
+def _train(parts: TrainingContext, rule: Rule, options: argparse.Namespace) -> tuple[float, int]:
     """The mean loss of the last tenth of the external steps, and how many tokens were read."""
     stage = joint_stage(parts, Train(), options.rho1, options.batch)
     loop = Loop(

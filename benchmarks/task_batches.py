@@ -28,10 +28,11 @@ from tasklm.tasks.base import Unit
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
+from tasklm.train.context import TrainingContext
 from tasklm.train.loop import Loop, Settings
 from tasklm.train.optim.optimizers import Rule, make_optimiser
 from tasklm.train.optim.schedules import Schedule
-from tasklm.train.stages import Ingredients, finetune_stage
+from tasklm.train.stages import finetune_stage
 from training_peers.cases import parse_case
 from training_peers.ours import Numbers
 from training_peers.timing import StepTimer, device_name
@@ -120,7 +121,7 @@ def _rate(
     )
     examples = made_examples(lengths, 30_522)
     batch = max(1, round(options.tokens / float(lengths.mean())))
-    parts = Ingredients(
+    parts = TrainingContext(
         "bert",
         shape,
         Classify(["a", "b"]),

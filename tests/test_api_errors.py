@@ -29,7 +29,7 @@ ALLOWED = {
     ("corpus/parquet_pages.py", "ValueError"): _CAUGHT,  # parquet_values
     ("corpus/store.py", "IndexError"): _CALLER,
     ("encoders/base.py", "ValueError"): _CAUGHT,  # damage_is_clear, and read_checkpoint
-    ("encoders/checkpoints/hub_names.py", "ValueError"): _CAUGHT,  # read_checkpoint
+    ("encoders/checkpoints/hub_configs.py", "ValueError"): _CAUGHT,  # read_checkpoint
     ("encoders/checkpoints/weight_files.py", "ValueError"): _CAUGHT,  # damage_is_clear
     ("evaluate/confusion.py", "ValueError"): _CALLER,
     ("evaluate/intervals.py", "ValueError"): _CALLER,

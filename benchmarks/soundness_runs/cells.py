@@ -18,10 +18,12 @@ from tasklm.device.machine import Machine, set_up
 from tasklm.errors import RecipeError
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe.schema import Finetune, Hardware, Train
-from tasklm.train.loop import Loop, Record, Settings
+from tasklm.train.context import TrainingContext
+from tasklm.train.loop import Loop, Settings
 from tasklm.train.optim.optimizers import Rule, make_optimiser
 from tasklm.train.optim.schedules import Schedule
-from tasklm.train.stages import Ingredients, finetune_stage, joint_stage
+from tasklm.train.stages import finetune_stage, joint_stage
+from tasklm.train.steps import Record
 
 ENCODERS, LENGTHS = ("bert", "modern", "albert"), (64, 128, 192, 256, 384, 512)
 STAGE_2 = "stage 2"  # beside the objectives of stage 1
@@ -158,7 +160,7 @@ def _train(cell: Cell, folder: Path, device: str) -> tuple[list[str], dict[str, 
 
 
 def _records(
-    cell: Cell, parts: Ingredients, steps: int, machine: Machine, schedule: int = STEPS
+    cell: Cell, parts: TrainingContext, steps: int, machine: Machine, schedule: int = STEPS
 ) -> tuple[Any, list[Record], int]:
     """Trains the first `steps` steps on a machine, with the batches of the machine of `parts`."""
     stage: Any
@@ -186,7 +188,7 @@ def _records(
     return stage, records, loop.skipped.total()
 
 
-def _reference(cell: Cell, parts: Ingredients) -> list[Record]:
+def _reference(cell: Cell, parts: TrainingContext) -> list[Record]:
     """The first steps in fp32 on a CPU, not compiled, on the same batches."""
     cpu = Machine(torch.device("cpu"), bf16=False, threads=1)
     own = dataclasses.replace(

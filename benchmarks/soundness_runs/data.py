@@ -17,7 +17,7 @@ from tasklm.tasks.base import TASKS
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary
-from tasklm.train.stages import Ingredients
+from tasklm.train.context import TrainingContext
 
 EXAMPLES, DEV, PASSAGES, WORDS = 96, 8, 200, 400
 COLOURS = ("red", "green", "blue")
@@ -122,7 +122,7 @@ def _written(folder: Path, kind: str, rows: Sequence[Row]) -> Path:
 
 def ingredients(
     folder: Path, kind: str, encoder: str, length: int, machine: Machine, layers: int
-) -> Ingredients:
+) -> TrainingContext:
     """Everything that both stages are made from, at a small width."""
     draw = random.Random(f"{kind} {length}")
     path = _written(folder, kind, [ROWS[kind](draw, length) for _ in range(EXAMPLES + DEV)])
@@ -142,7 +142,7 @@ def ingredients(
         positions=length,
         dropout=0.0,
     )
-    return Ingredients(
+    return TrainingContext(
         encoder, shape, task, vocabulary, *encoded, Shards.open(folder), length, machine
     )
 

@@ -17,11 +17,13 @@ from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards
-from tasklm.train.loop import Loop, Settings, Step
+from tasklm.train.context import TrainingContext
+from tasklm.train.loop import Loop, Settings
 from tasklm.train.optim.optimizers import Rule, make_optimiser
 from tasklm.train.optim.schedules import Schedule
 from tasklm.train.stage1 import JointStage
-from tasklm.train.stages import Ingredients, joint_stage
+from tasklm.train.stages import joint_stage
+from tasklm.train.steps import Step
 from training_peers.timing import StepTimer
 
 RATE = 1e-4
@@ -86,7 +88,7 @@ def make_loop(
         positions=max(shape.positions, length),
         dropout=0.0,
     )
-    parts = Ingredients(
+    parts = TrainingContext(
         "bert", shape, task, numbers, examples, examples, Shards.open(tokens), length, machine
     )
     stage = _external_only(joint_stage(parts, Train(), rho1=1_000_000, batch=rows))

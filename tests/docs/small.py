@@ -72,4 +72,4 @@ def keep_small(patch: pytest.MonkeyPatch) -> None:
     """
     patch.setattr("tasklm.pipeline.flow.fit", small_run)
     patch.setattr(tasklm.api, "run_pipeline", small_run)
-    patch.setattr("tasklm.train.stages.matmul_ceiling", lambda machine: 1e10)
+    patch.setattr("tasklm.train.stage_runs.matmul_ceiling", lambda machine: 1e10)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasklm.encoders.base import ENCODERS
+from tasklm.encoders.checkpoints.hub_families import FAMILIES
 from tasklm.encoders.checkpoints.hub_names import (
-    FAMILIES,
     from_hugging_face,
     head_from_hugging_face,
     to_hugging_face,

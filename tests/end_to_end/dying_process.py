@@ -6,8 +6,8 @@ import os
 import sys
 
 from tasklm.cli.app import main
-from tasklm.train.loop import Step
 from tasklm.train.stage1 import JointStage
+from tasklm.train.steps import Step
 
 if os.environ["RANK"] == "1":
     prepare = JointStage.prepare

@@ -18,7 +18,8 @@ from tasklm.pipeline.flow import fit
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import load
 from tasklm.tracking import SILENT
-from tasklm.train.start import started, title_of
+from tasklm.train.start import title_of
+from tasklm.train.started_recipes import started
 from tests.conftest import sentences, write_jsonl
 from tests.end_to_end.conftest import QUICK
 from tests.samples import reseal

@@ -21,7 +21,8 @@ from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.tracking import SILENT
-from tasklm.train.stages import Ingredients, Stage1Plan, run_stage1
+from tasklm.train.context import TrainingContext
+from tasklm.train.stage_runs import Stage1Plan, run_stage1
 from tests.conftest import labelled, sentences, write_jsonl
 
 runner = CliRunner()
@@ -39,7 +40,7 @@ def run(vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> Pat
     encoded = EncodedExamples.of(task, examples, vocabulary, 32)
     machine = set_up(Hardware(device="cpu", precision="fp32", threads=1))
     shape = Shape(len(vocabulary), 2, 64, 2, 128, 32)
-    parts = Ingredients(
+    parts = TrainingContext(
         "bert", shape, task, vocabulary, encoded, encoded, Shards.open(out / "stage1"), 32, machine
     )
     run_stage1(

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from tasklm.cli.app import app
 from tasklm.evaluate.scores import Scores
-from tasklm.influence.attribution import PassagePushes
+from tasklm.influence.attribution import PassageAttribution
 from tasklm.models.language_model import read_description
 from tasklm.pipeline.file_check import check_files
 from tasklm.pipeline.flow import fit
@@ -154,7 +154,7 @@ def test_what_asks_for_the_language_model_gets_that_of_the_shipped_model(
             weights = load_file(
                 folder / ("stage1" if other == 1 else "stage1-2") / "model.safetensors"
             )
-            head = PassagePushes(
+            head = PassageAttribution(
                 folder, Classify(["no", "yes"]), torch.device("cpu")
             ).head.state_dict()
             assert head and all(

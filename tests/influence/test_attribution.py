@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tasklm.device.machine import Machine
-from tasklm.influence.attribution import PassagePushes, TaskPushes
+from tasklm.influence.attribution import ExampleAttribution, PassageAttribution
 from tasklm.influence.explanation import ExampleSide, Pushes
 from tasklm.influence.gradients import chosen_layers
 from tasklm.models.task_model import LoadedModels, TaskModel, new_encoder
@@ -24,7 +24,8 @@ from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.tracking import SILENT
-from tasklm.train.stages import Ingredients, Stage1Plan, run_stage1
+from tasklm.train.context import TrainingContext
+from tasklm.train.stage_runs import Stage1Plan, run_stage1
 from tests.conftest import labelled, sentences
 from tests.encoders.samples import KINDS, stir
 
@@ -58,7 +59,7 @@ def test_products_and_lengths_are_those_of_autograd(kind: str, vocabulary: Vocab
     rows = [(text, "abc"[i % 3]) for i, text in enumerate(sentences(9, 3))]
     asked, train = (encoded(examples_of(some), task, vocabulary) for some in (rows[:2], rows[2:]))
     model = model_of(kind, vocabulary, task)
-    found = TaskPushes(model, task, MACHINE).products(asked, train)
+    found = ExampleAttribution(model, task, MACHINE).products(asked, train)
     weights = [
         weight
         for layer in [*chosen_layers(model.encoder, "last"), model.head]
@@ -81,7 +82,7 @@ def test_products_and_lengths_are_those_of_autograd(kind: str, vocabulary: Vocab
         found.products, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max()
     )
     np.testing.assert_allclose(found.lengths, theirs.norm(dim=1).numpy(), rtol=1e-4)
-    np.testing.assert_allclose(found.asked, ours.norm(dim=1).numpy(), rtol=1e-4)
+    np.testing.assert_allclose(found.query_lengths, ours.norm(dim=1).numpy(), rtol=1e-4)
     expected = torch.nn.functional.cosine_similarity(theirs[:, None], ours[None], dim=2).numpy()
     np.testing.assert_allclose(found.cosines(), expected, rtol=1e-3, atol=1e-5)
 
@@ -96,7 +97,7 @@ def side_of(rows: list[tuple[str, str]], vocabulary: Vocabulary) -> ExampleSide:
 
 def explained(side: ExampleSide, text: str, top: int, most: int = 1000) -> tuple[str, Pushes]:
     asked, (answer,) = side.predicted([text])
-    (found,) = side.pushes([text], asked, top, most)
+    (found,) = side.attributions([text], asked, top, most)
     return str(answer["label"]), found
 
 
@@ -154,7 +155,7 @@ def test_several_texts_at_once_get_what_each_gets_alone(vocabulary: Vocabulary) 
         [(other, "no" if i % 3 else "yes") for i, other in enumerate(others)], vocabulary
     )
     asked, _ = side.predicted([text, second])
-    both = side.pushes([text, second], asked, 4)
+    both = side.attributions([text, second], asked, 4)
     for one, found in zip((text, second), both, strict=True):
         _, alone = explained(side, one, 4)
         assert [push.text for push in found.pushed_for] == [push.text for push in alone.pushed_for]
@@ -177,7 +178,7 @@ def run(
     task = Classify.from_examples(examples, Kind())
     shape = dataclasses.replace(KINDS["bert"][1], vocabulary=len(vocabulary), layers=2, dropout=0.0)
     own = encoded(examples, task, vocabulary)
-    parts = Ingredients(
+    parts = TrainingContext(
         "bert", shape, task, vocabulary, own, own, Shards.open(out / "stage1"), LENGTH, MACHINE
     )
     settings = Train(objective=request.param, learning_rate=3e-3)
@@ -201,7 +202,7 @@ def test_a_step_on_a_passage_changes_the_loss_as_its_product_says(
         vocabulary,
     )
     passages = [*sentences(4, 9), " ".join(sentences(5, 10)), ""]  # the fifth is longer than a row
-    made = PassagePushes(run, task, torch.device("cpu"))
+    made = PassageAttribution(run, task, torch.device("cpu"))
     found = made.products(asked, passages)
     assert (
         (found.products[5] == 0).all()
@@ -218,7 +219,7 @@ def test_a_step_on_a_passage_changes_the_loss_as_its_product_says(
 
 
 def fall(
-    made: PassagePushes, asked: EncodedExamples, number: int, passage: str, rate: float = 0.02
+    made: PassageAttribution, asked: EncodedExamples, number: int, passage: str, rate: float = 0.02
 ) -> float:
     """How a small step of SGD on a passage lowers the task's loss at an example, per length of the
     step, from both sides.

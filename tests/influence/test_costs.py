@@ -16,7 +16,7 @@ from torch.utils.flop_counter import flop_registry
 from tasklm.budget.costs import EncoderCost
 from tasklm.encoders.base import Shape
 from tasklm.influence.costs import GradientCost, scoring_flops
-from tasklm.influence.gradients import Numbers, Watch, chosen_layers
+from tasklm.influence.gradients import ProjectedGradients, Watch, chosen_layers
 from tasklm.models.task_model import cost_of, new_encoder
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.encoders.samples import KINDS
@@ -89,7 +89,10 @@ def test_one_layer_by_hand() -> None:
     encoder.layers = nn.ModuleList([OneLayer()])
     cost = EncoderCost(layers=1, width=2, feedforward=8, vocabulary=10, positions=4)
     made = GradientCost(
-        encoder, list(encoder.layers), Numbers(Watch(list(encoder.layers)).parts, 0, 0), cost
+        encoder,
+        list(encoder.layers),
+        ProjectedGradients(Watch(list(encoder.layers)).parts, 0, 0),
+        cost,
     )
     # two rows of 3 tokens, one of which is read: QKV 2·2·6 = 24 and attention 2·(2·3·2) = 24 for
     # all, out 8 and feed-forward 64 for one
@@ -111,7 +114,7 @@ def test_more_layers_cost_more_and_a_projection_less(vocabulary: Vocabulary) -> 
     found = []
     for layers in (slice(2, 3), slice(1, 2), slice(0, 3)):
         chosen = list(encoder.layers[layers])
-        made = GradientCost(encoder, chosen, Numbers(Watch(chosen).parts, 0, 0), cost)
+        made = GradientCost(encoder, chosen, ProjectedGradients(Watch(chosen).parts, 0, 0), cost)
         found.append(made.passes(4, 16, 2, 0.0))
     assert np.all(np.diff(found) > 0)
 
@@ -129,7 +132,9 @@ def test_the_shares_on_the_page_are_those_of_bert_base() -> None:
 
     def share(layers: str, projection: int, batches: int) -> float:
         chosen = chosen_layers(encoder, layers)
-        made = GradientCost(encoder, chosen, Numbers(Watch(chosen).parts, projection, 0), cost)
+        made = GradientCost(
+            encoder, chosen, ProjectedGradients(Watch(chosen).parts, projection, 0), cost
+        )
         return (
             made.passes(1, 128, 19, cost.forward_per_target())
             + made.gradients(1, 128, 19, others=batches)

@@ -13,7 +13,7 @@ from torch import Tensor
 from tasklm.device.machine import Machine
 from tasklm.encoders.initial_weights import draw_encoder
 from tasklm.errors import RecipeError
-from tasklm.influence.gradients import Numbers, Watch, chosen_layers
+from tasklm.influence.gradients import ProjectedGradients, Watch, chosen_layers
 from tasklm.influence.scores import Influence, Pieces, masked, projection_for
 from tasklm.models.task_model import new_encoder
 from tasklm.objectives.base import Corrupted
@@ -26,8 +26,8 @@ from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.loop import step_seed
 from tasklm.train.stage1 import JointModel
+from tasklm.train.steps import step_seed
 from tests.conftest import labelled, sentences
 from tests.encoders.samples import KINDS, stir
 from tests.samples import encoded_texts
@@ -252,7 +252,7 @@ def test_projected_products_are_unbiased_and_better_with_size(vocabulary: Vocabu
     for size in (4, 16):
         found = []
         for seed in range(60):
-            made.numbers = Numbers(made.watch.parts, size, seed)
+            made.projected = ProjectedGradients(made.watch.parts, size, seed)
             made.task = made._task_side(examples, 1)
             found.append(in_order(made))
         stacked = np.stack(found)
@@ -262,7 +262,9 @@ def test_projected_products_are_unbiased_and_better_with_size(vocabulary: Vocabu
         np.quantile(mean, 0.95) < 3.5 for mean in means.values()
     )  # off by a few standard errors of the mean at most
     assert errors[16] < 0.6 * errors[4]
-    made.numbers = Numbers(made.watch.parts, 1000, 1)  # wider than any side: nothing is projected
+    made.projected = ProjectedGradients(
+        made.watch.parts, 1000, 1
+    )  # wider than any side: nothing is projected
     made.task = made._task_side(examples, 1)
     np.testing.assert_allclose(in_order(made), exact, rtol=1e-5, atol=1e-5)
 

@@ -15,14 +15,16 @@ from tasklm.models.weights import load_weights, save_weights
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe.schema import Train
 from tasklm.tracking import SILENT
-from tasklm.train.stages import Ingredients, Stage1Plan, joint_stage, run_stage1
+from tasklm.train.context import TrainingContext
+from tasklm.train.stage_runs import Stage1Plan, run_stage1
+from tasklm.train.stages import joint_stage
 from tests.train.test_loop import parts  # noqa: F401  (a fixture)
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def trained(parts: Ingredients, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(parts: TrainingContext, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "first"
     (run / "stage1").mkdir(parents=True)
     run_stage1(
@@ -35,7 +37,7 @@ def trained(parts: Ingredients, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return run
 
 
-def test_what_stage_1_wrote_comes_back(trained: Path, parts: Ingredients) -> None:
+def test_what_stage_1_wrote_comes_back(trained: Path, parts: TrainingContext) -> None:
     model = load_language_model(trained, CPU)
     stored = load_weights(trained / "stage1" / "model.safetensors")
     loaded = {f"encoder.{name}": value for name, value in model.encoder.state_dict().items()}
@@ -53,7 +55,7 @@ def test_what_stage_1_wrote_comes_back(trained: Path, parts: Ingredients) -> Non
 
 
 @pytest.mark.parametrize("name", OBJECTIVES.names())
-def test_every_objective_can_be_loaded(parts: Ingredients, tmp_path: Path, name: str) -> None:
+def test_every_objective_can_be_loaded(parts: TrainingContext, tmp_path: Path, name: str) -> None:
     settings = Train(objective=name)
     save_weights(
         tmp_path / "model.safetensors", joint_stage(parts, settings, 1, 8).module.state_dict()

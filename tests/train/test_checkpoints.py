@@ -124,7 +124,7 @@ def test_a_disk_that_is_full_leaves_the_old_file_and_no_other(
     def full(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tasklm.train.checkpoints.sync", full)
+    monkeypatch.setattr("tasklm.models.weights.sync", full)
     with pytest.raises(RunError, match="the disk is full"):
         save_weights(tmp_path / "x", {"a": torch.zeros(2)})
     assert names(tmp_path) == ["x"] and load_weights(tmp_path / "x")["a"].tolist() == [1.0, 1.0]

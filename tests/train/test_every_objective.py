@@ -13,8 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from tasklm.models.task_model import cost_of
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe.schema import Train
-from tasklm.train.loop import Record
-from tasklm.train.stages import Ingredients
+from tasklm.train.context import TrainingContext
+from tasklm.train.steps import Record
 from tests.train.test_loop import parts, run, same_weights, stage_of  # noqa: F401  (parts is a fixture)
 
 NAMES = OBJECTIVES.names()
@@ -28,7 +28,7 @@ def mean_loss(weights: dict[str, float], records: list[Record]) -> float:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_learns_beside_the_task(parts: Ingredients, name: str) -> None:
+def test_it_learns_beside_the_task(parts: TrainingContext, name: str) -> None:
     stage = stage_of(parts, objective=name)
     records = run(stage, None, 60)
     assert all(bool(loss.isfinite()) for record in records for loss in record.losses.values())
@@ -56,7 +56,7 @@ def test_it_learns_beside_the_task(parts: Ingredients, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_micro_batches_change_no_weight(parts: Ingredients, name: str) -> None:
+def test_micro_batches_change_no_weight(parts: TrainingContext, name: str) -> None:
     whole, split = stage_of(parts, objective=name), stage_of(parts, objective=name)
     run(whole, None, 4)
     run(split, None, 4, accumulate=3)
@@ -68,7 +68,7 @@ def test_micro_batches_change_no_weight(parts: Ingredients, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_resumed_training_ends_in_the_same_weights(
-    parts: Ingredients, tmp_path: Path, name: str
+    parts: TrainingContext, tmp_path: Path, name: str
 ) -> None:
     straight, resumed = stage_of(parts, objective=name), stage_of(parts, objective=name)
     run(straight, tmp_path / "straight", 6)
@@ -78,7 +78,7 @@ def test_a_resumed_training_ends_in_the_same_weights(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_is_one_graph_for_all_batches(parts: Ingredients, name: str) -> None:
+def test_it_is_one_graph_for_all_batches(parts: TrainingContext, name: str) -> None:
     stage, graphs = stage_of(parts, objective=name), list[object]()
 
     def counting(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> object:
@@ -98,7 +98,7 @@ def test_it_is_one_graph_for_all_batches(parts: Ingredients, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_flops_are_torchs(parts: Ingredients, name: str) -> None:
+def test_its_flops_are_torchs(parts: TrainingContext, name: str) -> None:
     stage = stage_of(parts, objective=name)
     assert stage.external is not None
     text = stage.objective.corrupt(stage.external.next(), 1)
@@ -118,7 +118,7 @@ def test_its_flops_are_torchs(parts: Ingredients, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_its_memory_grows_with_the_rows_and_holds_the_encoders(
-    parts: Ingredients, name: str
+    parts: TrainingContext, name: str
 ) -> None:
     cost = cost_of("bert", dataclasses.replace(parts.shape, width=64, layers=3))
     kind = OBJECTIVES.get(name)

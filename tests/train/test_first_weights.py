@@ -17,8 +17,9 @@ from tasklm.errors import RecipeError
 from tasklm.models.weights import load_weights
 from tasklm.recipe.schema import Train
 from tasklm.tracking import SILENT
+from tasklm.train.context import TrainingContext
 from tasklm.train.init.first_weights import Beginning, beginning_of
-from tasklm.train.stages import Ingredients, Stage1Plan, run_stage1
+from tasklm.train.stage_runs import Stage1Plan, run_stage1
 from tests.train.test_loop import parts  # noqa: F401  (a fixture)
 
 MINI = Shape(vocabulary=256, layers=3, width=192, heads=3, feedforward=256, positions=64)
@@ -27,7 +28,7 @@ NEITHER = {"embeddings": "random", "attention": "random"}
 EMBEDDINGS, BIAS, POSITIONS = "encoder.token.weight", "objective.bias", "encoder.position.weight"
 
 
-def first_weights(parts: Ingredients, folder: Path, **settings: Any) -> dict[str, Tensor]:
+def first_weights(parts: TrainingContext, folder: Path, **settings: Any) -> dict[str, Tensor]:
     folder.mkdir()
     run_stage1(folder, parts, Train(**settings), Stage1Plan(0, 1, 8, None), SILENT)
     return load_weights(folder / "model.safetensors")
@@ -71,7 +72,7 @@ def test_what_cannot_be_is_refused_with_the_way_out() -> None:
 
 
 def test_counts_have_the_size_of_drawn_rows_and_leave_what_they_say_nothing_of(
-    parts: Ingredients, tmp_path: Path
+    parts: TrainingContext, tmp_path: Path
 ) -> None:
     drawn = first_weights(parts, tmp_path / "drawn", embeddings="random", attention="random")
     begun = first_weights(parts, tmp_path / "begun", embeddings="counts", attention="random")
@@ -88,7 +89,7 @@ def test_counts_have_the_size_of_drawn_rows_and_leave_what_they_say_nothing_of(
 
 
 def test_the_bias_is_the_log_frequency_of_task_and_selected_text(
-    parts: Ingredients, tmp_path: Path
+    parts: TrainingContext, tmp_path: Path
 ) -> None:
     begun = first_weights(parts, tmp_path / "begun", **BOTH)
     assert parts.external is not None
@@ -104,7 +105,7 @@ def test_the_bias_is_the_log_frequency_of_task_and_selected_text(
 
 
 def test_other_objectives_and_encoders_can_begin_from_counts(
-    parts: Ingredients, tmp_path: Path
+    parts: TrainingContext, tmp_path: Path
 ) -> None:
     narrow = dataclasses.replace(
         parts, encoder="albert", shape=dataclasses.replace(parts.shape, embedding=16)
@@ -131,7 +132,7 @@ def test_other_objectives_and_encoders_can_begin_from_counts(
         assert float(begun[bias].exp().sum()) == pytest.approx(1.0, rel=1e-4)
 
 
-def test_the_seed_decides_all_of_it(parts: Ingredients, tmp_path: Path) -> None:
+def test_the_seed_decides_all_of_it(parts: TrainingContext, tmp_path: Path) -> None:
     one, same = (first_weights(parts, tmp_path / name, seed=3, **BOTH) for name in ("one", "same"))
     assert all(torch.equal(one[name], same[name]) for name in one)
     other = first_weights(parts, tmp_path / "other", seed=4, **BOTH)

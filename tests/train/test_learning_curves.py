@@ -10,7 +10,7 @@ import torch
 from tasklm.device.machine import Machine
 from tasklm.device.ranks import Ranks
 from tasklm.train.learning_curves import POINTS, Curve, Headline, Speed
-from tasklm.train.loop import Record
+from tasklm.train.steps import Record
 
 CPU = Machine(torch.device("cpu"), False, 1)
 

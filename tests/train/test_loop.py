@@ -18,31 +18,33 @@ from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.checkpoints import Checkpoints
-from tasklm.train.loop import Loop, Record, Settings
+from tasklm.train.context import TrainingContext
+from tasklm.train.loop import Loop, Settings
 from tasklm.train.optim.averages import WeightAverage
 from tasklm.train.optim.optimizers import Rule, make_optimiser
 from tasklm.train.optim.schedules import Schedule
 from tasklm.train.stage1 import JointBatch, JointStage
-from tasklm.train.stages import Ingredients, joint_stage
+from tasklm.train.stages import joint_stage
+from tasklm.train.steps import Record
 from tests.conftest import labelled, sentences
 
 MACHINE = set_up(Hardware(device="cpu", precision="fp32", threads=1))
 
 
 @pytest.fixture(scope="module")
-def parts(vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> Ingredients:
+def parts(vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> TrainingContext:
     folder = tmp_path_factory.mktemp("shards")
     write_shards(folder, [sentences(60)], vocabulary)
     examples = [Example((str(row["text"]),), row["label"]) for row in labelled(40, 1)]
     task = Classify.from_examples(examples, Kind())
     encoded = EncodedExamples.of(task, examples, vocabulary, 32)
     shape = Shape(len(vocabulary), 1, 32, 2, 64, 32, dropout=0.0)
-    return Ingredients(
+    return TrainingContext(
         "bert", shape, task, vocabulary, encoded, encoded, Shards.open(folder), 32, MACHINE
     )
 
 
-def stage_of(parts: Ingredients, **changes: object) -> JointStage:
+def stage_of(parts: TrainingContext, **changes: object) -> JointStage:
     settings = Train(**{"rho2": 3.0, **changes})  # type: ignore[arg-type]
     return joint_stage(parts, settings, rho1=2, batch=8)
 
@@ -98,7 +100,7 @@ def spoil(stage: JointStage, steps: set[int]) -> None:
     stage._compute_external = spoilt  # type: ignore[method-assign,assignment]
 
 
-def test_internal_and_external_batches_interleave(parts: Ingredients) -> None:
+def test_internal_and_external_batches_interleave(parts: TrainingContext) -> None:
     records = run(stage_of(parts), None, 7)
     internal = {"task", "lm on task"}
     assert [set(record.losses) for record in records] == [
@@ -112,7 +114,7 @@ def test_internal_and_external_batches_interleave(parts: Ingredients) -> None:
     ]
 
 
-def test_internal_loss_is_the_papers_formula(parts: Ingredients) -> None:
+def test_internal_loss_is_the_papers_formula(parts: TrainingContext) -> None:
     stage = stage_of(parts, rho2=3.0)
     batch = copy.deepcopy(stage.internal).next()
     step = stage.prepare(0)
@@ -124,7 +126,7 @@ def test_internal_loss_is_the_papers_formula(parts: Ingredients) -> None:
     torch.testing.assert_close(total, (3.0 * language + task) / (3.0 + 1.0))
 
 
-def test_accumulation_changes_no_weight(parts: Ingredients) -> None:
+def test_accumulation_changes_no_weight(parts: TrainingContext) -> None:
     whole, split = stage_of(parts), stage_of(parts)
     run(whole, None, 6)
     run(split, None, 6, accumulate=3)
@@ -135,7 +137,7 @@ def test_accumulation_changes_no_weight(parts: Ingredients) -> None:
 
 
 @pytest.mark.parametrize("stop", [1, 4, 9])
-def test_resume_gives_identical_weights(parts: Ingredients, tmp_path: Path, stop: int) -> None:
+def test_resume_gives_identical_weights(parts: TrainingContext, tmp_path: Path, stop: int) -> None:
     straight = stage_of(parts)
     run(straight, tmp_path / "straight", 12)
     run(stage_of(parts), tmp_path / "cut", 12, stop=stop)
@@ -146,7 +148,9 @@ def test_resume_gives_identical_weights(parts: Ingredients, tmp_path: Path, stop
     assert same_weights(straight, resumed)
 
 
-def test_resume_with_an_average_gives_the_same_average(parts: Ingredients, tmp_path: Path) -> None:
+def test_resume_with_an_average_gives_the_same_average(
+    parts: TrainingContext, tmp_path: Path
+) -> None:
     averages = []
     for name, stops in (("straight", [None]), ("cut", [5, None])):
         for stop in stops:
@@ -159,7 +163,7 @@ def test_resume_with_an_average_gives_the_same_average(parts: Ingredients, tmp_p
     assert not torch.equal(averages[0]["encoder.token.weight/average"], weight)
 
 
-def test_the_last_checkpoints_are_kept(parts: Ingredients, tmp_path: Path) -> None:
+def test_the_last_checkpoints_are_kept(parts: TrainingContext, tmp_path: Path) -> None:
     run(stage_of(parts), tmp_path, 8)
     assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == [
         "checkpoint-000000006",
@@ -167,7 +171,7 @@ def test_the_last_checkpoints_are_kept(parts: Ingredients, tmp_path: Path) -> No
     ]
 
 
-def test_a_step_that_is_not_finite_is_skipped_and_said(parts: Ingredients) -> None:
+def test_a_step_that_is_not_finite_is_skipped_and_said(parts: TrainingContext) -> None:
     stage, untouched = stage_of(parts), stage_of(parts)
     spoil(stage, {1})
     records = run(stage, None, 2)  # an internal step, then the spoilt external one
@@ -186,7 +190,7 @@ def test_a_step_that_is_not_finite_is_skipped_and_said(parts: Ingredients) -> No
     assert all(bool(weight.isfinite().all()) for weight in again.module.state_dict().values())
 
 
-def test_too_many_skipped_steps_stop_the_training(parts: Ingredients) -> None:
+def test_too_many_skipped_steps_stop_the_training(parts: TrainingContext) -> None:
     stage = stage_of(parts)
     spoil(stage, {number for number in range(1, 100) if number % 4})
     with pytest.raises(TrainingError, match=r"for the 11th time.*learning rate"):
@@ -194,7 +198,7 @@ def test_too_many_skipped_steps_stop_the_training(parts: Ingredients) -> None:
 
 
 def test_a_kind_of_step_that_always_fails_stops_the_training_however_many_others_succeed(
-    parts: Ingredients,
+    parts: TrainingContext,
 ) -> None:
     stage = stage_of(parts)
     stage._compute_internal = lambda batch: {  # type: ignore[method-assign]
@@ -211,7 +215,7 @@ def test_a_kind_of_step_that_always_fails_stops_the_training_however_many_others
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_step_where_asked(
-    parts: Ingredients, tmp_path: Path
+    parts: TrainingContext, tmp_path: Path
 ) -> None:
     stage, untouched = stage_of(parts), stage_of(parts)
     spoil(stage, {1})
@@ -224,7 +228,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_step_where_asked(
 
 
 def test_going_back_restores_the_checkpoint_and_halves_the_rate(
-    parts: Ingredients, tmp_path: Path
+    parts: TrainingContext, tmp_path: Path
 ) -> None:
     stage = stage_of(parts)
     spoil(stage, {2})
@@ -238,7 +242,7 @@ def test_going_back_restores_the_checkpoint_and_halves_the_rate(
 
 
 def test_going_back_has_somewhere_to_go_from_the_first_step(
-    parts: Ingredients, tmp_path: Path
+    parts: TrainingContext, tmp_path: Path
 ) -> None:
     stage = stage_of(parts)
     spoil(stage, {1})
@@ -246,7 +250,7 @@ def test_going_back_has_somewhere_to_go_from_the_first_step(
     assert [record.step for record in records] == [1, 2, 1, 2, 3]
 
 
-def test_full_memory_halves_the_micro_batches_and_changes_nothing(parts: Ingredients) -> None:
+def test_full_memory_halves_the_micro_batches_and_changes_nothing(parts: TrainingContext) -> None:
     stage, whole = stage_of(parts), stage_of(parts)
     compute = stage._compute_external
 
@@ -275,7 +279,9 @@ def test_full_memory_halves_the_micro_batches_and_changes_nothing(parts: Ingredi
     )
 
 
-def test_memory_that_is_full_while_a_graph_is_recorded_counts_as_full(parts: Ingredients) -> None:
+def test_memory_that_is_full_while_a_graph_is_recorded_counts_as_full(
+    parts: TrainingContext,
+) -> None:
     stage = stage_of(parts)
     compute = stage._compute_external
 
@@ -301,7 +307,7 @@ def test_memory_that_is_full_while_a_graph_is_recorded_counts_as_full(parts: Ing
     )
 
 
-def test_other_errors_of_the_device_are_not_taken_for_full_memory(parts: Ingredients) -> None:
+def test_other_errors_of_the_device_are_not_taken_for_full_memory(parts: TrainingContext) -> None:
     stage = stage_of(parts)
 
     def broken(batch: JointBatch) -> dict[str, torch.Tensor]:
@@ -312,7 +318,7 @@ def test_other_errors_of_the_device_are_not_taken_for_full_memory(parts: Ingredi
         run(stage, None, 4)
 
 
-def test_memory_that_does_not_hold_one_row_is_an_error(parts: Ingredients) -> None:
+def test_memory_that_does_not_hold_one_row_is_an_error(parts: TrainingContext) -> None:
     stage = stage_of(parts)
 
     def hungry(batch: JointBatch) -> dict[str, torch.Tensor]:
@@ -323,21 +329,21 @@ def test_memory_that_does_not_hold_one_row_is_an_error(parts: Ingredients) -> No
         run(stage, None, 4)
 
 
-def test_training_ends_on_time_when_the_machine_is_slow(parts: Ingredients) -> None:
+def test_training_ends_on_time_when_the_machine_is_slow(parts: TrainingContext) -> None:
     stage = stage_of(parts)
     loop = loop_of(stage, None, 200, seconds_allowed=0.001)
     records = list(loop.run())
     assert records[-1].step < 200 and records[-1].step == loop.schedule.steps
 
 
-def test_training_goes_on_when_the_machine_is_fast(parts: Ingredients) -> None:
+def test_training_goes_on_when_the_machine_is_fast(parts: TrainingContext) -> None:
     stage = stage_of(parts)
     records = list(loop_of(stage, None, 20, seconds_allowed=1e6).run())
     assert records[-1].step == 30  # half as many again, no more
     assert [record.step for record in records] == list(range(1, 31))
 
 
-def test_an_error_in_preparing_a_batch_is_raised(parts: Ingredients) -> None:
+def test_an_error_in_preparing_a_batch_is_raised(parts: TrainingContext) -> None:
     stage = stage_of(parts)
 
     def broken(step: int) -> None:
@@ -348,7 +354,7 @@ def test_an_error_in_preparing_a_batch_is_raised(parts: Ingredients) -> None:
         run(stage, None, 3)
 
 
-def test_static_shapes_compile_once_per_kind_of_step(parts: Ingredients) -> None:
+def test_static_shapes_compile_once_per_kind_of_step(parts: TrainingContext) -> None:
     graphs: list[object] = []
 
     def counting(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:

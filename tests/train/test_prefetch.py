@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tasklm.train.prefetch import DEPTH, Ahead
+from tasklm.train.prefetch import DEPTH, Prefetcher
 
 
 def test_items_come_in_order_from_one_other_thread() -> None:
@@ -14,7 +14,7 @@ def test_items_come_in_order_from_one_other_thread() -> None:
         threads.add(threading.get_ident())
         return number * number
 
-    ahead = Ahead(prepare, 3, 20)
+    ahead = Prefetcher(prepare, 3, 20)
     assert list(ahead) == [number * number for number in range(3, 20)]
     ahead.close()
     assert len(threads) == 1 and threading.get_ident() not in threads
@@ -26,7 +26,7 @@ def test_an_error_comes_after_the_items_before_it() -> None:
             raise ValueError("no batch 2")
         return number
 
-    ahead, seen = Ahead(prepare, 0, 9), []
+    ahead, seen = Prefetcher(prepare, 0, 9), []
     with pytest.raises(ValueError, match="no batch 2"):
         for item in ahead:
             seen.append(item)
@@ -44,7 +44,7 @@ def test_it_prepares_a_few_items_and_then_waits_for_room_until_closed() -> None:
             full.set()
         return number
 
-    ahead = Ahead(prepare, 0, 1_000_000)
+    ahead = Prefetcher(prepare, 0, 1_000_000)
     assert full.wait(10)
     thread = ahead._thread
     thread.join(0.1)
@@ -55,7 +55,7 @@ def test_it_prepares_a_few_items_and_then_waits_for_room_until_closed() -> None:
 
 
 def test_closing_twice_or_after_the_end_is_harmless() -> None:
-    ahead = Ahead(lambda number: number, 0, 3)
+    ahead = Prefetcher(lambda number: number, 0, 3)
     assert list(ahead) == [0, 1, 2]
     ahead.close()
     ahead.close()

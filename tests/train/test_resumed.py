@@ -13,29 +13,23 @@ from tasklm.run_folder import Seed
 from tasklm.storage.files import read_json
 from tasklm.tracking import SILENT, Tracker
 from tasklm.train import learning_curves
+from tasklm.train.context import TrainingContext
 from tasklm.train.stage1 import JointStage
 from tasklm.train.stage2 import FinetuneStage, Judgement
-from tasklm.train.stages import (
-    BEST,
-    Ingredients,
-    Stage1Plan,
-    Stage2Plan,
-    finetune_stage,
-    run_stage1,
-    run_stage2,
-)
+from tasklm.train.stage_runs import BEST, Stage1Plan, Stage2Plan, run_stage1, run_stage2
+from tasklm.train.stages import finetune_stage
 from tests.train.test_loop import parts  # noqa: F401
 
 STEPS = 12
 
 
-def stage1(folder: Path, parts: Ingredients, tracker: Tracker = SILENT) -> None:
+def stage1(folder: Path, parts: TrainingContext, tracker: Tracker = SILENT) -> None:
     folder.mkdir(exist_ok=True)
     settings = Train(checkpoint_seconds=0.0, keep=1, learning_rate=3e-3, average=0.5)
     run_stage1(folder, parts, settings, Stage1Plan(STEPS, 2, 8, None), tracker)
 
 
-def stage2(folder: Path, parts: Ingredients, tracker: Tracker = SILENT) -> None:
+def stage2(folder: Path, parts: TrainingContext, tracker: Tracker = SILENT) -> None:
     folder.mkdir(exist_ok=True)
     settings = Finetune(batch=8, learning_rate=3e-3)
     run_stage2(
@@ -85,7 +79,7 @@ def files_of(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("harm", list(HARMS))
 def test_stage_1_ends_the_same(
-    parts: Ingredients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
+    parts: TrainingContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
     monkeypatch.setattr(learning_curves, "POINTS", 3)  # each point is the mean over four steps
     stage1(tmp_path / "straight", parts)
@@ -101,7 +95,7 @@ def test_stage_1_ends_the_same(
 
 @pytest.mark.parametrize("harm", [*HARMS, "the best weights"])
 def test_stage_2_ends_the_same(
-    parts: Ingredients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
+    parts: TrainingContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
     stage1(tmp_path / "stage1", parts)
     stage2(tmp_path / "straight", parts)
@@ -122,7 +116,7 @@ def test_stage_2_ends_the_same(
 
 
 def test_it_is_said_from_where_training_goes_on(
-    parts: Ingredients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parts: TrainingContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages: list[str] = []
     monkeypatch.setattr(Tracker, "say", lambda self, message: messages.append(message))
@@ -142,7 +136,7 @@ def test_it_is_said_from_where_training_goes_on(
 
 
 def test_a_fine_tuning_whose_time_is_over_within_an_epoch_is_judged_there(
-    tmp_path: Path, parts: Ingredients
+    tmp_path: Path, parts: TrainingContext
 ) -> None:
     stage1(tmp_path / "stage1", parts)
     folder = tmp_path / "stage2" / "seed-1"
@@ -156,7 +150,7 @@ def test_a_fine_tuning_whose_time_is_over_within_an_epoch_is_judged_there(
 
 
 def test_with_a_wide_part_a_higher_score_counts_only_with_a_loss_that_is_surely_lower(
-    tmp_path: Path, parts: Ingredients
+    tmp_path: Path, parts: TrainingContext
 ) -> None:
     stage = finetune_stage(parts, Finetune(batch=8), 1, "accuracy", tmp_path / BEST)
     verdicts = [

@@ -20,12 +20,15 @@ from tasklm.recipe.schema import Recipe, Train, to_dict
 from tasklm.recipe.toml import dump, load
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.tracking import SILENT
-from tasklm.train.stages import Ingredients, Stage1Plan, joint_stage, run_stage1
-from tasklm.train.start import started, starting_weights
+from tasklm.train.context import TrainingContext
+from tasklm.train.stage_runs import Stage1Plan, run_stage1
+from tasklm.train.stages import joint_stage
+from tasklm.train.start import starting_weights
+from tasklm.train.started_recipes import started
 from tests.train.test_loop import parts  # noqa: F401  (a fixture)
 
 
-def trained(parts: Ingredients, folder: Path, steps: int, **settings: Any) -> dict[str, Tensor]:
+def trained(parts: TrainingContext, folder: Path, steps: int, **settings: Any) -> dict[str, Tensor]:
     """The weights of a stage 1, left in the folder."""
     folder.mkdir(parents=True)
     run_stage1(folder, parts, Train(**settings), Stage1Plan(steps, 1, 8, None), SILENT)
@@ -33,7 +36,7 @@ def trained(parts: Ingredients, folder: Path, steps: int, **settings: Any) -> di
 
 
 @pytest.fixture(scope="module")
-def first(parts: Ingredients, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def first(parts: TrainingContext, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "first"
     trained(parts, run / "stage1", 4)
     return run
@@ -50,7 +53,7 @@ def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 
 def test_no_steps_leave_the_weights_bit_for_bit(
-    first: Path, parts: Ingredients, tmp_path: Path
+    first: Path, parts: TrainingContext, tmp_path: Path
 ) -> None:
     before = load_weights(first / "stage1" / "model.safetensors")
     after = trained(parts, tmp_path / "stage1", 0, start=str(first), seed=5)
@@ -67,7 +70,7 @@ def test_no_steps_leave_the_weights_bit_for_bit(
 
 
 def test_masked_language_modelling_goes_on_as_electra(
-    first: Path, parts: Ingredients, tmp_path: Path
+    first: Path, parts: TrainingContext, tmp_path: Path
 ) -> None:
     before = load_weights(first / "stage1" / "model.safetensors")
     at_once = trained(parts, tmp_path / "none", 0, start=str(first), objective="electra")
@@ -88,7 +91,7 @@ def test_masked_language_modelling_goes_on_as_electra(
 
 @pytest.mark.parametrize("name", OBJECTIVES.names())
 def test_every_objective_goes_on_from_itself_and_from_another(
-    parts: Ingredients, tmp_path: Path, name: str
+    parts: TrainingContext, tmp_path: Path, name: str
 ) -> None:
     before = joint_stage(parts, Train(objective=name, seed=3), 1, 8).module
     save_weights(tmp_path / "model.safetensors", before.state_dict())
@@ -110,7 +113,9 @@ def test_every_objective_goes_on_from_itself_and_from_another(
         )
 
 
-def test_the_average_begins_at_the_start(first: Path, parts: Ingredients, tmp_path: Path) -> None:
+def test_the_average_begins_at_the_start(
+    first: Path, parts: TrainingContext, tmp_path: Path
+) -> None:
     before = load_weights(first / "stage1" / "model.safetensors")
     assert equal(
         of("encoder", before),
@@ -192,7 +197,7 @@ def test_another_vocabulary_in_a_file_is_told_from_the_same_one(
         started(asked, tmp_path / "second")
 
 
-def test_a_generator_of_another_width_is_told(parts: Ingredients, tmp_path: Path) -> None:
+def test_a_generator_of_another_width_is_told(parts: TrainingContext, tmp_path: Path) -> None:
     wide = dataclasses.replace(parts, shape=dataclasses.replace(parts.shape, width=256, heads=4))
     save_weights(
         tmp_path / "model.safetensors",
@@ -214,7 +219,7 @@ def test_a_generator_of_another_width_is_told(parts: Ingredients, tmp_path: Path
 
 
 def test_encoders_that_compute_their_positions_may_read_longer_rows(
-    parts: Ingredients, tmp_path: Path
+    parts: TrainingContext, tmp_path: Path
 ) -> None:
     rotary = dataclasses.replace(parts, encoder="modern")
     before = trained(rotary, tmp_path / "stage1", 0)

@@ -16,9 +16,10 @@ from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train import timing
+from tasklm.train.context import TrainingContext
 from tasklm.train.optim.optimizers import Rule
 from tasklm.train.stage1 import JointStage
-from tasklm.train.stages import Ingredients, joint_stage
+from tasklm.train.stages import joint_stage
 from tasklm.train.timing import WARM, matmul_ceiling, seconds_per_step
 from tests.conftest import labelled, sentences
 
@@ -32,7 +33,7 @@ def stage(vocabulary: Vocabulary, tmp_path: Path) -> JointStage:
     task = Classify.from_examples(examples, Kind())
     encoded = EncodedExamples.of(task, examples, vocabulary, 32)
     shape = Shape(len(vocabulary), 1, 32, 2, 64, 32)
-    parts = Ingredients(
+    parts = TrainingContext(
         "bert", shape, task, vocabulary, encoded, encoded, Shards.open(tmp_path), 32, MACHINE
     )
     return joint_stage(parts, Train(), rho1=2, batch=4)

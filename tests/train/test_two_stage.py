@@ -19,18 +19,21 @@ from tasklm.models.weights import load_weights
 from tasklm.recipe.schema import Train
 from tasklm.tracking import SILENT
 from tasklm.train.checkpoints import Checkpoints
-from tasklm.train.loop import Loop, Record, Settings
+from tasklm.train.context import TrainingContext
+from tasklm.train.loop import Loop, Settings
 from tasklm.train.optim.averages import WeightAverage
 from tasklm.train.optim.optimizers import Rule, make_optimiser
 from tasklm.train.optim.schedules import Schedule
 from tasklm.train.stage1 import JointStage
-from tasklm.train.stages import Ingredients, Stage1Plan, joint_stage, run_stage1
+from tasklm.train.stage_runs import Stage1Plan, run_stage1
+from tasklm.train.stages import joint_stage
+from tasklm.train.steps import Record
 from tests.train.test_loop import MACHINE, loop_of, parts, run, same_weights, spoil  # noqa: F401  (parts is a fixture)
 
 NAME = "electra-two-stage"
 
 
-def stage_of(parts: Ingredients, **changes: Any) -> JointStage:
+def stage_of(parts: TrainingContext, **changes: Any) -> JointStage:
     return joint_stage(parts, Train(rho2=3.0, objective=NAME, **changes), rho1=2, batch=8)
 
 
@@ -50,7 +53,7 @@ def in_second_half(record: Record) -> bool:
 
 @pytest.mark.parametrize(("steps", "switch"), [(12, 6), (7, 4), (2, 1), (1, None)])
 def test_the_second_half_begins_after_half_of_the_steps(
-    parts: Ingredients, steps: int, switch: int | None
+    parts: TrainingContext, steps: int, switch: int | None
 ) -> None:
     stage = stage_of(parts)
     records = run(stage, None, steps)
@@ -62,7 +65,9 @@ def test_the_second_half_begins_after_half_of_the_steps(
     assert [step for step, _ in said] == ([] if switch is None else [switch + 1])
 
 
-def test_the_generator_is_the_encoder_at_the_switch_and_stays_as_it_is(parts: Ingredients) -> None:
+def test_the_generator_is_the_encoder_at_the_switch_and_stays_as_it_is(
+    parts: TrainingContext,
+) -> None:
     stage = stage_of(parts)
     generator, seen = stage.objective.generator, {}
     for record in loop_of(stage, None, 12).run():
@@ -87,7 +92,7 @@ def test_the_generator_is_the_encoder_at_the_switch_and_stays_as_it_is(parts: In
     )
 
 
-def test_the_frozen_generator_has_neither_moments_nor_an_average(parts: Ingredients) -> None:
+def test_the_frozen_generator_has_neither_moments_nor_an_average(parts: TrainingContext) -> None:
     stage = stage_of(parts)
     names = [
         *make_optimiser(stage.module, Rule("adamw", 1e-3, 0.0)).tensors(),
@@ -99,7 +104,7 @@ def test_the_frozen_generator_has_neither_moments_nor_an_average(parts: Ingredie
 
 
 @pytest.mark.parametrize("optimiser", ["lamb", "muon"])
-def test_the_other_optimisers_train_both_halves(parts: Ingredients, optimiser: str) -> None:
+def test_the_other_optimisers_train_both_halves(parts: TrainingContext, optimiser: str) -> None:
     stage = stage_of(parts)
     loop = Loop(
         stage,
@@ -117,7 +122,7 @@ def test_the_other_optimisers_train_both_halves(parts: Ingredients, optimiser: s
 
 @pytest.mark.parametrize("stop", [3, 6, 7, 8, 11])  # the last checkpoint is of the step before
 def test_killed_in_either_half_or_at_the_switch_it_ends_in_the_same_weights(
-    parts: Ingredients, tmp_path: Path, stop: int
+    parts: TrainingContext, tmp_path: Path, stop: int
 ) -> None:
     straight, resumed = stage_of(parts), stage_of(parts)
     run(straight, tmp_path / "straight", 12)
@@ -132,7 +137,9 @@ def test_killed_in_either_half_or_at_the_switch_it_ends_in_the_same_weights(
     assert same_weights(straight, resumed) and resumed.switched == 6
 
 
-def test_going_back_to_the_first_half_begins_it_again(parts: Ingredients, tmp_path: Path) -> None:
+def test_going_back_to_the_first_half_begins_it_again(
+    parts: TrainingContext, tmp_path: Path
+) -> None:
     stage = stage_of(parts)
     spoil(stage, {6})  # the second external step of the second half
     records = run(stage, tmp_path, 12, non_finite="back", checkpoint_seconds=1e9)
@@ -143,7 +150,9 @@ def test_going_back_to_the_first_half_begins_it_again(parts: Ingredients, tmp_pa
     ] and stage.switched == 6
 
 
-def test_a_replanned_training_switches_at_half_of_what_is_planned_then(parts: Ingredients) -> None:
+def test_a_replanned_training_switches_at_half_of_what_is_planned_then(
+    parts: TrainingContext,
+) -> None:
     longer = stage_of(parts)
     loop = loop_of(longer, None, 20, seconds_allowed=1e6)
     records = list(loop.run())
@@ -161,7 +170,7 @@ def test_a_replanned_training_switches_at_half_of_what_is_planned_then(parts: In
     )
 
 
-def test_a_half_that_is_cut_short_loses_no_batch(parts: Ingredients) -> None:
+def test_a_half_that_is_cut_short_loses_no_batch(parts: TrainingContext) -> None:
     """Steps prepared beyond a switch that comes early are prepared again from where the training
     is.
     """
@@ -185,7 +194,7 @@ def test_a_half_that_is_cut_short_loses_no_batch(parts: Ingredients) -> None:
     ]
 
 
-def test_it_is_one_graph_for_each_kind_of_step_and_half(parts: Ingredients) -> None:
+def test_it_is_one_graph_for_each_kind_of_step_and_half(parts: TrainingContext) -> None:
     graphs: list[object] = []
 
     def counting(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> object:
@@ -213,7 +222,7 @@ def test_it_is_one_graph_for_each_kind_of_step_and_half(parts: Ingredients) -> N
 
 
 @pytest.mark.parametrize("second", [False, True])
-def test_the_flops_of_both_halves_are_torchs(parts: Ingredients, second: bool) -> None:
+def test_the_flops_of_both_halves_are_torchs(parts: TrainingContext, second: bool) -> None:
     stage = stage_of(parts)
     if second:
         stage.begin_phase(0, 0)
@@ -228,7 +237,7 @@ def test_the_flops_of_both_halves_are_torchs(parts: Ingredients, second: bool) -
     assert counter.get_total_flops() == stage.objective.flops(stage.cost, text)
 
 
-def test_stage_1_says_when_it_switched(parts: Ingredients, tmp_path: Path) -> None:
+def test_stage_1_says_when_it_switched(parts: TrainingContext, tmp_path: Path) -> None:
     run_stage1(
         tmp_path, parts, Train(objective=NAME, average=0.5), Stage1Plan(5, 1, 8, None), SILENT
     )

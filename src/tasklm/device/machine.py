@@ -21,6 +21,8 @@ from tasklm.recipe.schema import Hardware
 from tasklm.tokens.batches import TokenBatch
 
 MOST_REASON = 200  # characters of what PyTorch has against a device
+# what its builds raise then
+UNUSABLE = (RuntimeError, AssertionError, AttributeError, ValueError, ImportError)
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
@@ -33,27 +35,18 @@ class Machine:
     threads: int
     compiles: bool = False
     ranks: Ranks = ALONE
-    memory: float | None = (
-        None  # bytes of the device that this process may use; None: all that is free
-    )
+    memory: float | None = None  # bytes of the device that may be used; None: all that is free
 
     def arithmetic(self) -> AbstractContextManager[None]:
-        """The context in which forward passes run: bf16 matrix products where the hardware has
-        them.
-        """
-        return (
-            torch.autocast(self.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext()
-        )
+        """The context of forward passes: bf16 matrix products where the hardware has them."""
+        if self.bf16:
+            return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        return nullcontext()
 
     def counts_pieces(self, batch: TokenBatch) -> bool:
-        """Whether a batch must say where its tiles or its pieces are: for attention over long rows
-        on a GPU.
-        """
-        return (
-            self.device.type == "cuda"
-            and self.bf16
-            and (batch.tiled or batch.ids.shape[1] > LONGEST_ROW)
-        )
+        """Whether a batch must say where its tiles or pieces are: for long rows on a GPU."""
+        long = batch.tiled or batch.ids.shape[1] > LONGEST_ROW
+        return self.device.type == "cuda" and self.bf16 and long
 
     def compiled(self, function: Function, graphs: bool) -> Function:
         """The function compiled for one shape of its inputs, where this machine compiles.
@@ -67,21 +60,21 @@ class Machine:
         return torch.compile(function, fullgraph=True, dynamic=False, mode=mode)  # type: ignore[return-value]
 
     def synchronize(self) -> None:
-        """When the device has done all that was asked of it."""
+        """Waits until the device has done all its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def free_bytes(self) -> float | None:
-        """The memory of the device that nobody uses and this process may take, or None where it is
-        not counted.
-        """
+        """The free memory that this process may take; None where it is not counted."""
         if self.device.type != "cuda":
             return None
         free, _ = torch.cuda.mem_get_info(self.device)
         own = torch.cuda.memory_allocated(self.device)
         reserved = torch.cuda.memory_reserved(self.device)
         unused = float(free + reserved - own)
-        return unused if self.memory is None else min(unused, self.memory - own)
+        if self.memory is None:
+            return unused
+        return min(unused, self.memory - own)
 
     def free_unused(self) -> None:
         """Hands back memory that is held for later: that of recorded graphs, and freed blocks."""
@@ -93,9 +86,7 @@ class Machine:
         torch.cuda.empty_cache()
 
     def peak_bytes(self) -> int:
-        """The most memory of the device that was in use since the last call, 0 where it is not
-        counted.
-        """
+        """The most memory in use since the last call; 0 where it is not counted."""
         if self.device.type != "cuda":
             return 0
         peak = torch.cuda.max_memory_allocated(self.device)
@@ -105,21 +96,15 @@ class Machine:
 
 def set_up(settings: Hardware) -> Machine:
     """The machine that the settings ask for, with the number of threads set."""
-    threads = settings.threads or max(
-        1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    )
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    threads = settings.threads or max(1, len(os.sched_getaffinity(0)) // processes)
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)  # denormal numbers make matrix products up to ten times slower
     _keep_freed_memory()
     device = _device(settings.device)
+    bf16 = settings.precision == "bf16"
     if settings.precision == "auto":
-        bf16 = (
-            torch.cuda.is_bf16_supported()
-            if device.type == "cuda"
-            else device.type == "cpu" and cpu_computes_in_bf16()
-        )
-    else:
-        bf16 = settings.precision == "bf16"
+        bf16 = _computes_in_bf16(device)
     compiles = settings.compile == "on" or (
         settings.compile == "auto" and device.type == "cuda" and bf16
     )
@@ -130,30 +115,30 @@ def set_up(settings: Hardware) -> Machine:
     return Machine(device, bf16, threads, compiles, join(device), memory)
 
 
+def _computes_in_bf16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported())
+    return device.type == "cpu" and cpu_computes_in_bf16()
+
+
 def _cap_memory(device: torch.device, gigabytes: float | None) -> float | None:
-    """Keeps PyTorch from taking more of the device's memory than the recipe allows; the limit in
-    bytes, if there is one.
-    """
+    """Limits the memory that PyTorch takes to what the recipe allows; returns the bytes, if any."""
     if gigabytes is None:
         return None
     allowed = gigabytes * 1e9
-    torch.cuda.set_per_process_memory_fraction(
-        min(1.0, allowed / torch.cuda.get_device_properties(device).total_memory), device
-    )
+    share = allowed / torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, share), device)
     return allowed
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether an error says that the device's memory is full: PyTorch's own, or CUDA's, as
-    recording a graph raises it.
-    """
+    """Whether an error, PyTorch's own or CUDA's, says that the device's memory is full."""
     text = str(error)
     return isinstance(error, torch.OutOfMemoryError) or ("CUDA" in text and "out of memory" in text)
 
 
 def _keep_freed_memory() -> None:
-    """Tells the C library to keep large freed blocks for the next step, where it would hand them
-    back to the system.
+    """Tells the C library to keep large freed blocks for the next step.
 
     Getting them anew costs a page fault every 4 KiB: up to a quarter of a training step on a CPU.
     At most 512 MiB are kept.
@@ -185,16 +170,9 @@ def _device(name: str) -> torch.device:
         if device.type == "cuda":
             torch.cuda.set_device(device)
         torch.zeros(1, device=device)
-    except (
-        RuntimeError,
-        AssertionError,
-        AttributeError,
-        ValueError,
-        ImportError,
-    ) as error:  # as the library's builds tell it
-        reason = (
-            str(error).partition("\n")[0].partition(". ")[0][:MOST_REASON] or type(error).__name__
-        )
+    except UNUSABLE as error:
+        sentence = str(error).partition("\n")[0].partition(". ")[0]
+        reason = sentence[:MOST_REASON] or type(error).__name__
         raise RecipeError([f"hardware.device = {name!r} cannot be used here: {reason}"]) from None
     return device
 

@@ -1,5 +1,4 @@
-"""Several processes that train one model, as `torchrun` starts them: each computes its share of
-every batch.
+"""Several processes that train one model, as `torchrun` starts them.
 
 Every process prepares the same whole batch and takes its own rows; gradients are summed. The losses
 are divided by the targets of the whole batch, so that the result is that of one process. Everything
@@ -19,9 +18,8 @@ from torch import Tensor
 
 from tasklm.errors import TrainingError
 
-PATIENCE = datetime.timedelta(
-    days=7
-)  # how long the others wait while the first selects and tokenizes
+# how long the others wait while the first selects and tokenizes
+PATIENCE = datetime.timedelta(days=7)
 BUCKET = 1 << 25  # bytes of gradients that travel together
 
 
@@ -53,9 +51,7 @@ class Ranks:
 
     @contextmanager
     def by_itself(self) -> Iterator[None]:
-        """Lets this process act as if it were the only one, for what happens once while the others
-        wait.
-        """
+        """Lets this process act as if it were the only one, while the others wait."""
         before, self._by_itself = self._by_itself, True
         try:
             yield
@@ -63,15 +59,13 @@ class Ranks:
             self._by_itself = before
 
     def wait(self) -> None:
-        """When all processes have come here."""
+        """Waits until all processes have come here."""
         if self.count > 1:
             with _clear_errors():
                 dist.barrier(group=_control())
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Sums the gradients over the processes, in buckets that travel while the next one is
-        filled.
-        """
+        """Sums the gradients over the processes, in buckets that travel while others fill."""
         if self.count == 1:
             return
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -82,21 +76,18 @@ class Ranks:
             ]
             for bucket, flat, work in travelling:
                 work.wait()
-                sizes = [gradient.numel() for gradient in bucket]
-                summed = torch.split(flat, sizes)
-                torch._foreach_copy_(
-                    bucket,
-                    [part.view_as(gradient) for part, gradient in zip(summed, bucket, strict=True)],
-                )
+                parts = torch.split(flat, [gradient.numel() for gradient in bucket])
+                pairs = zip(parts, bucket, strict=True)
+                torch._foreach_copy_(bucket, [part.view_as(gradient) for part, gradient in pairs])
 
     def of_first(self, number: int) -> int:
         """The number that the first process gives."""
         if self.count == 1:
             return number
-        given = torch.tensor(number if self._rank == 0 else 0)
+        summed = torch.tensor(number * self.first)  # 0 in the others
         with _clear_errors():
-            dist.all_reduce(given, group=_control())
-        return int(given)
+            dist.all_reduce(summed, group=_control())
+        return int(summed)
 
     def give(self, tensors: Iterable[Tensor]) -> None:
         """Gives all processes what the tensors hold in the first."""
@@ -123,9 +114,9 @@ def _clear_errors() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise TrainingError(
-            "another process of this training has ended; "
-            "its own message says why. Run the same command again, with as many "
-            "processes as you like: it continues from the last checkpoint."
+            "another process of this training has ended; its own message says why. Run the same "
+            "command again, with as many processes as you like: it continues from the last "
+            "checkpoint."
         ) from error
 
 

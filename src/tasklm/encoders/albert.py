@@ -1,6 +1,4 @@
-"""ALBERT (arXiv 1909.11942): BERT with narrow token embeddings and one set of weights for all
-layers.
-"""
+"""ALBERT (arXiv 1909.11942): BERT with narrow embeddings and the same weights in all layers."""
 
 from __future__ import annotations
 
@@ -18,15 +16,10 @@ from tasklm.tokens.batches import TokenBatch
 
 @ENCODERS.register("albert")
 class Albert(SummedEmbeddings):
-    """Embeddings, their map onto the layers' width (always there, as published) and a layer that is
-    run `shape.layers` times.
-    """
+    """Embeddings, a map onto the layers' width and one layer that is run `shape.layers` times."""
 
-    epsilon, gelu, normed_heads = (
-        EPSILON,
-        "tanh",
-        False,
-    )  # the authors' code computes GELU by its tanh form
+    epsilon, normed_heads = EPSILON, False
+    gelu = "tanh"  # as the authors' code computes it
 
     def __init__(self, shape: Shape, tables: bool = True) -> None:
         super().__init__(shape, True, tables)
@@ -34,7 +27,7 @@ class Albert(SummedEmbeddings):
         draw_encoder(self, shape)
 
     def forward(self, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
-        """Returns hidden states (rows, length, width), or (wanted, width)."""
+        """Hidden states (rows, length, width), or (wanted, width)."""
         return self.contextualise(self.embed(batch), batch, wanted)
 
     def contextualise(
@@ -52,8 +45,8 @@ class Albert(SummedEmbeddings):
     def two_streams(self, batch: TokenBatch, streams: Streams) -> Tensor:
         """The states of the query stream (rows, places, width)."""
         own = self.projection(self.embed(batch))
-        asked = self.projection(embed_queries(self, batch, streams))
-        content, queries = Hidden(own, own), Hidden(asked, asked)
+        first = self.projection(embed_queries(self, batch, streams))
+        content, queries = Hidden(own, own), Hidden(first, first)
         for number in range(1, self.shape.layers + 1):
             content, queries = self.shared.two_streams(
                 content, queries, streams, number == self.shape.layers

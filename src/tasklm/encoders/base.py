@@ -37,26 +37,24 @@ class Shape:
 
     @property
     def token_width(self) -> int:
-        """The width of the token embeddings; where it is not that of the layers, a matrix maps it
-        onto theirs.
-        """
+        """The width of the token embeddings; a matrix maps it onto that of the layers."""
         return self.embedding or self.width
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain values."""
+        """Plain values."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Any) -> Shape:
-        """The shape that `to_dict` described; raises ValueError where its numbers are none
-        that an encoder can be built of.
+        """The shape that `to_dict` described; raises ValueError where no encoder can have it.
 
         The description may come from anywhere, and nothing is built before it is checked.
         """
         if not isinstance(values, dict) or not set(values) <= {entry.name for entry in fields(cls)}:
             raise ValueError("the shape of the encoder is not described as it should be")
+        values = {"embedding": 0, **values}
         for name, (low, high) in LIMITS.items():
-            value = values.get(name, 0 if name == "embedding" else None)
+            value = values.get(name)
             if type(value) is not int or not low <= value <= high:
                 raise ValueError(
                     f"{name} of the encoder is not a whole number from {low:,} to {high:,}"
@@ -66,8 +64,8 @@ class Shape:
             raise ValueError("dropout of the encoder is not a share below 1")
         if values["width"] % values["heads"]:
             raise ValueError(
-                f"the encoder's width, {values['width']}, "
-                f"is not a multiple of its heads, {values['heads']}"
+                f"the encoder's width, {values['width']}, is not a multiple of its heads, "
+                f"{values['heads']}"
             )
         return cls(**values)
 
@@ -80,17 +78,15 @@ class Encoder(Protocol):
     """
 
     shape: Shape
-    token: (
-        nn.Embedding
-    )  # (vocabulary, token width): shared with the output layer of objectives that predict tokens
+    # (vocabulary, token width): shared with the output layer of objectives that predict tokens
+    token: nn.Embedding
     epsilon: float  # of its LayerNorms, and of a prediction head's that is to be exported with it
     gelu: str  # which GELU it computes, "none" (exact) or "tanh", and a prediction head likewise
     # whether the heads of tasks have the LayerNorm that those of its family in transformers have
     normed_heads: bool
 
     def __call__(self, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
-        """Returns hidden states (rows, length, width), or those of the tokens `wanted` alone:
-        (wanted, width).
+        """Hidden states (rows, length, width), or those of the tokens `wanted`: (wanted, width).
 
         `wanted` (int64) numbers tokens of the flattened batch. The last layer computes what follows
         its attention for them alone: all that a head does not read would be computed for nothing.
@@ -109,10 +105,10 @@ class Encoder(Protocol):
 
 
 def pick(states: Tensor, wanted: Tensor | None) -> Tensor:
-    """The states (wanted, width) of some tokens of (rows, length, width), or all of them as they
-    are.
-    """
-    return states if wanted is None else states.flatten(0, 1)[wanted]
+    """The states (wanted, width) of some tokens of (rows, length, width), or all as they are."""
+    if wanted is None:
+        return states
+    return states.flatten(0, 1)[wanted]
 
 
 ENCODERS: Registry[Any] = Registry("encoder", "tasklm.encoders")

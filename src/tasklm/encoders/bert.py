@@ -35,24 +35,24 @@ class BertLayer(nn.Module):
         self.dropout = nn.Dropout(shape.dropout)
 
     def forward(self, hidden: Hidden, layout: Layout, wanted: Tensor | None = None) -> Hidden:
-        """Returns hidden states of the same shape (rows, length, width), or (wanted, width)."""
+        """Hidden states of the same shape (rows, length, width), or (wanted, width)."""
         mixed = project_and_attend(self.query_key_value, hidden.states, self.heads, layout)
         return self._after_attention(pick(hidden.residual, wanted), pick(mixed, wanted))
 
     def two_streams(
         self, content: Hidden, queries: Hidden, streams: Streams, last: bool
     ) -> tuple[Hidden, Hidden]:
-        """The content (rows, length, width) and the queries (rows, places, width) of the next
-        layer; after the last, queries alone.
+        """The next layer's content (rows, length, width) and queries (rows, places, width).
 
         Nothing reads the last layer's content but its queries, so that keys and values are all that
         is computed of it.
         """
         asking = project(self.query_key_value, queries.states, self.heads, last=0)
-        split = project(self.query_key_value, content.states, self.heads, first=1 if last else 0)
-        found, mixed = attend_streams(asking, split, streams)
-        content = content if mixed is None else self._after_attention(content.residual, mixed)
-        return content, self._after_attention(queries.residual, found)
+        split = project(self.query_key_value, content.states, self.heads, first=int(last))
+        answers, mixed = attend_streams(asking, split, streams)
+        if mixed is not None:
+            content = self._after_attention(content.residual, mixed)
+        return content, self._after_attention(queries.residual, answers)
 
     def _after_attention(self, residual: Tensor, mixed: Tensor) -> Hidden:
         hidden = add_and_norm(
@@ -78,7 +78,7 @@ class Bert(SummedEmbeddings):
         draw_encoder(self, shape)
 
     def forward(self, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
-        """Returns hidden states (rows, length, width), or (wanted, width)."""
+        """Hidden states (rows, length, width), or (wanted, width)."""
         return self.contextualise(self.embed(batch), batch, wanted)
 
     def contextualise(
@@ -95,8 +95,8 @@ class Bert(SummedEmbeddings):
     def two_streams(self, batch: TokenBatch, streams: Streams) -> Tensor:
         """The states of the query stream (rows, places, width)."""
         own = self.projection(self.embed(batch))
-        asked = self.projection(embed_queries(self, batch, streams))
-        content, queries = Hidden(own, own), Hidden(asked, asked)
+        first = self.projection(embed_queries(self, batch, streams))
+        content, queries = Hidden(own, own), Hidden(first, first)
         layers: Any = self.layers
         for number, layer in enumerate(layers, 1):
             content, queries = layer.two_streams(

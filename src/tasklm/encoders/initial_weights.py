@@ -15,8 +15,7 @@ from tasklm.encoders.base import Shape
 
 
 def initial_spread(width: int) -> float:
-    """The standard deviation of initial weights: BERT's 0.02 at its width of 768, wider in narrower
-    models.
+    """The standard deviation of initial weights: BERT's 0.02 at its width of 768, else 1/√width.
 
     A sum of `width` products keeps its size when the spread grows as 1/√width. With 0.02
     everywhere, the layers of a narrow model start so close to zero that its first thousands of
@@ -34,12 +33,11 @@ def draw_weights(module: nn.Module, spread: float) -> None:
 
 
 def draw_encoder(encoder: nn.Module, shape: Shape) -> None:
-    """Draws all weights of an encoder: by the width of the layers, or of the embeddings where these
-    are summed or mapped.
-    """
+    """Draws all weights of an encoder by the width of its layers, or of its embeddings."""
     for name, module in encoder.named_modules():
         outside = isinstance(module, nn.Embedding) or name == "projection"
-        draw_weights(module, initial_spread(shape.token_width if outside else shape.width))
+        width = shape.token_width if outside else shape.width
+        draw_weights(module, initial_spread(width))
 
 
 def shrink_outputs(outputs: list[nn.Linear], layers: int) -> None:
@@ -60,9 +58,7 @@ def shapes_alone() -> Iterator[None]:
 
 
 class _NothingDrawn(TorchFunctionMode):
-    """Leaves random numbers out: to draw none at all, PyTorch would import its compiler, for
-    seconds.
-    """
+    """Leaves random numbers out, for which PyTorch would import its compiler, for seconds."""
 
     def __torch_function__(
         self,
@@ -73,5 +69,7 @@ class _NothingDrawn(TorchFunctionMode):
     ) -> Any:
         given = kwargs or {}
         if func in (Tensor.normal_, nn.init.normal_):
-            return given["tensor"] if "tensor" in given else args[0]
+            if "tensor" in given:
+                return given["tensor"]
+            return args[0]
         return func(*args, **given)

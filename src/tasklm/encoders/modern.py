@@ -1,5 +1,4 @@
-"""ModernBERT (arXiv 2412.13663): pre-norm encoder with rotary positions, gated feed-forward layers
-and no biases.
+"""ModernBERT (arXiv 2412.13663): pre-norm, rotary positions, gated feed-forward, no biases.
 
 Every layer attends to the whole piece. The paper's local layers (a window of 128 tokens) save time
 on long texts alone.
@@ -28,8 +27,9 @@ ROTARY_BASE = 10_000.0
 def rotary_angles(
     positions: Tensor, head_width: int, base: float = ROTARY_BASE
 ) -> tuple[Tensor, Tensor]:
-    """Returns cosines and sines (rows, length, head width / 2) of RoFormer's rotations (arXiv
-    2104.09864), in fp32.
+    """Cosines and sines (rows, length, head width / 2) of RoFormer's rotations, in fp32.
+
+    RoFormer is arXiv 2104.09864.
     """
     halves = torch.arange(0, head_width, 2, device=positions.device, dtype=torch.float32)
     angles = positions[..., None].float() * (1.0 / base ** (halves / head_width))
@@ -37,27 +37,22 @@ def rotary_angles(
 
 
 def rotate(states: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
-    """Returns queries and keys (rows, length, 2, heads, head width) turned by their positions;
-    computed in fp32.
-    """
+    """Queries and keys (rows, length, 2, heads, head width) turned by their positions, in fp32."""
     cosine, sine = (part[:, :, None, None] for part in angles)
     first, second = states.float().chunk(2, dim=-1)
-    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1).to(
-        states.dtype
-    )
+    turned = first * cosine - second * sine, second * cosine + first * sine
+    return torch.cat(turned, dim=-1).to(states.dtype)
 
 
 class ModernLayer(nn.Module):
-    """Self-attention and gated feed-forward, each a LayerNorm'd branch beside
-    the residual stream.
-    """
+    """Self-attention and gated feed-forward, each a LayerNorm'd branch beside the residual."""
 
     def __init__(self, shape: Shape, first: bool) -> None:
         super().__init__()
         self.heads = shape.heads
-        self.attention_norm = (
-            nn.Identity() if first else nn.LayerNorm(shape.width, EPSILON, bias=False)
-        )  # the embeddings come normalised
+        self.attention_norm: nn.Module = nn.Identity()  # the embeddings come normalised
+        if not first:
+            self.attention_norm = nn.LayerNorm(shape.width, EPSILON, bias=False)
         self.query_key_value = nn.Linear(shape.width, 3 * shape.width, bias=False)
         self.attention_out = nn.Linear(shape.width, shape.width, bias=False)
         self.norm = nn.LayerNorm(shape.width, EPSILON, bias=False)
@@ -68,11 +63,10 @@ class ModernLayer(nn.Module):
     def forward(
         self, hidden: Tensor, layout: Layout, angles: tuple[Tensor, Tensor], wanted: Tensor | None
     ) -> Tensor:
-        """Returns hidden states of the same shape (rows, length, width), or (wanted, width)."""
+        """Hidden states of the same shape (rows, length, width), or (wanted, width)."""
         rows, length, width = hidden.shape
-        split = self.query_key_value(self.attention_norm(hidden)).view(
-            rows, length, 3, self.heads, width // self.heads
-        )
+        projected = self.query_key_value(self.attention_norm(hidden))
+        split = projected.view(rows, length, 3, self.heads, width // self.heads)
         turned = torch.cat((rotate(split[:, :, :2], angles), split[:, :, 2:]), dim=2)
         return self._after_attention(pick(hidden, wanted), pick(attend(turned, layout), wanted))
 
@@ -84,23 +78,19 @@ class ModernLayer(nn.Module):
         angles: list[tuple[Tensor, Tensor]],
         last: bool,
     ) -> tuple[Tensor, Tensor]:
-        """The content (rows, length, width) and the queries (rows, places, width) of the next
-        layer; after the last, queries alone.
+        """The next layer's content (rows, length, width) and queries (rows, places, width).
 
         Nothing reads the last layer's content but its queries, so that keys and values are all that
         is computed of it.
         """
-        asking = rotate(
-            project(self.query_key_value, self.attention_norm(queries), self.heads, last=0),
-            angles[1],
-        )
-        split = project(
-            self.query_key_value, self.attention_norm(content), self.heads, first=1 if last else 0
-        )
+        linear, norm = self.query_key_value, self.attention_norm
+        asking = rotate(project(linear, norm(queries), self.heads, last=0), angles[1])
+        split = project(linear, norm(content), self.heads, first=int(last))
         turned = torch.cat((rotate(split[:, :, :-1], angles[0]), split[:, :, -1:]), dim=2)
-        found, mixed = attend_streams(asking, turned, streams)
-        content = content if mixed is None else self._after_attention(content, mixed)
-        return content, self._after_attention(queries, found)
+        answers, mixed = attend_streams(asking, turned, streams)
+        if mixed is not None:
+            content = self._after_attention(content, mixed)
+        return content, self._after_attention(queries, answers)
 
     def _after_attention(self, hidden: Tensor, mixed: Tensor) -> Tensor:
         hidden = hidden + self.dropout(self.attention_out(mixed))
@@ -119,29 +109,28 @@ class Modern(nn.Module):
         super().__init__()
         self.shape, self.head_width = shape, shape.width // shape.heads
         if self.head_width % 2:
-            problem = (
-                f"model.width / model.heads = {self.head_width} "
-                f"is odd: rotary positions turn pairs of numbers"
+            raise RecipeError(
+                [
+                    f"model.width / model.heads = {self.head_width} is odd: rotary positions turn "
+                    "pairs of numbers; choose other numbers, or model.encoder = bert"
+                ]
             )
-            raise RecipeError([f"{problem}; choose other numbers, or model.encoder = bert"])
         if tables:
             self.token = nn.Embedding(shape.vocabulary, shape.token_width)
             self.norm = nn.LayerNorm(shape.token_width, EPSILON, bias=False)
         self.dropout = nn.Dropout(shape.dropout)
-        same = shape.token_width == shape.width
-        self.projection = (
-            nn.Identity() if same else nn.Linear(shape.token_width, shape.width, bias=False)
-        )
+        self.projection: nn.Module = nn.Identity()
+        if shape.token_width != shape.width:
+            self.projection = nn.Linear(shape.token_width, shape.width, bias=False)
         layers = [ModernLayer(shape, first=number == 0) for number in range(shape.layers)]
         self.layers = nn.ModuleList(layers)
         self.last_norm = nn.LayerNorm(shape.width, EPSILON, bias=False)
         draw_encoder(self, shape)
-        shrink_outputs(
-            [part for layer in layers for part in (layer.attention_out, layer.down)], shape.layers
-        )
+        for layer in layers:
+            shrink_outputs([layer.attention_out, layer.down], shape.layers)
 
     def forward(self, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
-        """Returns hidden states (rows, length, width), or (wanted, width)."""
+        """Hidden states (rows, length, width), or (wanted, width)."""
         return self.contextualise(self.embed(batch), batch, wanted)
 
     def embed(self, batch: TokenBatch) -> Tensor:

@@ -1,9 +1,8 @@
-"""ModernBERT with the attention of its published checkpoints (arXiv 2412.13663, section 2.1.2):
-every third layer looks at the whole piece.
+"""ModernBERT with the attention of its published checkpoints (arXiv 2412.13663, section 2.1.2).
 
-The other layers see 64 tokens to either side, and the two kinds of layers rotate by bases of their
-own. What local layers do not see is computed and masked, which saves nothing: to train from random
-weights, take `modern`.
+Every third layer looks at the whole piece. The other layers see 64 tokens to either side, and the
+two kinds of layers rotate by bases of their own. What local layers do not see is computed and
+masked, which saves nothing: to train from random weights, take `modern`.
 """
 
 from __future__ import annotations
@@ -46,9 +45,8 @@ class ModernBert(Modern):
         )
         for number, layer in enumerate(self.layers):
             layout, angles = everywhere if is_global(number) else nearby
-            hidden = layer(
-                hidden, layout, angles, wanted if number == self.shape.layers - 1 else None
-            )
+            last = number == self.shape.layers - 1
+            hidden = layer(hidden, layout, angles, wanted if last else None)
         out: Tensor = self.last_norm(hidden)
         return out
 
@@ -56,10 +54,8 @@ class ModernBert(Modern):
         """Raises RecipeError: two streams have no local layers."""
         raise RecipeError(
             [
-                (
-                    "train.objective: permutations are not computed with "
-                    "local attention (modernbert); choose another objective"
-                )
+                "train.objective: permutations are not computed with local attention "
+                "(modernbert); choose another objective"
             ]
         )
 

@@ -37,21 +37,19 @@ def encoder_of(settings: Model, size: str) -> str:
     """
     if settings.encoder != "auto":
         return settings.encoder
-    return "bert" if (settings.layers or SIZES[size][0]) <= SHALLOW else "modern"
+    layers = settings.layers or SIZES[size][0]
+    return "bert" if layers <= SHALLOW else "modern"
 
 
 def default_feedforward(encoder: str, width: int) -> int:
-    """The inner width of the feed-forward layer: 4 × width as in BERT, 2/3 of that (to a multiple
-    of 64) with a gate.
+    """The inner width of a feed-forward layer: 4 × width as in BERT, 2/3 of that with a gate.
 
     A gated layer has three matrices where BERT's has two, so that both have about 8 × width²
     weights (arXiv 2002.05202).
     """
-    return (
-        max(ALIGNED, round(8 * width / 3 / ALIGNED) * ALIGNED)
-        if encoder.startswith("modern")
-        else 4 * width
-    )
+    if encoder.startswith("modern"):
+        return max(ALIGNED, round(8 * width / 3 / ALIGNED) * ALIGNED)
+    return 4 * width
 
 
 def shape_of(settings: Model, size: str, vocabulary: int, positions: int) -> Shape:
@@ -60,23 +58,16 @@ def shape_of(settings: Model, size: str, vocabulary: int, positions: int) -> Sha
     `vocabulary` is the number of subword types; the shape's is filled up to a multiple of 64.
     """
     if size not in SIZES:
-        raise RecipeError(
-            [
-                (
-                    f"model.size = {size!r}: choose from auto, "
-                    f"{', '.join(SIZES)}{nearest(size, list(SIZES))}"
-                )
-            ]
-        )
+        choices = ", ".join(SIZES) + nearest(size, list(SIZES))
+        raise RecipeError([f"model.size = {size!r}: choose from auto, {choices}"])
     layers, width = SIZES[size]
     encoder = encoder_of(settings, size)
     width = settings.width or width
     heads = settings.heads or max(1, width // 64)
     if width % heads:
         raise RecipeError([f"model.width = {width} is not a multiple of model.heads = {heads}"])
-    embedding = settings.embedding or (
-        min(ALBERT_EMBEDDING, width) if encoder == "albert" else width
-    )
+    usual = {"albert": min(ALBERT_EMBEDDING, width)}
+    embedding = settings.embedding or usual.get(encoder, width)
     return Shape(
         vocabulary=padded_vocabulary(vocabulary),
         layers=settings.layers or layers,

@@ -1,9 +1,8 @@
-"""Why a model predicts what it predicts: the training examples, and the selected passages, that
-pushed for and against it.
-"""
+"""Why a model predicts something: the examples and passages that pushed for and against it."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 
 from tasklm.device.machine import Machine
 from tasklm.evaluate.overlaps import Overlaps, overlaps
-from tasklm.influence.attribution import PassagePushes, Products, TaskPushes
+from tasklm.influence.attribution import ExampleAttribution, PassageAttribution, Products
 from tasklm.models.task_model import LoadedModels, answers_of
 from tasklm.select.base import read_selection_texts, selection_is_clear
 from tasklm.storage.checksums import require_whole
@@ -68,55 +67,50 @@ class ExampleSide:
 
     def __init__(self, loaded: LoadedModels, machine: Machine, train: Sequence[Example]) -> None:
         self.loaded, self.task, self.train = loaded, loaded.task, train
-        self.machine, self.gradients = machine, TaskPushes(loaded.model, loaded.task, machine)
+        self.machine, self.gradients = (
+            machine,
+            ExampleAttribution(loaded.model, loaded.task, machine),
+        )
 
     def predicted(self, given: Sequence[str | Example]) -> tuple[EncodedExamples, list[Answer]]:
-        """The texts or examples with what the model predicts as their targets, and its answers for
-        people.
-        """
+        """The texts or examples labelled by the model's own predictions, and these for people."""
         examples = [self.task.asked(one) if isinstance(one, str) else one for one in given]
-        asked = self.loaded.encoded(examples)
-        answers = answers_of([self.gradients.model], self.task, asked, self.machine)
+        queries = self.loaded.encoded(examples)
+        answers = answers_of([self.gradients.model], self.task, queries, self.machine)
         labelled = [
             replace(example, label=self.task.label_of(answer))
-            for example, answer in zip(asked.examples, answers, strict=True)
+            for example, answer in zip(queries.examples, answers, strict=True)
         ]
         return self.loaded.encoded(labelled), answers
 
     def fit_into_a_row(self, examples: Sequence[Example]) -> np.ndarray:
-        """Which examples have no more rows than those of the kind have: long ones go on in further
-        rows, and are not compared.
-        """
+        """Which examples do not go on in further rows, as long ones do that are not compared."""
         units = self.task.encode(examples, self.loaded.vocabulary, self.loaded.length)
-        return np.asarray(
-            np.bincount([unit.example for unit in units], minlength=len(examples))
-            == self.task.together
-        )
+        rows = np.bincount([unit.example for unit in units], minlength=len(examples))
+        return np.asarray(rows == self.task.together)
 
-    def pushes(
-        self, texts: Sequence[str], asked: EncodedExamples, top: int, most: int = MOST_EXAMPLES
+    def attributions(
+        self, texts: Sequence[str], queries: EncodedExamples, top: int, most: int = MOST_EXAMPLES
     ) -> list[Pushes]:
-        """For each text what pushed for and against its target; `most` examples of each are
-        candidates, for all of them.
-        """
+        """What pushed for and against the target of each text; candidates are `most` for each."""
         shared = [overlaps(text, (example.text for example in self.train)) for text in texts]
-        places = np.unique(np.concatenate([found.nearest(most) for found in shared]))
+        places = np.unique(np.concatenate([words.nearest(most) for words in shared]))
         places = places[self.fit_into_a_row([self.train[place] for place in places])]
         examples = [self.train[place] for place in places]
-        products = self.gradients.products(asked, self.loaded.encoded(examples))
-
-        def shown(place: int) -> dict[str, Any]:
-            example = self.train[place]
-            label = " ".join(self.task.classes(example.label))
-            return {
-                "label": label,
-                "text": example.text,
-                "where": f"{example.file}, line {example.line}",
-            }
-
+        products = self.gradients.products(queries, self.loaded.encoded(examples))
         return [
-            ranked(products, column, places, own, shown, top) for column, own in enumerate(shared)
+            ranked(products, column, places, words, self._described, top)
+            for column, words in enumerate(shared)
         ]
+
+    def _described(self, place: int) -> dict[str, Any]:
+        """What people see of a training example."""
+        example = self.train[place]
+        return {
+            "label": " ".join(self.task.classes(example.label)),
+            "text": example.text,
+            "where": f"{example.file}, line {example.line}",
+        }
 
 
 class PassageSide:
@@ -125,23 +119,23 @@ class PassageSide:
     def __init__(self, run: Path, task: Task, device: torch.device) -> None:
         self.path = run / "selected" / "selected.parquet"
         require_whole(self.path.parent)
-        self.gradients = PassagePushes(run, task, device)
+        self.gradients = PassageAttribution(run, task, device)
 
-    def pushes(
-        self, text: str, asked: EncodedExamples, top: int, most: int = MOST_PASSAGES
+    def attributions(
+        self, text: str, queries: EncodedExamples, top: int, most: int = MOST_PASSAGES
     ) -> Pushes:
         """What pushed for and against the target of a text."""
-        shared = overlaps(text, (one for batch in read_selection_texts(self.path) for one in batch))
+        shared = overlaps(text, itertools.chain.from_iterable(read_selection_texts(self.path)))
         places = shared.nearest(most)
         rows = self._rows(places)
-        products = self.gradients.products(asked, [row["text"] for row in rows])
+        products = self.gradients.products(queries, [row["text"] for row in rows])
         by_place = dict(zip(places.tolist(), rows, strict=True))
 
-        def shown(place: int) -> dict[str, Any]:
+        def described(place: int) -> dict[str, Any]:
             row = by_place[place]
             return {"label": None, "text": row["text"], "where": row["source"], "id": row["id"]}
 
-        return ranked(products, 0, places, shared, shown, top)
+        return ranked(products, 0, places, shared, described, top)
 
     def _rows(self, places: np.ndarray) -> list[dict[str, Any]]:
         """The passages at some places, in order, without holding the others in memory."""
@@ -159,20 +153,21 @@ def ranked(
     column: int,
     places: np.ndarray,
     shared: Overlaps,
-    shown: Callable[[int], dict[str, Any]],
+    described: Callable[[int], dict[str, Any]],
     top: int,
 ) -> Pushes:
-    """The texts at `places` that pushed most for and against what a column is about; `shown` gives
-    what people see of one.
+    """The texts at `places` that pushed most for and against the query of a column.
+
+    `described` gives what people see of a text.
     """
-    cosines, found = products.cosines()[:, column], products.products[:, column]
+    cosines, of_column = products.cosines()[:, column], products.products[:, column]
     order = np.argsort(-cosines, kind="stable")
 
     def push(row: int) -> Push:
         place = int(places[row])
-        return Push(
-            float(cosines[row]), float(found[row]), shared=shared.shared(place), **shown(place)
-        )
+        words = shared.shared(place)
+        score, product = float(cosines[row]), float(of_column[row])
+        return Push(score, product, shared=words, **described(place))
 
     most = [push(row) for row in order[:top].tolist() if cosines[row] > 0]
     least = [push(row) for row in order[::-1][:top].tolist() if cosines[row] < 0]

@@ -1,5 +1,4 @@
-"""Gradients of every single example of a batch with respect to some layers, out of one forward and
-one backward pass.
+"""Gradients of single examples of a batch, by some layers, out of one forward and backward pass.
 
 The gradient of an example's loss with respect to a linear map is Σ e_t [a_t, 1]ᵀ over its tokens t:
 a_t went into the map, e_t is the gradient of the loss at its output, and the 1 stands for the bias.
@@ -11,6 +10,7 @@ layer is differentiated.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,68 +22,67 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasklm.errors import RecipeError
-from tasklm.train.loop import step_seed
+from tasklm.train.steps import step_seed
 
 AT_ONCE = {"cuda": 1 << 30}  # bytes of single gradients that exist at a time …
-AT_ONCE_ELSEWHERE = (
-    1 << 28
-)  # … on other devices; the fewer at a time, the more often the gradients of the task are read
+# … on other devices; the fewer at a time, the more often the gradients of the task are read
+AT_ONCE_ELSEWHERE = 1 << 28
 
 
 def chosen_layers(encoder: Any, layers: str) -> list[nn.Module]:
-    """The layers that a setting names: "last", "all" or their numbers, such as "3,4"; a layer that
-    is run several times once.
-    """
-    own = (
-        list(encoder.layers)
-        if hasattr(encoder, "layers")
-        else [encoder.shared] * encoder.shape.layers
-    )
+    """The layers that a setting names ("last", "all" or numbers such as "3,4"), each once."""
+    own = layers_of(encoder)
     if layers == "all":
-        found = own
-    elif layers == "last":
-        found = own[-1:]
-    else:
-        numbers = [part.strip() for part in layers.split(",")]
-        wrong = [part for part in numbers if not part.isdecimal() or not 1 <= int(part) <= len(own)]
-        if wrong:
-            known = f"the scoring model has the layers 1 to {len(own)}"
-            raise RecipeError(
-                [
-                    (
-                        f"select.influence_layers: {wrong[0]!r} is "
-                        f"not a layer; {known}; or choose last or all"
-                    )
-                ]
-            )
-        found = [own[int(part) - 1] for part in numbers]
-    return list(dict.fromkeys(found))
+        return list(dict.fromkeys(own))
+    if layers == "last":
+        return own[-1:]
+    numbers = [part.strip() for part in layers.split(",")]
+    wrong = [part for part in numbers if not part.isdecimal() or not 1 <= int(part) <= len(own)]
+    if wrong:
+        known = f"the scoring model has the layers 1 to {len(own)}"
+        raise RecipeError(
+            [
+                f"select.influence_layers: {wrong[0]!r} is not a layer; {known}; "
+                "or choose last or all"
+            ]
+        )
+    return list(dict.fromkeys(own[int(part) - 1] for part in numbers))
+
+
+def layers_of(encoder: Any) -> list[nn.Module]:
+    """The layers of an encoder in the order in which they run; a shared one comes several times."""
+    if hasattr(encoder, "layers"):
+        return list(encoder.layers)
+    return [encoder.shared] * encoder.shape.layers
 
 
 def parameters_of(layers: Sequence[nn.Module]) -> int:
     """How many numbers the gradient of one example has."""
-    return sum(parameter.numel() for layer in layers for parameter in layer.parameters())
+    return sum(parameter.numel() for parameter in parameters_in(layers))
+
+
+def parameters_in(layers: Sequence[nn.Module]) -> list[nn.Parameter]:
+    """The parameters of some layers, one layer after the other."""
+    return list(itertools.chain.from_iterable(layer.parameters() for layer in layers))
 
 
 @dataclass
 class Call:
-    """What one call of a linear map or norm kept."""
+    """What was recorded of one call of a linear map or norm."""
 
     given: Tensor  # (rows, places, width in)
     errors: Tensor  # (rows, places, width out): gradient of the summed losses at the output
 
     def some(self, rows: slice) -> Call:
-        """What it kept of some rows."""
+        """The same of some rows."""
         return Call(self.given[rows], self.errors[rows])
 
 
-Kept = dict[str, list[Call]]
+Recorded = dict[str, list[Call]]  # by the names of linear maps and norms
 
 
 class Watch:
-    """Keeps what goes into the linear maps and norms of some layers and the gradients at their
-    outputs.
-    """
+    """Records the inputs of linear maps and norms in layers, and gradients at their outputs."""
 
     def __init__(self, layers: Sequence[nn.Module]) -> None:
         self.parts: dict[str, nn.Module] = {}
@@ -92,16 +91,17 @@ class Watch:
                 if isinstance(module, (nn.Linear, nn.LayerNorm)):
                     self.parts[f"{number}.{name}"] = module
                 elif any(True for _ in module.parameters(recurse=False)):
+                    kind = type(module).__name__
                     raise TypeError(
-                        f"the gradients of single examples are not "
-                        f"known for {type(module).__name__} ({name})"
+                        f"the gradients of single examples are not known for {kind} ({name})"
                     )
         self._calls: list[tuple[str, Tensor, Tensor]] = []
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Keeps what the forward passes inside give; weights must be frozen, so that the graph
-        begins at the first watched output.
+        """Records the forward passes inside.
+
+        Weights must be frozen, so that the graph begins at the first watched output.
         """
         self._calls = []
         handles = [
@@ -122,30 +122,24 @@ class Watch:
 
         return keep
 
-    def kept(self, result: Tensor, rows: int, gradient: Tensor | None = None) -> Kept:
-        """What every call kept, after the backward pass of a loss that is a sum over the `rows`
-        rows of the batch.
+    def recorded(self, result: Tensor, rows: int, gradient: Tensor | None = None) -> Recorded:
+        """All calls, after the backward pass of a loss that is a sum over the `rows` of the batch.
 
         `result` is that loss, or what it is computed from, with the `gradient` of the loss there.
         Where the encoder computed some tokens alone, there must be as many of each row, in the
         order of the rows.
         """
         errors = torch.autograd.grad(result, [output for _, _, output in self._calls], gradient)
-        kept: Kept = {name: [] for name in self.parts}
+        recorded: Recorded = {name: [] for name in self.parts}
         for (name, given, _), error in zip(self._calls, errors, strict=True):
-            kept[name].append(
-                Call(
-                    given.reshape(rows, -1, given.shape[-1]),
-                    error.reshape(rows, -1, error.shape[-1]),
-                )
-            )
+            inputs = given.reshape(rows, -1, given.shape[-1])
+            recorded[name].append(Call(inputs, error.reshape(rows, -1, error.shape[-1])))
         self._calls = []
-        return kept
+        return recorded
 
 
-class Numbers:
-    """The gradients of single rows as numbers, one array per linear map or norm: all of them, or a
-    random projection.
+class ProjectedGradients:
+    """The gradients of single rows, one array per linear map or norm: whole, or projected.
 
     With `size` > 0 a matrix is projected on both sides, Σ (S e_t)(R [a_t, 1])ᵀ with seeded random
     signs S and R of `size` rows: products of two projected gradients are unbiased estimates of the
@@ -172,9 +166,8 @@ class Numbers:
         if not self.size or width <= self.size:
             return None
         signs = torch.randint(0, 2, (width, self.size), generator=draw) * 2 - 1
-        return (signs / math.sqrt(self.size)).to(
-            like.device, torch.float64 if like.dtype == torch.float64 else torch.float32
-        )
+        kind = torch.float64 if like.dtype == torch.float64 else torch.float32
+        return (signs / math.sqrt(self.size)).to(like.device, kind)
 
     def count(self, name: str) -> int:
         """How many numbers a row has for one part."""
@@ -184,7 +177,9 @@ class Numbers:
             widths = [module.out_features, module.in_features + with_bias]
         else:
             widths = [module.weight.numel() * (1 + with_bias)]
-        return math.prod(min(width, self.size) if self.size else width for width in widths)
+        if self.size:
+            widths = [min(width, self.size) for width in widths]
+        return math.prod(widths)
 
     @property
     def total(self) -> int:
@@ -192,9 +187,7 @@ class Numbers:
         return sum(self.count(name) for name in self.parts)
 
     def of(self, name: str, calls: Sequence[Call]) -> Tensor:
-        """The numbers of one part (rows, count), summed over all calls of it; they are good until
-        the next call.
-        """
+        """The gradients of one part (rows, count), over all its calls; good until the next use."""
         module: Any = self.parts[name]
         left, right = self._signs[name]
         given, errors = wide(calls[0].given), wide(calls[0].errors)
@@ -202,50 +195,46 @@ class Numbers:
             given = torch.cat([wide(call.given) for call in calls], dim=1)
             errors = torch.cat([wide(call.errors) for call in calls], dim=1)
         if isinstance(module, nn.LayerNorm):
-            of_weight = (
-                errors * functional.layer_norm(given, module.normalized_shape, eps=module.eps)
-            ).sum(1)
-            vector = (
-                of_weight if module.bias is None else torch.cat([of_weight, errors.sum(1)], dim=1)
-            )
-            return vector if left is None else vector @ left
+            normed = functional.layer_norm(given, module.normalized_shape, eps=module.eps)
+            vector = (errors * normed).sum(1)
+            if module.bias is not None:
+                vector = torch.cat([vector, errors.sum(1)], dim=1)
+            return _projected(vector, left)
         if module.bias is not None:
             given = functional.pad(given, (0, 1), value=1.0)
-        errors = errors if left is None else errors @ left
-        given = given if right is None else given @ right
+        errors, given = _projected(errors, left), _projected(given, right)
         return self._multiplied(errors.transpose(1, 2), given).flatten(1)
 
     def _multiplied(self, left: Tensor, right: Tensor) -> Tensor:
-        """The batched product in memory that is used again: the system hands out large new pieces
-        by page faults.
-        """
+        """The batched product, in memory that is used again: large new pieces cost page faults."""
         shape = (left.shape[0], left.shape[1], right.shape[2])
         if self._place is None or self._place.numel() < math.prod(shape):
             self._place = left.new_empty(math.prod(shape))
         return torch.bmm(left, right, out=self._place[: math.prod(shape)].view(shape))
 
     def chunks(self, name: str, calls: Sequence[Call]) -> Iterator[tuple[slice, Tensor]]:
-        """Yields the numbers of one part for some rows after the other, so that not all of them
-        exist at once.
-        """
+        """Yields the gradients of one part, some rows at a time, so that not all exist at once."""
         rows, device = calls[0].given.shape[0], calls[0].given.device.type
         step = max(1, AT_ONCE.get(device, AT_ONCE_ELSEWHERE) // (4 * self.count(name)))
         for start in range(0, rows, step):
             some = slice(start, start + step)
             yield some, self.of(name, [call.some(some) for call in calls])
 
-    def products(self, kept: Kept, others: Mapping[str, Tensor]) -> Tensor:
-        """The products (rows, others) of the gradients of rows with others, given part by part as
-        (others, count).
-        """
-        found: Tensor | None = None
-        for name, calls in kept.items():
-            if found is None:
-                found = others[name].new_zeros(calls[0].given.shape[0], len(others[name]))
-            for some, numbers in self.chunks(name, calls):
-                found[some] += numbers @ others[name].T
-        assert found is not None
-        return found
+    def products(self, recorded: Recorded, others: Mapping[str, Tensor]) -> Tensor:
+        """The products (rows, others) of the rows' gradients with others, which come by part."""
+        first = next(iter(recorded))
+        rows = recorded[first][0].given.shape[0]
+        products = others[first].new_zeros(rows, len(others[first]))
+        for name, calls in recorded.items():
+            for some, gradients in self.chunks(name, calls):
+                products[some] += gradients @ others[name].T
+        return products
+
+
+def _projected(numbers: Tensor, signs: Tensor | None) -> Tensor:
+    if signs is None:
+        return numbers
+    return numbers @ signs
 
 
 def wide(tensor: Tensor) -> Tensor:

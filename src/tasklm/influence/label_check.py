@@ -64,9 +64,7 @@ class Judged:
 def fit_head(
     features: csr_matrix, targets: np.ndarray, classes: int, strength: float
 ) -> np.ndarray:
-    """The weights (classes, features) where strength/2 · |W|² + the sum of the cross-entropies is
-    smallest.
-    """
+    """The weights (classes, features) where strength/2 · |W|² + Σ cross-entropy is smallest."""
     wanted, each = np.eye(classes)[targets], np.arange(len(targets))
     shape, turned = (features.shape[1], classes), csr_matrix(features.T)
 
@@ -75,24 +73,22 @@ def fit_head(
         logits = np.asarray(features @ weights)
         losses = spoken_against(logits, targets)
         errors = np.exp(logits - (losses + logits[each, targets])[:, None]) - wanted
-        return float(losses.sum()) + strength / 2 * float(flat @ flat), (
-            np.asarray(turned @ errors) + strength * weights
-        ).ravel()
+        total = float(losses.sum()) + strength / 2 * float(flat @ flat)
+        gradient = np.asarray(turned @ errors) + strength * weights
+        return total, gradient.ravel()
 
-    found: Any = minimize(
+    fit: Any = minimize(
         value,
         np.zeros(shape[0] * shape[1]),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": 200, "ftol": 1e-7},
     )
-    return np.asarray(found.x.reshape(shape).T)
+    return np.asarray(fit.x.reshape(shape).T)
 
 
 def parts_of(targets: np.ndarray, folds: int) -> np.ndarray:
-    """The part of every example: those of a class are dealt out in turn, in an order that does not
-    follow the file's.
-    """
+    """The part of every example: those of a class are dealt out in turn, in a random order."""
     order = np.random.default_rng(0).permutation(len(targets))
     order = order[np.argsort(targets[order], kind="stable")]
     parts = np.empty(len(targets), np.int64)
@@ -101,23 +97,20 @@ def parts_of(targets: np.ndarray, folds: int) -> np.ndarray:
 
 
 def held_out(features: csr_matrix, targets: np.ndarray, classes: int, folds: int = FOLDS) -> Judged:
-    """What heads say that were fitted to the other parts, with the strength by which they lose
-    least.
-    """
-    parts, found = parts_of(targets, folds), []
+    """What heads say that were fitted to the other parts, with the strength that loses least."""
+    parts, trials = parts_of(targets, folds), []
     for strength in STRENGTHS:
         logits = np.zeros((len(targets), classes))
         for part in range(folds):
             out = parts == part
-            logits[out] = (
-                features[out] @ fit_head(features[~out], targets[~out], classes, strength).T
-            )
-        found.append(Judged(logits, strength, float(spoken_against(logits, targets).mean())))
-    return min(found, key=lambda judged: judged.loss)
+            head = fit_head(features[~out], targets[~out], classes, strength)
+            logits[out] = features[out] @ head.T
+        trials.append(Judged(logits, strength, float(spoken_against(logits, targets).mean())))
+    return min(trials, key=lambda judged: judged.loss)
 
 
 def spoken_against(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Returns ln Σ_c exp(z_c) − z_label of every example, which is also its held-out loss."""
+    """ln Σ_c exp(z_c) − z_label of every example, which is also its held-out loss."""
     return np.asarray(logsumexp(logits, axis=1) - logits[np.arange(len(targets)), targets])
 
 
@@ -130,49 +123,39 @@ def self_influences(
 
 
 def features_of(rows: Sequence[Sequence[int]]) -> csr_matrix:
-    """What the heads read of every example: its tokens, its runs of two and of three, each of
-    length 1 together; and a 1.
-    """
-    return csr_matrix(
-        hstack(
-            [
-                *(weighted(runs_of_tokens(rows, size)) for size in range(1, LONGEST + 1)),
-                np.ones((len(rows), 1)),
-            ]
-        )
-    )
+    """What the heads read of every example: its tokens, its runs of two and of three, and a 1."""
+    runs = [weighted(runs_of_tokens(rows, size)) for size in range(1, LONGEST + 1)]
+    return csr_matrix(hstack([*runs, np.ones((len(rows), 1))]))
 
 
 def runs_of_tokens(rows: Sequence[Sequence[int]], size: int) -> csr_matrix:
-    """How often each run of `size` tokens stands in every row; a run of one row alone speaks for no
-    other and is left out.
-    """
+    """How often each run of `size` tokens stands in every row; runs of one row are left out."""
     tokens = np.concatenate([np.asarray(row, np.uint64) for row in rows])
     of_row = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
     count = max(0, len(tokens) - size + 1)
     keys = np.zeros(count, np.uint64)
     for place in range(size):
         keys = keys * np.uint64(0x9E3779B97F4A7C15) + tokens[place : place + count]
-    inside = (
-        of_row[:count] == of_row[size - 1 : size - 1 + count]
-    )  # the run does not reach into the next row
+    # the run does not reach into the next row
+    inside = of_row[:count] == of_row[size - 1 : size - 1 + count]
     _, columns = np.unique(keys[inside], return_inverse=True)
-    found = csr_matrix(
+    counts = csr_matrix(
         (np.ones(len(columns)), (of_row[:count][inside], columns)),
         shape=(len(rows), int(columns.max(initial=-1)) + 1),
     )
-    found.sum_duplicates()
-    return csr_matrix(found[:, np.bincount(found.indices, minlength=found.shape[1]) > 1])
+    counts.sum_duplicates()
+    rows_having = np.bincount(counts.indices, minlength=counts.shape[1])
+    return csr_matrix(counts[:, rows_having > 1])
 
 
 def weighted(counts: csr_matrix) -> csr_matrix:
-    """Rows of length 1 in which rare columns weigh more: (1 + ln count) · (1 + ln((1 + rows) / (1 +
-    rows that have it))).
+    """Rows of length 1 in which rare columns weigh more.
+
+    The weights are (1 + ln count) · (1 + ln((1 + rows) / (1 + rows that have it))).
     """
     having = np.bincount(counts.indices, minlength=counts.shape[1])
-    counts.data = (1 + np.log(counts.data)) * (1 + np.log((1 + counts.shape[0]) / (1 + having)))[
-        counts.indices
-    ]
+    rarity = 1 + np.log((1 + counts.shape[0]) / (1 + having))
+    counts.data = (1 + np.log(counts.data)) * rarity[counts.indices]
     lengths = np.sqrt(np.asarray(counts.multiply(counts).sum(1)).ravel())
     return csr_matrix(diags(1 / np.where(lengths > 0, lengths, 1)) @ counts)
 
@@ -180,9 +163,7 @@ def weighted(counts: csr_matrix) -> csr_matrix:
 def suspects_of(
     train: Sequence[Example], labels: Sequence[str], features: csr_matrix
 ) -> list[Suspect]:
-    """The examples for which the others speak for another label, those first whose own label they
-    speak against most.
-    """
+    """The examples for which the others speak for another label, the most suspicious first."""
     number = {label: i for i, label in enumerate(labels)}
     targets = np.array([number[example.label] for example in train])
     judged = held_out(features, targets, len(labels))
@@ -190,18 +171,19 @@ def suspects_of(
     own = self_influences(features, judged.probabilities, targets)
     heard = judged.logits.argmax(1)
     order = np.argsort(-scores, kind="stable")
+    order = order[heard[order] != targets[order]]
     return [
         Suspect(
-            rank,
-            train[i].file,
-            train[i].line,
-            train[i].text,
-            labels[targets[i]],
-            labels[int(heard[i])],
-            float(scores[i]),
-            float(own[i]),
+            rank=rank,
+            file=train[i].file,
+            line=train[i].line,
+            text=train[i].text,
+            label=labels[targets[i]],
+            suggested=labels[int(heard[i])],
+            score=float(scores[i]),
+            self_influence=float(own[i]),
         )
-        for rank, i in enumerate(order[heard[order] != targets[order]].tolist(), 1)
+        for rank, i in enumerate(order.tolist(), 1)
     ]
 
 

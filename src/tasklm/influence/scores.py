@@ -1,5 +1,4 @@
-"""How much every passage would help the task (ISS, arXiv 2305.12816): products of gradients of a
-scoring model.
+"""How much every passage would help the task, by gradients of a scoring model (arXiv 2305.12816).
 
 The influence of a passage on a batch of task examples is ∇ l_lm(passage) · ∇ l_task(batch), to
 first order the fall of the task's loss when the scoring model takes a step on the passage. The
@@ -24,8 +23,8 @@ from tasklm.encoders.initial_weights import shapes_alone
 from tasklm.errors import RecipeError
 from tasklm.influence.gradients import (
     Call,
-    Kept,
-    Numbers,
+    ProjectedGradients,
+    Recorded,
     Watch,
     chosen_layers,
     parameters_of,
@@ -40,9 +39,9 @@ from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.masking import NONE, mask_rows
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.train.loop import step_seed
+from tasklm.train.context import TrainingContext
 from tasklm.train.stage1 import JointModel
-from tasklm.train.stages import Ingredients
+from tasklm.train.steps import step_seed
 
 MULTIPLE = 8  # of tokens, that rows are padded to
 PROJECTED = 64  # rows of a projection where the recipe leaves it open
@@ -51,32 +50,29 @@ TOKENS_ELSEWHERE = 4_096  # … on other devices
 
 
 def projection_for(settings: Select, encoder: str, shape: Shape, batches: int, memory: int) -> int:
-    """The size of the projection, 0 for exact products: what the recipe says, or whether the task's
-    gradients fit into memory.
+    """The size of the projection, by the recipe or by what fits into memory; 0: exact products.
 
     Raises where a layer is not known, and where what the recipe asks for does not fit.
     """
     with shapes_alone():
         layers = chosen_layers(new_encoder(encoder, shape), settings.influence_layers)
     exact = 4 * batches * parameters_of(layers)
-    asked = settings.influence_projection
-    if asked is None:
-        asked = PROJECTED if settings.influence_layers == "all" or exact > memory else 0
-    needed = exact if asked == 0 else 4 * batches * Numbers(Watch(layers).parts, asked, 0).total
+    size = settings.influence_projection
+    if size is None:
+        size = PROJECTED if settings.influence_layers == "all" or exact > memory else 0
+    needed, fewer = exact, "set select.influence_projection to auto, or"
+    if size:
+        needed = 4 * batches * ProjectedGradients(Watch(layers).parts, size, 0).total
+        fewer = "lower select.influence_projection,"
     if needed > memory:
-        fewer = (
-            "set select.influence_projection to auto, or"
-            if asked == 0
-            else "lower select.influence_projection,"
-        )
-        problem = (
-            f"the gradients of {batches:,} task batches take "
-            f"{needed / 1e9:.1f} GB, more than select.memory = {settings.memory}"
-        )
         raise RecipeError(
-            [f"{problem}; {fewer} raise select.influence_task_batch or select.memory"]
+            [
+                f"the gradients of {batches:,} task batches take {needed / 1e9:.1f} GB, more than "
+                f"select.memory = {settings.memory}; {fewer} raise select.influence_task_batch or "
+                "select.memory"
+            ]
         )
-    return asked
+    return size
 
 
 def tokens_at_once(machine: Machine) -> int:
@@ -84,16 +80,13 @@ def tokens_at_once(machine: Machine) -> int:
     return TOKENS.get(machine.device.type, TOKENS_ELSEWHERE)
 
 
-def scoring_model(folder: Path, parts: Ingredients, settings: Train) -> JointModel:
+def scoring_model(folder: Path, context: TrainingContext, settings: Train) -> JointModel:
     """The trained scoring model of a folder, on the CPU."""
-    objective = OBJECTIVES.get("mlm")(parts.encoder, parts.shape, parts.vocabulary, settings)
-    encoder = new_encoder(parts.encoder, parts.shape)
-    model = JointModel(
-        encoder,
-        objective,
-        parts.task.head(parts.shape.width, 0.0, encoder.normed_heads),
-        parts.task,
-    )
+    shape, task = context.shape, context.task
+    objective = OBJECTIVES.get("mlm")(context.encoder, shape, context.vocabulary, settings)
+    encoder = new_encoder(context.encoder, shape)
+    head = task.head(shape.width, 0.0, encoder.normed_heads)
+    model = JointModel(encoder, objective, head, task)
     model.load_state_dict(load_weights(folder / "model.safetensors"))
     return model
 
@@ -110,8 +103,9 @@ class PieceBatch:
 
 
 class Pieces:
-    """Passages cut into rows that the encoder can read; units of passages share one gradient and
-    come in the order of their lengths.
+    """Passages cut into rows that the encoder can read, in units that share one gradient.
+
+    Units come in the order of their lengths.
     """
 
     def __init__(
@@ -127,33 +121,30 @@ class Pieces:
         self.rows = np.add.reduceat(self.counts, starts)  # of each unit
         self.longest = np.maximum.reduceat(-(-lengths // self.counts) + 2, starts)  # of these rows
         self.order = np.lexsort((self.rows, self.longest))  # of the units
-        self.firsts = np.concatenate(
-            [[0], np.cumsum(self.rows[self.order])]
-        )  # rows before each place of this order
-        self.sizes = np.add.reduceat(lengths + 2 * self.counts, starts)[
-            self.order
-        ]  # tokens at each place
+        # rows before, and tokens at, each place of this order
+        self.firsts = np.concatenate([[0], np.cumsum(self.rows[self.order])])
+        self.sizes = np.add.reduceat(lengths + 2 * self.counts, starts)[self.order]
 
     def __len__(self) -> int:
         return len(self.order)
 
     def batches(self, start: int, stop: int) -> Iterator[PieceBatch]:
-        """Yields all rows of the units at the places start … stop − 1; no unit is split, a batch
-        has at most `tokens` tokens if it can.
+        """Yields all rows of the units at the places start … stop − 1.
+
+        No unit is split; a batch has at most `tokens` tokens if it can.
         """
         for first, last in self._groups(start, stop):
             yield self._batch(first, last, start)
 
     def shapes(self, block: int) -> Iterator[tuple[int, int]]:
-        """Yields rows and padded length of every batch when all units are read, `block` of them at
-        a time.
-        """
+        """Yields rows and padded length of every batch of all units, `block` of them at a time."""
         for start in range(0, len(self), block):
             for first, last in self._groups(start, min(start + block, len(self))):
-                yield (
-                    int(self.firsts[last] - self.firsts[first]),
-                    _padded(int(self.longest[self.order[last - 1]])),
-                )  # in order of lengths
+                rows = int(self.firsts[last] - self.firsts[first])
+                yield rows, self._padded_length(last - 1)  # in order of lengths
+
+    def _padded_length(self, place: int) -> int:
+        return -(-int(self.longest[self.order[place]]) // MULTIPLE) * MULTIPLE
 
     def _groups(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yields the places of the units that are read together."""
@@ -162,10 +153,7 @@ class Pieces:
             last, rows = first, 0
             while last < stop:
                 rows += int(self.rows[self.order[last]])
-                if (
-                    last > first
-                    and rows * _padded(int(self.longest[self.order[last]])) > self.tokens
-                ):
+                if last > first and rows * self._padded_length(last) > self.tokens:
                     break
                 last += 1
             yield first, last
@@ -176,45 +164,41 @@ class Pieces:
         of_unit: list[int] = []
         of_passage: list[int] = []
         sharing: list[int] = []
+        offsets, number = self.shards.offsets, 0
         for place in range(first, last):
             unit = int(self.order[place])
             members = range(unit * self.together, min((unit + 1) * self.together, len(self.shards)))
             for passage in members:
-                tokens = self.shards.tokens[
-                    self.shards.offsets[passage] : self.shards.offsets[passage + 1]
-                ]
+                tokens = self.shards.tokens[offsets[passage] : offsets[passage + 1]]
                 pieces = np.array_split(tokens, int(self.counts[passage]))
-                of_passage += [of_passage[-1] + 1 if of_passage else 0] * len(pieces)
+                of_passage += [number] * len(pieces)
+                number += 1
                 of_unit += [place - start] * len(pieces)
                 sharing += [len(members)] * len(pieces)
                 cut += pieces
-        batch = padded_rows(
-            [self.vocabulary.around(piece) for piece in cut], self.vocabulary.pad, MULTIPLE
-        )
+        rows = [self.vocabulary.around(piece) for piece in cut]
         return PieceBatch(
-            batch,
-            np.array(of_unit),
-            np.array(of_passage),
-            np.array(sharing),
-            int(self.firsts[first]),
+            batch=padded_rows(rows, self.vocabulary.pad, MULTIPLE),
+            units=np.array(of_unit),
+            passages=np.array(of_passage),
+            sharing=np.array(sharing),
+            first=int(self.firsts[first]),
         )
-
-
-def _padded(length: int) -> int:
-    return -(-length // MULTIPLE) * MULTIPLE
 
 
 def row_weights(answers: np.ndarray, passages: np.ndarray, sharing: np.ndarray) -> np.ndarray:
-    """What the summed loss of each row counts, so that a passage's is the mean over its targets and
-    a unit's that over passages.
+    """The weight of each row's summed loss.
+
+    So a passage's loss is the mean over its targets, and a unit's that over its passages.
     """
     targets = np.bincount(passages, (answers != NONE).sum(1))
     return np.asarray(1.0 / (np.maximum(targets, 1)[passages] * sharing))
 
 
 class Influence:
-    """Scores passages by the products of their gradients with those of the task, with frozen
-    weights and without dropout.
+    """Scores passages by the products of their gradients with those of the task.
+
+    Weights are frozen, and there is no dropout.
     """
 
     def __init__(
@@ -232,97 +216,81 @@ class Influence:
         self.seed = settings.seed
         self.model = model.to(machine.device).eval().requires_grad_(False)
         if machine.bf16 and machine.device.type == "cuda":
-            self.model = (
-                self.model.bfloat16()
-            )  # not by autocast: its kernels for GPUs pass by the modules that are watched
+            # not by autocast: its kernels for GPUs pass by the modules that are watched
+            self.model = self.model.bfloat16()
         self.layers = chosen_layers(model.encoder, settings.influence_layers)
         self.watch = Watch(self.layers)
-        self.numbers = Numbers(self.watch.parts, projection, settings.seed)
+        self.projected = ProjectedGradients(self.watch.parts, projection, settings.seed)
         self.task = self._task_side(examples, settings.influence_task_batch)
 
     @property
     def task_batches(self) -> int:
-        """Returns on how many task batches passages are scored."""
+        """The number of task batches on which passages are scored."""
         return len(next(iter(self.task.values())))
 
     def _arithmetic(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.machine.device.type == "cuda" else self.machine.arithmetic()
+        if self.machine.device.type == "cuda":
+            return nullcontext()
+        return self.machine.arithmetic()
 
     def _task_side(self, examples: EncodedExamples, together: int) -> dict[str, Tensor]:
-        """The gradients of the mean task loss of each batch of examples, by part: (batches,
-        numbers).
-        """
-        count = len(examples.examples)
+        """The gradients (batches, count) of the mean task loss of batches of examples, by part."""
+        count, device = len(examples.examples), self.machine.device
         batches = -(-count // together)
         side: dict[str, Tensor] = {}
-        self.task_shapes: list[
-            tuple[int, int, int]
-        ] = []  # rows, padded length and places of the batches of the task's gradients
-        for groups, rows in examples.in_order(
-            max(1, self.pieces.tokens // examples.length // examples.together)
-        ):
+        # rows, padded length and places of the batches of the task's gradients
+        self.task_shapes: list[tuple[int, int, int]] = []
+        at_once = max(1, self.pieces.tokens // examples.length // examples.together)
+        for groups, rows in examples.in_order(at_once):
             assert rows.places is not None
-            kept = self._kept(rows.to(self.machine.device))
-            self.task_shapes.append((*rows.ids.shape, rows.places.shape[1]))
-            numbers = (
-                np.array([examples.units[number].example for number in examples.numbers_of(groups)])
-                // together
-            )
-            belongs = torch.from_numpy(numbers).to(self.machine.device)
-            sizes = torch.from_numpy(np.minimum(count - numbers * together, together)).to(
-                self.machine.device
-            )
-            for name, calls in kept.items():
-                calls = [
+            recorded = self._recorded(rows.to(device))
+            height, length = rows.ids.shape
+            self.task_shapes.append((height, length, rows.places.shape[1]))
+            units = [examples.units[number] for number in examples.numbers_of(groups)]
+            numbers = np.array([unit.example for unit in units]) // together
+            belongs = torch.from_numpy(numbers).to(device)
+            sizes = torch.from_numpy(np.minimum(count - numbers * together, together)).to(device)
+            for name, calls in recorded.items():
+                means = [
                     Call(call.given, wide(call.errors) / sizes[:, None, None]) for call in calls
                 ]
-                for some, found in self.numbers.chunks(name, calls):
+                for some, gradients in self.projected.chunks(name, means):
                     if name not in side:
-                        side[name] = found.new_zeros(batches, found.shape[1])
-                    side[name].index_add_(0, belongs[some], found)
+                        side[name] = gradients.new_zeros(batches, gradients.shape[1])
+                    side[name].index_add_(0, belongs[some], gradients)
         return side
 
-    def _kept(self, given: TokenBatch | Corrupted, weights: Tensor | None = None) -> Kept:
-        """What the backward pass of the task's loss keeps, or of the language model's with a weight
-        for each row.
-        """
+    def _recorded(self, given: TokenBatch | Corrupted, weights: Tensor | None = None) -> Recorded:
+        """The calls of both passes of the task's loss, or of the language model's with weights."""
         with torch.enable_grad(), self.watch.watching(), self._arithmetic():
             if isinstance(given, TokenBatch):
-                return self.watch.kept(self.model.task_loss(given), len(given.ids))
+                return self.watch.recorded(self.model.task_loss(given), len(given.ids))
             assert weights is not None
             logits = language_logits(self.model, given)
-            return self.watch.kept(
-                logits, len(given.batch.ids), language_errors(logits, given.answers, weights)
-            )
+            errors = language_errors(logits, given.answers, weights)
+            return self.watch.recorded(logits, len(given.batch.ids), errors)
 
     def scores(self, start: int, stop: int) -> np.ndarray:
-        """The influence (units, task batches) float32 of the units at the places start … stop − 1
-        of the pieces' order.
-        """
-        device = self.machine.device
-        found = next(iter(self.task.values())).new_zeros(stop - start, self.task_batches)
+        """The influence (units, task batches) of the units at the places start … stop − 1."""
+        device, objective = self.machine.device, self.model.objective
+        scores = next(iter(self.task.values())).new_zeros(stop - start, self.task_batches)
         for rows in self.pieces.batches(start, stop):
             units = torch.from_numpy(rows.units).to(device)
             for draw in range(self.draws):
-                text = masked(
-                    self.model.objective, rows.batch, step_seed(self.seed, draw), rows.first
-                )
-                weights = torch.from_numpy(
-                    row_weights(text.answers.numpy(), rows.passages, rows.sharing) / self.draws
-                )
-                kept = self._kept(
-                    text.to(device), weights.to(device, torch.float32, non_blocking=True)
-                )
-                found.index_add_(0, units, self.numbers.products(kept, self.task))
-        return np.asarray(found.float().cpu().numpy())
+                text = masked(objective, rows.batch, step_seed(self.seed, draw), rows.first)
+                shares = row_weights(text.answers.numpy(), rows.passages, rows.sharing)
+                weights = torch.from_numpy(shares / self.draws)
+                weights = weights.to(device, torch.float32, non_blocking=True)
+                recorded = self._recorded(text.to(device), weights)
+                scores.index_add_(0, units, self.projected.products(recorded, self.task))
+        return np.asarray(scores.float().cpu().numpy())
 
 
 def masked(objective: Any, batch: TokenBatch, seed: int, first: int) -> Corrupted:
-    """The batch with the objective's masks, drawn for its rows by their numbers from `first` on,
-    however rows are batched.
-    """
+    """The batch with the objective's masks, drawn by the numbers of its rows from `first` on."""
     masks = objective.masks
-    how = (
+    ids, picked, answers = mask_rows(
+        batch.ids.numpy(),
         masks.special,
         masks.rate,
         masks.mask,
@@ -332,15 +300,12 @@ def masked(objective: Any, batch: TokenBatch, seed: int, first: int) -> Corrupte
         masks.hide,
         masks.continues,
     )
-    shown, picked, answers = mask_rows(batch.ids.numpy(), *how)
-    hidden = replace(batch, ids=torch.from_numpy(shown))
+    hidden = replace(batch, ids=torch.from_numpy(ids))
     return Corrupted(hidden, torch.from_numpy(picked), torch.from_numpy(answers))
 
 
 def language_logits(model: Any, text: Corrupted) -> Tensor:
-    """The logits (rows · places, vocabulary): every row has as many wanted tokens as there are
-    places, targets or not.
-    """
+    """The logits (rows · places, vocabulary), of targets and of places that ask nothing."""
     rows, length = text.batch.ids.shape
     starts = torch.arange(0, rows * length, length, device=text.picked.device)
     states = model.encoder(text.batch, (text.picked + starts[:, None]).flatten())
@@ -349,8 +314,7 @@ def language_logits(model: Any, text: Corrupted) -> Tensor:
 
 
 def language_errors(logits: Tensor, answers: Tensor, weights: Tensor) -> Tensor:
-    """The gradient at the logits of the cross-entropy summed over the targets of each row, times
-    the row's weight.
+    """The gradient at the logits of each row's summed cross-entropy, times the row's weight.
 
     By hand, it is one pass over the largest array of all; places that ask nothing have no gradient.
     """

@@ -1,6 +1,4 @@
-"""Why influence chose a passage: which task batches asked for it, with which scores, and where it
-stood among the candidates.
-"""
+"""Why influence chose a passage: the task batches that asked for it, their scores and its place."""
 
 from __future__ import annotations
 
@@ -48,8 +46,7 @@ class InfluenceReasons:
 def influence_reasons(
     folder: Path, number: int, settings: Select, examples: Sequence[Example], most: int
 ) -> InfluenceReasons:
-    """Returns why the passage with this number in the corpus was chosen in a run folder, with at
-    most `most` of the batches that asked.
+    """Why a run chose the passage with this number, with at most `most` batches that asked for it.
 
     `examples` are those of the split that `settings.influence_on` names.
     """
@@ -60,56 +57,52 @@ def influence_reasons(
     )
     scores = InfluenceScores(folder / "influence")
     together, task_together = settings.influence_batch, settings.influence_task_batch
-    (found,) = np.nonzero(candidates["number"].to_numpy() == number)
-    if (
-        scores.units != -(-len(candidates) // together)
-        or scores.tasks != -(-len(examples) // task_together)
-        or not len(found)
-    ):
+    (places,) = np.nonzero(candidates["number"].to_numpy() == number)
+    same_candidates = scores.units == -(-len(candidates) // together)
+    same_examples = scores.tasks == -(-len(examples) // task_together)
+    if not same_candidates or not same_examples or not len(places):
         raise RunError(
-            f"the scores in {folder} are not those of its "
-            f"candidates and examples. Run: tasklm select {folder}"
+            f"the scores in {folder} are not those of its candidates and examples. "
+            f"Run: tasklm select {folder}"
         )
-    place = int(found[0])
-    k = 1 + int(
-        read_selection(folder / "selected" / "selected.parquet", "rank")["rank"].to_numpy().max()
-    )
-    asked, best = askers_of(scores, place // together, k)
+    place = int(places[0])
+    selected = read_selection(folder / "selected" / "selected.parquet", "rank")
+    k = 1 + int(selected["rank"].to_numpy().max())
+    askers, best = askers_of(scores, place // together, k)
     batches = []
-    for batch, rank, score in asked[:most]:
+    for batch, rank, score in askers[:most]:
         own = examples[batch * task_together : (batch + 1) * task_together]
-        batches.append(
-            TaskBatch(
-                [example.text for example in own],
-                [str(example.label) for example in own],
-                rank,
-                score,
-            )
-        )
-    first_rank = int(candidates["rank"][place].as_py())
-    first_score = float(candidates["score"][place].as_py())
-    found_by = settings.method.partition(",")[0].strip()
-    about = (k, found_by, place, len(candidates), first_rank, first_score)
-    return InfluenceReasons(settings.influence_on, best, batches, len(asked), *about)
+        texts, labels = [example.text for example in own], [str(example.label) for example in own]
+        batches.append(TaskBatch(texts, labels, rank, score))
+    return InfluenceReasons(
+        split=settings.influence_on,
+        best=best,
+        batches=batches,
+        batches_in_all=len(askers),
+        k=k,
+        found_by=settings.method.partition(",")[0].strip(),
+        place=place,
+        candidates=len(candidates),
+        first_rank=int(candidates["rank"][place].as_py()),
+        first_score=float(candidates["score"][place].as_py()),
+    )
 
 
 def askers_of(
     scores: InfluenceScores, unit: int, k: int, columns: int = COLUMNS
 ) -> tuple[list[tuple[int, int, float]], float]:
-    """Returns (task batch, rank, score) of all task batches with the unit among their k best, best
-    rank first, and its best score.
+    """The task batches with the unit among their k best, and its best score.
+
+    Batches are (number, rank, score), best rank first.
     """
-    asked: list[tuple[int, int, float]] = []
+    askers: list[tuple[int, int, float]] = []
     best = -np.inf
     for start in range(0, scores.tasks, columns):
-        found = scores.of_tasks(start, start + columns)
-        own = found[:, unit]
-        ranks = (found > own[:, None]).sum(1) + (found[:, :unit] == own[:, None]).sum(
-            1
-        )  # ties: the better candidate first
-        asked += [
-            (start + int(row), int(ranks[row]), float(own[row]))
-            for row in np.flatnonzero(ranks < k)
-        ]
+        of_tasks = scores.of_tasks(start, start + columns)
+        own = of_tasks[:, unit]
+        ties = of_tasks[:, :unit] == own[:, None]  # the better candidate comes first
+        ranks = (of_tasks > own[:, None]).sum(1) + ties.sum(1)
+        for row in np.flatnonzero(ranks < k):
+            askers.append((start + int(row), int(ranks[row]), float(own[row])))
         best = max(best, float(own.max()))
-    return sorted(asked, key=lambda one: (one[1], one[0])), best
+    return sorted(askers, key=lambda one: (one[1], one[0])), best

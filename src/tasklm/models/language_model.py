@@ -75,9 +75,7 @@ class Description:
 
     @contextmanager
     def damage_is_clear(self) -> Iterator[None]:
-        """Turns the errors of weights that cannot be read, or do not fit the description, into a
-        message with the way out.
-        """
+        """Turns errors of weights that cannot be read or do not fit into a clear message."""
         with damage_is_clear(self.folder):
             yield
 
@@ -90,11 +88,11 @@ def read_description(where: Path) -> Description:
     folder = _stage1_of(where)
     with damage_is_clear(folder):
         config = read_json(folder / "config.json", MOST_JSON)
-        found = config.get("format") if isinstance(config, dict) else None
-        if found != FORMAT:
+        version = config.get("format") if isinstance(config, dict) else None
+        if version != FORMAT:
             raise RunError(
-                f"{folder / 'config.json'} has format "
-                f"{repr(found)[:20]}, this version reads {FORMAT}. {_again(folder)}"
+                f"{folder / 'config.json'} has format {repr(version)[:20]}, this version reads "
+                f"{FORMAT}. {_again(folder)}"
             )
         require_whole(folder)
         settings = from_dict({"train": config["train"]}).train
@@ -145,30 +143,32 @@ def _stage1_of(where: Path) -> Path:
     """The folder that holds a language model; the error says what was found in its place."""
     if where.is_file():
         raise RunError(
-            f"{where} is a file. Give the folder of a run, "
-            f"such as runs/first, or the folder stage1 in it."
+            f"{where} is a file. Give the folder of a run, such as runs/first, or the folder "
+            "stage1 in it."
         )
     if not where.is_dir():
         raise RunError(f"there is no folder {where}. Give the folder of a run, such as runs/first.")
-    folder = shipped_stage1(where) if (where / "stage1").is_dir() else where
+    folder = where
+    if (where / "stage1").is_dir():
+        folder = shipped_stage1(where)
     if (folder / "config.json").exists() and not (folder / "model.safetensors").exists():
         raise damaged(folder, "model.safetensors is missing")
     if not (folder / "model.safetensors").exists():
         raise RunError(
-            f"{where} holds no language model (there is no stage1). "
-            f"Give the folder of a run that has done: tasklm train RUN"
+            f"{where} holds no language model (there is no stage1). Give the folder of a run that "
+            "has done: tasklm train RUN"
         )
     if not (folder / "config.json").exists():
         raise RunError(
-            f"{folder} was trained before language models could "
-            f"be loaded again (no config.json). {_again(folder)}"
+            f"{folder} was trained before language models could be loaded again (no config.json). "
+            f"{_again(folder)}"
         )
     with damage_is_clear(folder):
         config = read_json(folder / "config.json", MOST_JSON)
     if isinstance(config, dict) and "objective" not in config:
         raise RunError(
-            f"{where} holds a task model, whose language model is "
-            f"not in it. Give the folder of the run, with its stage1."
+            f"{where} holds a task model, whose language model is not in it. Give the folder of "
+            "the run, with its stage1."
         )
     return folder
 

@@ -1,5 +1,4 @@
-"""The trained model: encoder, head, vocabulary and labels; saved as a folder of safetensors and
-JSON.
+"""The trained model: encoder, head, vocabulary and labels, as a folder of safetensors and JSON.
 
 A folder holds one model, or several of the same shape whose outputs are averaged.
 """
@@ -38,6 +37,7 @@ from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
 
 FORMAT = 3
+ROWS = 64  # that are read at a time
 DAMAGE = (
     LookupError,
     TypeError,
@@ -55,21 +55,19 @@ DAMAGE = (
 def cost_of(encoder: str, shape: Shape) -> EncoderCost:
     """The cost of an encoder of this architecture and shape."""
     return EncoderCost(
-        shape.layers,
-        shape.width,
-        shape.feedforward,
-        shape.vocabulary,
-        shape.positions,
-        encoder,
-        shape.embedding,
-        shape.heads,
+        layers=shape.layers,
+        width=shape.width,
+        feedforward=shape.feedforward,
+        vocabulary=shape.vocabulary,
+        positions=shape.positions,
+        kind=encoder,
+        embedding=shape.embedding,
+        heads=shape.heads,
     )
 
 
 class TaskModel(nn.Module):
-    """An encoder with a task's head; with `wide`, what the wide part says is added to the outputs,
-    at a scale that is learnt.
-    """
+    """An encoder with a task's head; `wide` adds the outputs of a wide part at a learnt scale."""
 
     def __init__(self, encoder: nn.Module, head: nn.Module, wide: bool = False) -> None:
         super().__init__()
@@ -89,20 +87,17 @@ class TaskModel(nn.Module):
         weights = dict(self.state_dict())
         if share != 1.0:
             assert isinstance(self.head, OutHead)
-            weights |= {
-                f"head.out.{name}": share * tensor
-                for name, tensor in self.head.out.state_dict().items()
-            }
+            for name, tensor in self.head.out.state_dict().items():
+                weights[f"head.out.{name}"] = share * tensor
         return weights
 
 
 def task_outputs(encoder: nn.Module, head: nn.Module, batch: TokenBatch) -> Tensor:
-    """A head's outputs (rows, places, …) on a batch; the encoder's last layer computes what the
-    head reads.
-    """
+    """A head's outputs (rows, places, …) on a batch."""
     assert batch.places is not None
-    states: Tensor = encoder(batch, batch.flat_places())
-    outputs: Tensor = head(states.view(*batch.places.shape, -1))
+    rows, places = batch.places.shape
+    states: Tensor = encoder(batch, batch.flat_places())  # of what the head reads alone
+    outputs: Tensor = head(states.view(rows, places, -1))
     return outputs
 
 
@@ -116,44 +111,41 @@ def kept_of(
     task: Task,
     examples: EncodedExamples,
     machine: Machine,
-    batch: int = 64,
     finite: bool = False,
     keep: Callable[[Any], Any] | None = None,
 ) -> list[Any]:
-    """What the task keeps of the outputs of each unit, in their order; outputs of several
-    models are averaged.
+    """What the task keeps of the outputs of each unit; outputs of several models are averaged.
 
     `finite`: outputs that are NaN or infinite raise RunError, where a training would go on with the
     next epoch. `keep`: what is kept of a unit's outputs, in place of what the task keeps.
     """
-    kept: list[Any] = [None] * len(examples.units)
+    predictions: list[Any] = [None] * len(examples.units)
     were_training = [model.training for model in models]
     for model in models:
         model.eval()
     with torch.inference_mode(), machine.arithmetic():
-        for groups, rows in examples.in_order(max(1, batch // examples.together)):
-            there = rows.to(machine.device)
-            outputs = torch.stack([model(there).float() for model in models]).mean(0).cpu().numpy()
+        for groups, rows in examples.in_order(max(1, ROWS // examples.together)):
+            batch = rows.to(machine.device)
+            outputs = torch.stack([model(batch).float() for model in models]).mean(0).cpu().numpy()
             for row, number in enumerate(examples.numbers_of(groups)):
                 own = outputs[row, : len(examples.units[number].places)]
                 if finite and not np.isfinite(own).all():
                     raise RunError(
-                        "the model's outputs are not finite "
-                        "numbers, so that it has no answer. Train it again."
+                        "the model's outputs are not finite numbers, so that it has no answer. "
+                        "Train it again."
                     )
-                kept[number] = (keep or task.keep)(own)
+                predictions[number] = (keep or task.keep)(own)
     for model, was_training in zip(models, were_training, strict=True):
         model.train(was_training)
-    return kept
+    return predictions
 
 
 def answers_of(
     models: Sequence[nn.Module], task: Task, examples: EncodedExamples, machine: Machine
 ) -> list[Answer]:
     """The answers of a model, or of several together, for all examples in their order."""
-    return task.answers(
-        examples.examples, examples.units, kept_of(models, task, examples, machine, finite=True)
-    )
+    predictions = kept_of(models, task, examples, machine, finite=True)
+    return task.answers(examples.examples, examples.units, predictions)
 
 
 def save_models(
@@ -167,26 +159,28 @@ def save_models(
     about: dict[str, Any],
     wide: Wide | None = None,
 ) -> None:
-    """Writes the weights of one model, or of several that answer together, and all that is needed
-    to predict; nothing is pickled.
-    """
+    """Writes one model, or several that answer together, with all that is needed to predict."""
     folder.mkdir(parents=True, exist_ok=True)
     if wide is not None:
         wide.save(folder / WIDE)
     for path, model in zip(_weight_files(folder, len(models)), models, strict=True):
         save_weights(path, model.state_dict())
     vocabulary.save(folder / "tokenizer.json")
-    several = {"models": len(models)} if len(models) > 1 else {}
-    config = {
-        "format": FORMAT,
-        **several,
+    config: dict[str, Any] = {"format": FORMAT}
+    if len(models) > 1:
+        config["models"] = len(models)
+    config |= {
         "encoder": encoder,
         "shape": shape.to_dict(),
         "task": task.to_dict(),
         "length": length,
+        "about": about,
     }
-    files = files_in(folder, leave_out=("config.json", ARTEFACT, PARTIAL))
-    seal(folder / "config.json", {**config, "about": about}, files)
+    seal(
+        folder / "config.json",
+        config,
+        files_in(folder, leave_out=("config.json", ARTEFACT, PARTIAL)),
+    )
 
 
 @dataclass(frozen=True)
@@ -203,9 +197,7 @@ class SavedModel:
 
     @contextmanager
     def damage_is_clear(self) -> Iterator[None]:
-        """Turns the errors of weights that cannot be read, or do not fit the description, into a
-        message with the way out.
-        """
+        """Turns errors of weights that cannot be read or do not fit into a clear message."""
         with damage_is_clear(self.folder):
             yield
 
@@ -215,30 +207,29 @@ def read_saved_model(folder: Path) -> SavedModel:
     path = folder / "config.json"
     if not is_there(path):
         raise RunError(
-            f"{folder} holds no model (there is no "
-            f"config.json). Give the folder 'model' of a finished run."
+            f"{folder} holds no model (there is no config.json). Give the folder 'model' of a "
+            "finished run."
         )
     with damage_is_clear(folder):
         config = read_json(path, MOST_JSON)
-        found = config.get("format") if isinstance(config, dict) else None
-        if found != FORMAT:
+        version = config.get("format") if isinstance(config, dict) else None
+        if version != FORMAT:
             raise RunError(
-                f"{path} has format {repr(found)[:20]}, "
-                f"this version reads {FORMAT}. Train the model again."
+                f"{path} has format {repr(version)[:20]}, this version reads {FORMAT}. "
+                "Train the model again."
             )
         require_whole(folder, "config.json")
         shape = Shape.from_dict(config["shape"])
         vocabulary = Vocabulary.load(folder / "tokenizer.json")
         check_rows(str(config["encoder"]), shape, vocabulary, config["length"])
-        files = _weight_files(folder, config.get("models", 1))
         return SavedModel(
-            folder,
-            str(config["encoder"]),
-            shape,
-            str(config["task"]["kind"]),
-            vocabulary,
-            files,
-            config,
+            folder=folder,
+            encoder=str(config["encoder"]),
+            shape=shape,
+            kind=str(config["task"]["kind"]),
+            vocabulary=vocabulary,
+            weights=_weight_files(folder, config.get("models", 1)),
+            config=config,
         )
 
 
@@ -249,8 +240,7 @@ def check_length(length: Any) -> None:
 
 
 def check_rows(encoder: str, shape: Shape, vocabulary: Vocabulary, length: Any) -> None:
-    """Raises ValueError where an encoder has no place for all tokens of its vocabulary, or for rows
-    of `length` tokens."""
+    """Raises ValueError where an encoder is too small for its vocabulary, or for such rows."""
     if len(vocabulary) > shape.vocabulary:
         raise ValueError(
             f"the tokenizer has {len(vocabulary):,} types, the encoder {shape.vocabulary:,}"
@@ -293,12 +283,9 @@ class LoadedModels:
 def encoded_with(
     wide: Wide | None, task: Task, examples: Sequence[Example], vocabulary: Vocabulary, length: int
 ) -> EncodedExamples:
-    """Examples as their task encodes them, with what the wide part of a model says of them, where
-    it has one.
-    """
-    return EncodedExamples.of(
-        task, examples, vocabulary, length, None if wide is None else wide.outputs(examples)
-    )
+    """Examples as their task encodes them, with what a model's wide part, if any, says of them."""
+    outputs = None if wide is None else wide.outputs(examples)
+    return EncodedExamples.of(task, examples, vocabulary, length, outputs)
 
 
 def load_models(folder: Path, device: torch.device) -> LoadedModels:
@@ -320,16 +307,14 @@ def require_width(wide: Wide | None, head: nn.Module) -> None:
 
 
 def _load(saved: SavedModel, task: Task, path: Path, wide: bool) -> TaskModel:
-    """A model with the weights of a file; raises ValueError, before it takes any memory,
-    where they do not fit."""
+    """A model with the weights of a file; raises ValueError first where they do not fit."""
     shapes = shapes_in(path)
     # folders of `modern` from before its heads had a norm stay readable
     normed = "head.norm.weight" in shapes
 
     def new() -> TaskModel:
-        return TaskModel(
-            new_encoder(saved.encoder, saved.shape), task.head(saved.shape.width, 0.0, normed), wide
-        )
+        encoder = new_encoder(saved.encoder, saved.shape)
+        return TaskModel(encoder, task.head(saved.shape.width, 0.0, normed), wide)
 
     with shapes_alone():
         if problems := misfits(new(), "", shapes):
@@ -351,12 +336,9 @@ def load_model(folder: Path, device: torch.device) -> LoadedModels:
 def _weight_files(folder: Path, count: Any) -> tuple[Path, ...]:
     if type(count) is not int or not 1 <= count <= MOST_SEEDS:
         raise ValueError(f"the number of models is not a whole number from 1 to {MOST_SEEDS}")
-    names = (
-        [f"model-{number}.safetensors" for number in range(1, count + 1)]
-        if count > 1
-        else ["model.safetensors"]
-    )
-    return tuple(folder / name for name in names)
+    if count == 1:
+        return (folder / "model.safetensors",)
+    return tuple(folder / f"model-{number}.safetensors" for number in range(1, count + 1))
 
 
 @contextmanager
@@ -373,10 +355,12 @@ def _reason(error: Exception) -> str:
         return f"{error} is missing"
     if isinstance(error, RecipeError):
         return "; ".join(error.problems)
+    if isinstance(error, DataError) and error.file:
+        return f"{Path(error.file).name}: {error.problem}"
     if isinstance(error, DataError):
-        return f"{Path(error.file).name}: {error.problem}" if error.file else error.problem
+        return error.problem
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.strerror}: {Path(str(error.filename)).name}"
     if isinstance(error, OSError):
-        return f"{error.strerror}" + (
-            f": {Path(str(error.filename)).name}" if error.filename else ""
-        )
+        return f"{error.strerror}"
     return str(error).partition("\n")[0]

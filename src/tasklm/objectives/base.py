@@ -31,20 +31,14 @@ class Corrupted:
     batch: TokenBatch
     picked: Tensor  # (rows, places) int64: columns of the tokens to predict
     answers: Tensor  # (rows, places) int64: the original tokens there; NONE where a row has fewer
-    draws: Tensor | None = (
-        None  # (rows, places) float32 in [0, 1): for what is drawn at these places while computing
-    )
-    judged: Tensor | None = (
-        None  # (rows, length) bool: the tokens that are to be judged, where not all are
-    )
+    # (rows, places) float32 in [0, 1): for what is drawn at these places while computing
+    draws: Tensor | None = None
+    judged: Tensor | None = None  # (rows, length) bool: the tokens to be judged, where not all are
     firsts: Tensor | None = (
-        None  # (rows, places) int64: columns of the [CLS] of pieces in two parts …
+        None  # (rows, places) int64: columns of the [CLS] of pieces in two parts
     )
-    follows: Tensor | None = (
-        # (rows, places) int64: … and whether the second follows the first; NONE where a row has
-        # fewer
-        None
-    )
+    # (rows, places) int64: whether the second part follows the first; NONE where a row has fewer
+    follows: Tensor | None = None
 
     def targets(self) -> int:
         """How many tokens are to be predicted."""
@@ -52,13 +46,15 @@ class Corrupted:
 
     def pairs(self) -> int:
         """How many pieces have two parts."""
-        return 0 if self.follows is None else int((self.follows != NONE).sum())
+        if self.follows is None:
+            return 0
+        return int((self.follows != NONE).sum())
 
     def judging(self) -> Tensor:
-        """Which tokens are to be judged (rows, length): all but padding unless `judged` says
-        otherwise.
-        """
-        return self.batch.pieces != 0 if self.judged is None else self.judged
+        """Which tokens are to be judged (rows, length): `judged`, or all but padding."""
+        if self.judged is None:
+            return self.batch.pieces != 0
+        return self.judged
 
     def judged_tokens(self) -> int:
         """How many these are."""
@@ -75,21 +71,19 @@ class Corrupted:
         return self._each(lambda tensor: tensor.pin_memory(), self.batch.pinned())
 
     def part(self, number: int, parts: int) -> Corrupted:
-        """One of `parts` micro-batches, with the very same targets as in the whole, so that
-        accumulation changes no result.
-        """
+        """One of `parts` micro-batches, with the very same targets as in the whole."""
         rows = self.batch.rows_of_part(number, parts)
         return self._each(lambda tensor: tensor[rows], self.batch.part(number, parts))
 
     def counted(self) -> Corrupted:
-        """Returns it with the tiles of its batch, or the bounds of its pieces."""
+        """The same with the tiles of its batch, or the bounds of its pieces."""
         return replace(self, batch=self.batch.counted())
 
     def _each(self, change: Callable[[Tensor], Tensor], batch: TokenBatch) -> Corrupted:
         return replace(self, batch=batch, **changed_tensors(self, change))
 
     def places(self) -> tuple[Tensor, Tensor]:
-        """Returns positions in the flattened batch and the answers there, both (targets,).
+        """Positions in the flattened batch and the answers there, both (targets,).
 
         A compiled graph needs one shape for all batches: there the places that ask nothing stay in.
         """
@@ -97,7 +91,7 @@ class Corrupted:
         return places, answers
 
     def drawn_places(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns positions, answers and random numbers alike."""
+        """Positions, answers and random numbers alike."""
         assert self.draws is not None
         return self._flat(self.picked, self.answers, self.draws)
 
@@ -116,8 +110,8 @@ class Corrupted:
         answers = answers.flatten()
         more = more.flatten()
         if places.device.type == "cpu" and not torch.compiler.is_compiling():
-            asked = answers != NONE
-            return places[asked], answers[asked], more[asked]
+            real = answers != NONE
+            return places[real], answers[real], more[real]
         return places, answers, more
 
 
@@ -138,10 +132,8 @@ class Masks:
         self.special[vocabulary.specials] = True
 
     def draw(self, batch: TokenBatch, seed: int, draws: bool = False) -> Corrupted:
-        """The batch with fresh masks, and with a random number for each of their places where asked
-        for.
-        """
-        shown, picked, answers = mask_rows(
+        """The batch with fresh masks, and with a random number for each place if `draws`."""
+        ids, picked, answers = mask_rows(
             batch.ids.numpy(),
             self.special,
             self.rate,
@@ -152,12 +144,10 @@ class Masks:
             self.hide,
             self.continues,
         )
-        numbers = (
-            torch.from_numpy(uniform_rows(picked.shape[0], picked.shape[1], seed))
-            if draws
-            else None
-        )
-        hidden = replace(batch, ids=torch.from_numpy(shown), targets=None)
+        numbers = None
+        if draws:
+            numbers = torch.from_numpy(uniform_rows(picked.shape[0], picked.shape[1], seed))
+        hidden = replace(batch, ids=torch.from_numpy(ids), targets=None)
         return Corrupted(hidden, torch.from_numpy(picked), torch.from_numpy(answers), numbers)
 
 
@@ -167,9 +157,7 @@ class Objective(Protocol):
     weights: dict[str, float]  # of its losses, by their names
 
     def corrupt(self, batch: TokenBatch, seed: int) -> Corrupted:
-        """The batch with its targets drawn afresh; touches no module and no global state: it runs
-        beside the training.
-        """
+        """The batch with fresh targets; touches no module, as it runs beside the training."""
         ...
 
     def targets(self, corrupted: Corrupted) -> dict[str, int]:
@@ -186,7 +174,7 @@ class Objective(Protocol):
 
     @staticmethod
     def memory(
-        cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool
+        cost: EncoderCost, settings: Train, tokens: int, length: int, **mode: bool
     ) -> MemoryCost:
         """The memory of a training step on so many tokens."""
         ...
@@ -203,9 +191,7 @@ class TwoHalves(Protocol):
     second_half: bool
 
     def begin_second_half(self, encoder: Any) -> str:
-        """Goes over to the second half, with the weights that the encoder has now; returns what
-        happened, for a person.
-        """
+        """Goes over to the second half with the encoder's weights; returns what happened."""
         ...
 
 

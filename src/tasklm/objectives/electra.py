@@ -1,5 +1,4 @@
-"""ELECTRA (arXiv 2003.10555): the encoder says of every token whether it was replaced by a small
-generator's sample.
+"""ELECTRA (arXiv 2003.10555): the encoder finds the tokens that a small generator has replaced.
 
 Loss = cross-entropy of the generator at the masked places + 50 · binary cross-entropy over all
 tokens. The encoder is the model that is kept. The variant `electra-15` judges 15 % of the tokens.
@@ -37,19 +36,17 @@ class Judgement(nn.Module):
             draw_weights(linear, initial_spread(width))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Returns logits, one for each state."""
+        """Logits, one for each state."""
         logits: Tensor = self.out(functional.gelu(self.dense(hidden), approximate=self.gelu))
         return logits.squeeze(-1).float()
 
-    def loss(self, encoder: Encoder, shown: Noised, judging: Tensor) -> Tensor:
+    def loss(self, encoder: Encoder, noisy: Noised, judging: Tensor) -> Tensor:
         """The binary cross-entropy of every token (rows, length), 0 where `judging` is not."""
-        logits = self(encoder(shown.batch))
-        return (
-            functional.binary_cross_entropy_with_logits(
-                logits, shown.replaced.float(), reduction="none"
-            )
-            * judging
+        logits = self(encoder(noisy.batch))
+        losses = functional.binary_cross_entropy_with_logits(
+            logits, noisy.replaced.float(), reduction="none"
         )
+        return losses * judging
 
 
 @OBJECTIVES.register("electra")
@@ -68,33 +65,30 @@ class Electra(Replacing):
 
     def forward(self, encoder: Encoder, corrupted: Corrupted) -> dict[str, Tensor]:
         """Both losses, summed over their targets."""
-        shown = self.generator(encoder, corrupted)
+        noisy = self.generator(encoder, corrupted)
         return {
-            "generator": shown.generator_loss(),
-            "discriminator": self.judgement.loss(encoder, shown, corrupted.judging()).sum(),
+            "generator": noisy.generator_loss(),
+            "discriminator": self.judgement.loss(encoder, noisy, corrupted.judging()).sum(),
         }
 
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
         """The exact FLOPs of a training step: generator and encoder."""
         rows, length = corrupted.batch.ids.shape
-        return float(self.generator.flops(cost, corrupted)) + cost.training(
-            rows * length, 0, length, judged=rows * length
-        )
+        judging = cost.training(rows * length, 0, length, judged=rows * length)
+        return float(self.generator.flops(cost, corrupted)) + judging
 
     @staticmethod
     def memory(
-        cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool
+        cost: EncoderCost, settings: Train, tokens: int, length: int, **mode: bool
     ) -> MemoryCost:
         """The memory of a training step: the encoder's and the generator's."""
-        own = training_bytes(cost, tokens, 0, length, optimiser=settings.optimiser, **how)
-        return with_generator(own, cost, settings, tokens, length, **how)
+        own = training_bytes(cost, tokens, 0, length, optimiser=settings.optimiser, **mode)
+        return with_generator(own, cost, settings, tokens, length, **mode)
 
 
 @OBJECTIVES.register("electra-15")
 class Electra15(Electra):
-    """Judges a random 15 % of the tokens, as many as are masked: to show what learning from all of
-    them is worth.
-    """
+    """Judges a random 15 % of the tokens, to show what learning from all of them is worth."""
 
     def corrupt(self, batch: TokenBatch, seed: int) -> Corrupted:
         """The batch with masks, and other tokens drawn alike, to be judged."""
@@ -106,8 +100,7 @@ class Electra15(Electra):
 
 
 def loss_scale(weight: float, rate: float, types: int) -> float:
-    """What both losses are divided by, so that their sum begins as large as that of masked language
-    modelling, ln(types).
+    """What both losses are divided by, so that their sum begins as large as mlm's, ln(types).
 
     A task's loss beside it then has the weight that it has there. An untrained generator is nearly
     always wrong, so that the best an untrained discriminator can do is the entropy of the mask

@@ -1,5 +1,4 @@
-"""ELECTRA with a generator that learns to deceive (Clark's thesis, section 5.3.4): by REINFORCE,
-with a learned baseline.
+"""ELECTRA with a generator that learns to deceive, by REINFORCE (Clark's thesis, section 5.3.4).
 
 The reward of a sample is the discriminator's loss on it. It is assumed not to depend on the other
 samples.
@@ -21,9 +20,7 @@ from tasklm.tokens.tokenizer import Vocabulary
 
 @OBJECTIVES.register("electra-adversarial")
 class Adversarial(Electra):
-    """The baseline −log σ(wᵀh) of the generator's states h learns to match the reward −log p, as a
-    probability p.
-    """
+    """The baseline −log σ(wᵀh) of the generator's states h learns to match the reward −log p."""
 
     def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train) -> None:
         super().__init__(encoder, shape, vocabulary, settings)
@@ -37,22 +34,20 @@ class Adversarial(Electra):
         return {**super().targets(corrupted), "baseline": corrupted.targets()}
 
     def forward(self, encoder: Encoder, corrupted: Corrupted) -> dict[str, Tensor]:
-        """The three losses, summed over their targets; the gradient of the generator's is
-        REINFORCE's.
-        """
-        shown = self.generator(encoder, corrupted)
-        losses = self.judgement.loss(encoder, shown, corrupted.judging())
-        reward, asked = losses.detach().flatten()[shown.places], shown.answers != NONE
-        expected = self.baseline(shown.states).squeeze(-1).float()
-        logits = shown.logits[:, : self.generator.types] / self.generator.temperature
-        sampled = shown.batch.ids.flatten()[shown.places]
+        """The three losses, summed over their targets; the generator's has REINFORCE's gradient."""
+        noisy = self.generator(encoder, corrupted)
+        losses = self.judgement.loss(encoder, noisy, corrupted.judging())
+        reward, real = losses.detach().flatten()[noisy.places], noisy.answers != NONE
+        expected = self.baseline(noisy.states).squeeze(-1).float()
+        logits = noisy.logits[:, : self.generator.types] / self.generator.temperature
+        sampled = noisy.batch.ids.flatten()[noisy.places]
         likely = logits.log_softmax(-1).gather(1, sampled[:, None]).squeeze(1)
         surprise = reward - functional.softplus(-expected.detach())
         matched = functional.binary_cross_entropy_with_logits(
             expected, (-reward).exp(), reduction="none"
         )
         return {
-            "generator": -(likely * surprise * asked).sum(),
+            "generator": -(likely * surprise * real).sum(),
             "discriminator": losses.sum(),
-            "baseline": (matched * asked).sum(),
+            "baseline": (matched * real).sum(),
         }

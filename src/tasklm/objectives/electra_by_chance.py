@@ -41,8 +41,8 @@ class ByChance(nn.Module):
     def forward(self, encoder: Encoder, corrupted: Corrupted) -> dict[str, Tensor]:
         """The loss summed over all tokens."""
         places, answers = corrupted.places()
-        shown = noised(corrupted.batch, places, answers, corrupted.batch.ids.flatten()[places])
-        return {"discriminator": self.judgement.loss(encoder, shown, corrupted.judging()).sum()}
+        noisy = noised(corrupted.batch, places, answers, corrupted.batch.ids.flatten()[places])
+        return {"discriminator": self.judgement.loss(encoder, noisy, corrupted.judging()).sum()}
 
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
         """The exact FLOPs of a training step."""
@@ -51,10 +51,10 @@ class ByChance(nn.Module):
 
     @staticmethod
     def memory(
-        cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool
+        cost: EncoderCost, settings: Train, tokens: int, length: int, **mode: bool
     ) -> MemoryCost:
         """The memory of a training step: the encoder's."""
-        return training_bytes(cost, tokens, 0, length, optimiser=settings.optimiser, **how)
+        return training_bytes(cost, tokens, 0, length, optimiser=settings.optimiser, **mode)
 
 
 @OBJECTIVES.register("electra-unigram")

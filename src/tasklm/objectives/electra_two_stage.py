@@ -1,5 +1,4 @@
-"""ELECTRA in two stages (Clark's thesis, section 5.3.3): first the generator alone, then the
-discriminator from its weights.
+"""ELECTRA in two stages: generator, then discriminator (Clark's thesis, section 5.3.3).
 
 The encoder is the generator of the first half: it predicts masked tokens. Where the second half
 begins, a copy of it is frozen and becomes the generator, and the encoder goes on from the same
@@ -27,8 +26,7 @@ from tasklm.tokens.tokenizer import Vocabulary
 
 @OBJECTIVES.register("electra-two-stage")
 class TwoStageElectra(nn.Module):
-    """Owns the heads of both halves, and the frozen generator of the second; the encoder is not its
-    own.
+    """Owns the heads of both halves, and the frozen generator of the second.
 
     The generator is there from the beginning, though nothing reads it in the first half: a
     checkpoint holds the same tensors in both.
@@ -39,11 +37,12 @@ class TwoStageElectra(nn.Module):
     def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train) -> None:
         super().__init__()
         if settings.generator not in (Train().generator, 1.0):
-            problem = (
-                f"train.generator = {settings.generator}: "
-                f"the generator of electra-two-stage is a copy of the encoder"
+            raise RecipeError(
+                [
+                    f"train.generator = {settings.generator}: the generator of electra-two-stage "
+                    "is a copy of the encoder; leave it out, or choose train.objective = electra"
+                ]
             )
-            raise RecipeError([f"{problem}; leave it out, or choose train.objective = electra"])
         self.second_half = False
         self.prediction = TokenPrediction(encoder, shape)
         self.judgement = Judgement(encoder, shape.width)
@@ -53,15 +52,11 @@ class TwoStageElectra(nn.Module):
         ).requires_grad_(False)
         self.masks = Masks(vocabulary, shape, settings.mask_rate, "mask")
         scale = loss_scale(settings.judgement, settings.mask_rate, len(vocabulary))
-        self.weights = {
-            "generator": 1.0,
-            "discriminator": settings.judgement / scale,
-        }  # both begin at about one size, see `loss_scale`
+        # both begin at about one size, see `loss_scale`
+        self.weights = {"generator": 1.0, "discriminator": settings.judgement / scale}
 
     def begin_second_half(self, encoder: nn.Module) -> str:
-        """Freezes a copy of the encoder and its head as the generator; returns what happened, for a
-        person.
-        """
+        """Freezes a copy of encoder and head as the generator; returns what happened."""
         self.generator.network.load_state_dict(encoder.state_dict())
         self.generator.prediction.load_state_dict(self.prediction.state_dict())
         self.second_half = True
@@ -70,36 +65,27 @@ class TwoStageElectra(nn.Module):
         )
 
     def corrupt(self, batch: TokenBatch, seed: int) -> Corrupted:
-        """The batch with fresh places, and the random numbers of their samples, which the first
-        half does not need.
-        """
+        """The batch with fresh places, and the random numbers that the second half needs."""
         return self.masks.draw(batch, seed, draws=True)
 
     def targets(self, corrupted: Corrupted) -> dict[str, int]:
         """The number of masked tokens, or of all, padding left out."""
-        return (
-            {"discriminator": corrupted.judged_tokens()}
-            if self.second_half
-            else {"generator": corrupted.targets()}
-        )
+        if self.second_half:
+            return {"discriminator": corrupted.judged_tokens()}
+        return {"generator": corrupted.targets()}
 
     def forward(self, encoder: Encoder, corrupted: Corrupted) -> dict[str, Tensor]:
         """The loss of this half, summed over its targets."""
         if not self.second_half:
             places, answers = corrupted.places()
-            return {
-                "generator": self.prediction.loss(
-                    encoder(corrupted.batch, places), encoder.token, answers
-                )
-            }
+            states = encoder(corrupted.batch, places)
+            return {"generator": self.prediction.loss(states, encoder.token, answers)}
         with torch.no_grad():
-            shown = self.generator(self.generator.network, corrupted)
-        return {"discriminator": self.judgement.loss(encoder, shown, corrupted.judging()).sum()}
+            noisy = self.generator(self.generator.network, corrupted)
+        return {"discriminator": self.judgement.loss(encoder, noisy, corrupted.judging()).sum()}
 
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
-        """The exact FLOPs of a training step of this half; the frozen generator has no backward
-        pass.
-        """
+        """The exact FLOPs of a step of this half; the frozen generator has no backward pass."""
         targets, (rows, length) = corrupted.targets(), corrupted.batch.ids.shape
         predicting = cost.training(rows * length, targets, length, wanted=targets)
         if not self.second_half:
@@ -108,16 +94,14 @@ class TwoStageElectra(nn.Module):
 
     @staticmethod
     def memory(
-        cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool
+        cost: EncoderCost, settings: Train, tokens: int, length: int, **mode: bool
     ) -> MemoryCost:
-        """The memory of a training step: no part of it is more than that in the half that needs
-        more, and the frozen weights.
-        """
+        """The memory of a training step, at most: of either half, and the frozen weights."""
         targets = round(settings.mask_rate * tokens)
         predicting = training_bytes(
-            cost, tokens, targets, length, wanted=targets, optimiser=settings.optimiser, **how
+            cost, tokens, targets, length, wanted=targets, optimiser=settings.optimiser, **mode
         )
-        judging = training_bytes(cost, tokens, 0, length, optimiser=settings.optimiser, **how)
+        judging = training_bytes(cost, tokens, 0, length, optimiser=settings.optimiser, **mode)
         most = MemoryCost(
             **{name: max(value, getattr(judging, name)) for name, value in vars(predicting).items()}
         )

@@ -69,22 +69,17 @@ class Electric(nn.Module):
         return {"noise": corrupted.targets(), "energy": corrupted.judged_tokens()}
 
     def forward(self, encoder: Encoder, corrupted: Corrupted) -> dict[str, Tensor]:
-        """The cross-entropy of the noise's network and the loss of the contrast, summed over their
-        targets.
-        """
-        shown = self.noise(encoder, corrupted)
-        shape = shown.batch.ids.shape
-        log_q = self.noise.log_probabilities(encoder, shown.batch)
-        logits = self.energies(encoder, shown.batch) + log_q + noise_odds(corrupted)
-        sampled = (
-            torch.zeros(shape, dtype=torch.bool, device=logits.device)
-            .flatten()
-            .scatter(0, shown.places, shown.answers != NONE)
-        )
+        """The noise's cross-entropy and the loss of the contrast, summed over their targets."""
+        noisy = self.noise(encoder, corrupted)
+        shape = noisy.batch.ids.shape
+        log_q = self.noise.log_probabilities(encoder, noisy.batch)
+        logits = self.energies(encoder, noisy.batch) + log_q + noise_odds(corrupted)
+        nothing = torch.zeros(shape.numel(), dtype=torch.bool, device=logits.device)
+        sampled = nothing.scatter(0, noisy.places, noisy.answers != NONE)
         of_each = functional.binary_cross_entropy_with_logits(
             logits, sampled.view(shape).float(), reduction="none"
         )
-        return {"noise": shown.generator_loss(), "energy": (of_each * corrupted.judging()).sum()}
+        return {"noise": noisy.generator_loss(), "energy": (of_each * corrupted.judging()).sum()}
 
     def energies(self, encoder: Encoder, batch: TokenBatch) -> Tensor:
         """The energy of every token (rows, length): −log p̂ of it in its context."""
@@ -95,32 +90,23 @@ class Electric(nn.Module):
         """The exact FLOPs of a training step: both towers and the encoder."""
         rows, length = corrupted.batch.ids.shape
         tokens = rows * length
-        noise = self.noise.flops(cost, corrupted) + self.noise.log_probability_flops(
-            cost, corrupted
-        )
+        noise = self.noise.flops(cost, corrupted)
+        noise += self.noise.log_probability_flops(cost, corrupted)
         return noise + cost.training(tokens, 0, length) + 3.0 * tokens * 2 * cost.width
 
     @staticmethod
     def memory(
-        cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool
+        cost: EncoderCost, settings: Train, tokens: int, length: int, **mode: bool
     ) -> MemoryCost:
-        """The memory of a training step: the encoder's, two towers', and the logits of all tokens
-        in fp32, for a moment.
-        """
-        own = training_bytes(cost, tokens, 0, length, optimiser=settings.optimiser, **how)
-        both = with_generator(
-            with_generator(own, cost, settings, tokens, length, **how),
-            cost,
-            settings,
-            tokens,
-            length,
-            **how,
-        )
+        """The memory of a step: the encoder's, two towers', and for a moment all logits in fp32."""
+        own = training_bytes(cost, tokens, 0, length, optimiser=settings.optimiser, **mode)
+        one = with_generator(own, cost, settings, tokens, length, **mode)
+        both = with_generator(one, cost, settings, tokens, length, **mode)
         return replace(both, logits=both.logits + 4.0 * tokens * cost.vocabulary)
 
 
 def noise_odds(corrupted: Corrupted) -> Tensor:
-    """Returns log(k / (n − k)) of each row (rows, 1): k tokens are noise, n − k are data."""
+    """log(k / (n − k)) of each row (rows, 1): k tokens are noise, n − k are data."""
     noise = (corrupted.answers != NONE).sum(1, keepdim=True)
     data = (corrupted.judging().sum(1, keepdim=True) - noise).clamp(min=1)
     return noise.float().clamp(min=1e-6).log() - data.float().log()
@@ -128,23 +114,15 @@ def noise_odds(corrupted: Corrupted) -> Tensor:
 
 @OBJECTIVES.register("electra-tt")
 class ElectraTwoTowers(Electra):
-    """ELECTRA with Electric's noise: its judgements give probabilities of tokens too, in one pass
-    (ELECTRA-TT).
-    """
+    """ELECTRA-TT: with Electric's noise, judgements give probabilities of tokens in one pass."""
 
     network = TwoTowers
     hide = "nothing"
 
     @staticmethod
     def memory(
-        cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool
+        cost: EncoderCost, settings: Train, tokens: int, length: int, **mode: bool
     ) -> MemoryCost:
         """The memory of a training step: the encoder's and two towers'."""
-        return with_generator(
-            Electra.memory(cost, settings, tokens, length, **how),
-            cost,
-            settings,
-            tokens,
-            length,
-            **how,
-        )
+        one = Electra.memory(cost, settings, tokens, length, **mode)
+        return with_generator(one, cost, settings, tokens, length, **mode)

@@ -1,8 +1,8 @@
-"""Masked language modelling as in BERT: 15 % of the tokens; of these 80 % [MASK], 10 % random, 10 %
-kept.
+"""Masked language modelling as in BERT.
 
-With `train.next_sentence` also BERT's next-sentence prediction, on selected text: examples of a
-task stay whole.
+15 % of the tokens are picked; of these 80 % become [MASK], 10 % random ones, 10 % stay. With
+`train.next_sentence` also BERT's next-sentence prediction, on selected text: examples of a task
+stay whole.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ class MaskedLanguageModel(TokenPrediction):
         self.masks = Masks(
             vocabulary, shape, settings.mask_rate, settings.hide, settings.whole_words
         )
-        self.next_sentence = NextSentence(shape, vocabulary) if settings.next_sentence else None
-        self.weights = {"lm": 1.0, "next": 1.0} if settings.next_sentence else {"lm": 1.0}
+        self.next_sentence: NextSentence | None = None
+        self.weights = {"lm": 1.0}
+        if settings.next_sentence:
+            self.next_sentence = NextSentence(shape, vocabulary)
+            self.weights["next"] = 1.0
 
     def corrupt(self, batch: TokenBatch, seed: int) -> Corrupted:
-        """The batch with fresh masks; special tokens are never picked, and one token of each row at
-        least is.
-        """
+        """The batch with fresh masks, one at least in each row, and none on special tokens."""
         if self.next_sentence is None or batch.places is not None:
             return self.masks.draw(batch, seed)
         paired, firsts, follows = self.next_sentence.paired(batch, seed)
@@ -46,42 +47,35 @@ class MaskedLanguageModel(TokenPrediction):
 
     def targets(self, corrupted: Corrupted) -> dict[str, int]:
         """The number of picked tokens, and of pieces in two parts."""
-        return (
-            {"lm": corrupted.targets()}
-            if corrupted.follows is None
-            else {"lm": corrupted.targets(), "next": corrupted.pairs()}
-        )
+        if corrupted.follows is None:
+            return {"lm": corrupted.targets()}
+        return {"lm": corrupted.targets(), "next": corrupted.pairs()}
 
     def forward(self, encoder: Encoder, corrupted: Corrupted) -> dict[str, Tensor]:
-        """The cross-entropy summed over the picked tokens, and over the pieces; logits exist at
-        these alone.
-        """
+        """The cross-entropy summed over the picked tokens, and over the pieces."""
         places, answers = corrupted.places()
         if corrupted.follows is None or self.next_sentence is None:
             return {"lm": self.loss(encoder(corrupted.batch, places), encoder.token, answers)}
         firsts, follows = corrupted.first_places()
         states = encoder(corrupted.batch, torch.cat([places, firsts]))
-        follow = functional.cross_entropy(
-            self.next_sentence(states[len(places) :]).float(), follows, reduction="sum"
-        )
+        logits = self.next_sentence(states[len(places) :]).float()
+        follow = functional.cross_entropy(logits, follows, reduction="sum")
         return {"lm": self.loss(states[: len(places)], encoder.token, answers), "next": follow}
 
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
         """The exact FLOPs of a training step."""
-        targets, pairs, (rows, length) = (
-            corrupted.targets(),
-            corrupted.pairs(),
-            corrupted.batch.ids.shape,
-        )
-        told = 0.0 if self.next_sentence is None else self.next_sentence.flops(pairs)
-        return cost.training(rows * length, targets, length, wanted=targets + pairs, task_head=told)
+        rows, length = corrupted.batch.ids.shape
+        targets, pairs, head = corrupted.targets(), corrupted.pairs(), 0.0
+        if self.next_sentence is not None:
+            head = self.next_sentence.flops(pairs)
+        return cost.training(rows * length, targets, length, wanted=targets + pairs, task_head=head)
 
     @staticmethod
     def memory(
-        cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool
+        cost: EncoderCost, settings: Train, tokens: int, length: int, **mode: bool
     ) -> MemoryCost:
         """The memory of a training step."""
         targets = round(settings.mask_rate * tokens)
         return training_bytes(
-            cost, tokens, targets, length, wanted=targets, optimiser=settings.optimiser, **how
+            cost, tokens, targets, length, wanted=targets, optimiser=settings.optimiser, **mode
         )

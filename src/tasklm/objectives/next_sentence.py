@@ -33,19 +33,16 @@ class NextSentence(nn.Module):
             self.continues = vocabulary.continuing()
 
     def paired(self, batch: TokenBatch, seed: int) -> tuple[TokenBatch, Tensor, Tensor]:
-        """The batch with its pieces cut in two, half of them swapped, and (rows, places) the
-        columns of their [CLS] and answers.
+        """The batch with pieces cut in two, half of them swapped, and their [CLS] and answers.
+
+        Both are (rows, places).
         """
-        ids, segments, firsts, answers = map(
-            torch.from_numpy,
-            pair_rows(batch.ids.numpy(), batch.pieces.numpy(), self.sep, self.continues, seed),
-        )
+        arrays = pair_rows(batch.ids.numpy(), batch.pieces.numpy(), self.sep, self.continues, seed)
+        ids, segments, firsts, answers = map(torch.from_numpy, arrays)
         return replace(batch, ids=ids, segments=segments), firsts, answers
 
     def forward(self, states: Tensor) -> Tensor:
-        """Returns logits (pieces, 2), of FOLLOWS and SWAPPED, from the states (pieces, width) of
-        [CLS].
-        """
+        """Logits (pieces, 2) of FOLLOWS and SWAPPED, from the states (pieces, width) of [CLS]."""
         logits: Tensor = self.out(torch.tanh(self.dense(states)))
         return logits
 

@@ -1,5 +1,4 @@
-"""Permutation language modelling (*XLNet: Generalized Autoregressive Pretraining for Language
-Understanding*, arXiv 1906.08237).
+"""Permutation language modelling (XLNet, arXiv 1906.08237).
 
 The tokens of a piece are put into a random order, and each of the last `mask_rate` of them is
 predicted from those before it in that order, wherever they stand in the text: Σ log p(x_t | tokens
@@ -40,9 +39,8 @@ from tasklm.tokens.tokenizer import Vocabulary
 class Permuted(Corrupted):
     """A batch as it is, with the order in which its targets are predicted."""
 
-    order: Tensor = field(
-        kw_only=True
-    )  # (rows, length) int64: 0 for tokens that are only read, then 1, 2, … in each piece
+    # (rows, length) int64: 0 for tokens that are only read, then 1, 2, … in each piece
+    order: Tensor = field(kw_only=True)
 
     def _each(self, change: Callable[[Tensor], Tensor], batch: TokenBatch) -> Permuted:
         return Permuted(batch, change(self.picked), change(self.answers), order=change(self.order))
@@ -55,9 +53,8 @@ class Permuted(Corrupted):
         pieces, order = self.batch.pieces, self.order
         content = (pieces[:, :, None] == pieces[:, None]) & (order[:, :, None] >= order[:, None])
         until = torch.where(self.answers == NONE, order.shape[1], order.gather(1, self.picked))
-        queries = (pieces.gather(1, self.picked)[:, :, None] == pieces[:, None]) & (
-            until[:, :, None] > order[:, None]
-        )
+        inside = pieces.gather(1, self.picked)[:, :, None] == pieces[:, None]
+        queries = inside & (until[:, :, None] > order[:, None])
         return content[:, None], queries[:, None]
 
 
@@ -68,32 +65,24 @@ class PermutationLanguageModel(TokenPrediction):
     def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train) -> None:
         super().__init__(encoder, shape)
         if not hasattr(ENCODERS.get(encoder), "two_streams"):
-            problem = (
-                f"train.objective = 'permutation' needs two "
-                f"streams, which the encoder {encoder!r} does not compute"
-            )
             raise RecipeError(
                 [
-                    (
-                        f"{problem}; give it a method two_streams as in "
-                        f"encoders/bert.py, or choose another objective"
-                    )
+                    "train.objective = 'permutation' needs two streams, which the encoder "
+                    f"{encoder!r} does not compute; give it a method two_streams as in "
+                    "encoders/bert.py, or choose another objective"
                 ]
             )
-        self.query = nn.Parameter(
-            torch.empty(shape.token_width).normal_(std=initial_spread(shape.token_width))
-        )
+        width = shape.token_width
+        self.query = nn.Parameter(torch.empty(width).normal_(std=initial_spread(width)))
         self.masks = Masks(vocabulary, shape, settings.mask_rate, "nothing")
         self.weights = {"lm": 1.0}
 
     def corrupt(self, batch: TokenBatch, seed: int) -> Permuted:
         """The batch as it is with a fresh order; special tokens are never predicted."""
-        order, picked, answers = map(
-            torch.from_numpy,
-            order_rows(
-                batch.ids.numpy(), batch.pieces.numpy(), self.masks.special, self.masks.rate, seed
-            ),
+        arrays = order_rows(
+            batch.ids.numpy(), batch.pieces.numpy(), self.masks.special, self.masks.rate, seed
         )
+        order, picked, answers = map(torch.from_numpy, arrays)
         return Permuted(replace(batch, targets=None), picked, answers, order=order)
 
     def targets(self, corrupted: Corrupted) -> dict[str, int]:
@@ -103,21 +92,17 @@ class PermutationLanguageModel(TokenPrediction):
     def forward(self, encoder: TwoStreamEncoder, corrupted: Permuted) -> dict[str, Tensor]:
         """The cross-entropy summed over the targets, each predicted from its query."""
         content, queries = corrupted.seen()
-        states = encoder.two_streams(
-            corrupted.batch, Streams(self.query, corrupted.picked, content, queries)
-        ).flatten(0, 1)
+        streams = Streams(self.query, corrupted.picked, content, queries)
+        states = encoder.two_streams(corrupted.batch, streams).flatten(0, 1)
         answers = corrupted.answers.flatten()
-        if (
-            answers.device.type == "cpu" and not torch.compiler.is_compiling()
-        ):  # a compiled graph needs one shape for all batches
-            asked = answers != NONE
-            states, answers = states[asked], answers[asked]
+        # a compiled graph needs one shape for all batches
+        if answers.device.type == "cpu" and not torch.compiler.is_compiling():
+            real = answers != NONE
+            states, answers = states[real], answers[real]
         return {"lm": self.loss(states, encoder.token, answers)}
 
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
-        """The exact FLOPs of a training step: both streams, the last layer's content up to its keys
-        and values.
-        """
+        """The exact FLOPs of a step: both streams; the last layer's content has no queries."""
         (rows, length), places = corrupted.batch.ids.shape, corrupted.picked.shape[1]
         attention, key_value = 4.0 * length * cost.width, 4.0 * cost.width**2
         token = (
@@ -136,16 +121,15 @@ class PermutationLanguageModel(TokenPrediction):
 
     @staticmethod
     def memory(
-        cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool
+        cost: EncoderCost, settings: Train, tokens: int, length: int, **mode: bool
     ) -> MemoryCost:
-        """The memory of a training step, at most: as if queries were tokens more, with a mask for
-        both streams.
+        """The memory of a training step, at most: as if queries were further tokens.
 
         In bf16, the parts of matrices that one stream alone needs are copied apart: a third in each
         layer, two thirds in the last.
         """
         queries = -(-tokens // length) * max(1, round(settings.mask_rate * length))
-        how = {**how, "masked": True}
+        mode["masked"] = True  # for both streams
         memory = training_bytes(
             cost,
             tokens + queries,
@@ -153,7 +137,8 @@ class PermutationLanguageModel(TokenPrediction):
             length,
             wanted=queries,
             optimiser=settings.optimiser,
-            **how,
+            **mode,
         )
-        apart = 2.0 * (cost.layers + 2) * cost.width**2 if memory.copies else 0.0
-        return replace(memory, copies=memory.copies + apart)
+        if not memory.copies:
+            return memory
+        return replace(memory, copies=memory.copies + 2.0 * (cost.layers + 2) * cost.width**2)

@@ -1,6 +1,7 @@
-"""Between BERT and ELECTRA (arXiv 2003.10555, section 3.4): tokens are replaced by a generator's
-samples, and the encoder predicts the original ones: `replace-mlm` in those places, `all-tokens-mlm`
-everywhere, where it may also copy.
+"""Between BERT and ELECTRA (arXiv 2003.10555, section 3.4).
+
+Tokens are replaced by a generator's samples, and the encoder predicts the original ones:
+`replace-mlm` in those places, `all-tokens-mlm` everywhere, where it may also copy.
 """
 
 from __future__ import annotations
@@ -35,36 +36,32 @@ class ReplaceMLM(Replacing):
 
     def forward(self, encoder: Encoder, corrupted: Corrupted) -> dict[str, Tensor]:
         """Both cross-entropies, summed over the places."""
-        shown = self.generator(encoder, corrupted)
-        loss = self.prediction.loss(
-            encoder(shown.batch, shown.places), encoder.token, shown.answers
-        )
-        return {"generator": shown.generator_loss(), "lm": loss}
+        noisy = self.generator(encoder, corrupted)
+        states = encoder(noisy.batch, noisy.places)
+        loss = self.prediction.loss(states, encoder.token, noisy.answers)
+        return {"generator": noisy.generator_loss(), "lm": loss}
 
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
         """The exact FLOPs of a training step: generator and encoder."""
         targets, (rows, length) = corrupted.targets(), corrupted.batch.ids.shape
-        return float(self.generator.flops(cost, corrupted)) + cost.training(
-            rows * length, targets, length, wanted=targets
-        )
+        predicting = cost.training(rows * length, targets, length, wanted=targets)
+        return float(self.generator.flops(cost, corrupted)) + predicting
 
     @staticmethod
     def memory(
-        cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool
+        cost: EncoderCost, settings: Train, tokens: int, length: int, **mode: bool
     ) -> MemoryCost:
         """The memory of a training step: the encoder's and the generator's."""
         targets = round(settings.mask_rate * tokens)
         own = training_bytes(
-            cost, tokens, targets, length, wanted=targets, optimiser=settings.optimiser, **how
+            cost, tokens, targets, length, wanted=targets, optimiser=settings.optimiser, **mode
         )
-        return with_generator(own, cost, settings, tokens, length, **how)
+        return with_generator(own, cost, settings, tokens, length, **mode)
 
 
 @OBJECTIVES.register("all-tokens-mlm")
 class AllTokensMLM(ReplaceMLM):
-    """Predicts every token: with probability D it copies what it sees, else it takes one from its
-    softmax.
-    """
+    """Predicts every token: it copies what it sees with probability D, else takes its own."""
 
     def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train) -> None:
         super().__init__(encoder, shape, vocabulary, settings)
@@ -76,31 +73,28 @@ class AllTokensMLM(ReplaceMLM):
         return {"generator": corrupted.targets(), "lm": corrupted.judged_tokens()}
 
     def forward(self, encoder: Encoder, corrupted: Corrupted) -> dict[str, Tensor]:
-        """The generator's loss, and −log p of all tokens; p = D·[seen = original] + (1 −
-        D)·softmax(original).
+        """The generator's loss, and −log p of all tokens.
+
+        p = D·[seen = original] + (1 − D)·softmax(original).
         """
-        shown = self.generator(encoder, corrupted)
-        seen = shown.batch.ids.flatten()
-        original = seen.scatter(
-            0, shown.places, torch.where(shown.answers == NONE, seen[shown.places], shown.answers)
-        )
-        states = encoder(shown.batch).flatten(0, 1)
+        noisy = self.generator(encoder, corrupted)
+        seen = noisy.batch.ids.flatten()
+        answers = torch.where(noisy.answers == NONE, seen[noisy.places], noisy.answers)
+        original = seen.scatter(0, noisy.places, answers)
+        states = encoder(noisy.batch).flatten(0, 1)
         logits = self.prediction.logits(states, encoder.token).float()
         predicted = logits.log_softmax(-1).gather(1, original[:, None]).squeeze(1)
         copies = self.copy(states).squeeze(-1).float()
         chosen = functional.logsigmoid(-copies) + predicted
-        likely = torch.where(
-            seen == original, torch.logaddexp(functional.logsigmoid(copies), chosen), chosen
-        )
+        copied = torch.logaddexp(functional.logsigmoid(copies), chosen)
+        likely = torch.where(seen == original, copied, chosen)
         return {
-            "generator": shown.generator_loss(),
+            "generator": noisy.generator_loss(),
             "lm": -(likely * corrupted.judging().flatten()).sum(),
         }
 
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
-        """The exact FLOPs of a training step: generator and encoder, with
-        logits for every token.
-        """
+        """The exact FLOPs of a training step: generator, and encoder with logits of all tokens."""
         rows, length = corrupted.batch.ids.shape
         tokens = rows * length
         return (
@@ -111,10 +105,8 @@ class AllTokensMLM(ReplaceMLM):
 
     @staticmethod
     def memory(
-        cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool
+        cost: EncoderCost, settings: Train, tokens: int, length: int, **mode: bool
     ) -> MemoryCost:
-        """The memory of a training step: the encoder's, with logits for every token, and the
-        generator's.
-        """
-        own = training_bytes(cost, tokens, tokens, length, optimiser=settings.optimiser, **how)
-        return with_generator(own, cost, settings, tokens, length, **how)
+        """The memory of a training step: the encoder's, with all logits, and the generator's."""
+        own = training_bytes(cost, tokens, tokens, length, optimiser=settings.optimiser, **mode)
+        return with_generator(own, cost, settings, tokens, length, **mode)

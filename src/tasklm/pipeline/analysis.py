@@ -33,8 +33,9 @@ from tasklm.run_folder import Seed, best_seed
 from tasklm.select.base import asking_split, selection_is_clear
 from tasklm.storage.files import digest, read_json, write_text
 from tasklm.tasks.base import Answer
-from tasklm.train.loop import step_seed
-from tasklm.train.stages import Ingredients, begin
+from tasklm.train.context import TrainingContext
+from tasklm.train.stages import begin
+from tasklm.train.steps import step_seed
 
 FORMAT = 2  # part of the key: raise it when an analysis changes
 NAME = "insights"
@@ -51,7 +52,7 @@ def insights(
     task: TaskData,
     corpus: CorpusData | None,
     selected: Path | None,
-    parts: Ingredients,
+    parts: TrainingContext,
     seeds: list[Seed],
     predictions: Mapping[str, list[list[Answer]]],
 ) -> dict[str, Any]:
@@ -112,7 +113,7 @@ def matched_words(
     )
 
 
-def drawn_encoder(parts: Ingredients, settings: Train) -> Any:
+def drawn_encoder(parts: TrainingContext, settings: Train) -> Any:
     """The encoder as stage 1 begins with it."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(
@@ -139,7 +140,7 @@ def _calibration(task: TaskData, answers: Mapping[str, list[Answer]]) -> dict[st
 
 
 def _class_vectors(
-    run: Run, task: TaskData, parts: Ingredients, seed: Seed
+    run: Run, task: TaskData, parts: TrainingContext, seed: Seed
 ) -> dict[str, Any] | None:
     if not task.task.classifies:
         return None
@@ -156,14 +157,14 @@ def _class_vectors(
     )
 
 
-def _attention(parts: Ingredients, seed: Seed) -> dict[str, Any] | None:
+def _attention(parts: TrainingContext, seed: Seed) -> dict[str, Any] | None:
     encoder = _encoder_of(parts, seed.weights)
     if not has_visible_heads(encoder):
         return None
     return attention_heads(encoder, parts.dev, parts.vocabulary, parts.machine.device)
 
 
-def _encoder_of(parts: Ingredients, weights: Path) -> Any:
+def _encoder_of(parts: TrainingContext, weights: Path) -> Any:
     encoder = new_encoder(parts.encoder, parts.shape)
     encoder.load_state_dict(under("encoder.", load_weights(weights)))
     return encoder.to(parts.machine.device)

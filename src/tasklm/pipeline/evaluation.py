@@ -17,13 +17,15 @@ from tasklm.pipeline.linear_part import fitted_wide, keep_linear, wide_part
 from tasklm.run_folder import Seed, best_seed, trainings_of
 from tasklm.storage.files import digest, read_json, write_json
 from tasklm.tasks.base import TASKS, Answer
-from tasklm.train.stages import Ingredients
+from tasklm.train.context import TrainingContext
 
 Predictions = dict[str, list[list[Answer]]]  # split → answers of every seed
 TOGETHER = "ensemble-predictions"  # artefact of the answers of all seeds together
 
 
-def predict_splits(run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed]) -> Predictions:
+def predict_splits(
+    run: Run, task: TaskData, parts: TrainingContext, seeds: list[Seed]
+) -> Predictions:
     """The answers of every seed's best model on dev and test; this is the one time that test is
     read.
     """
@@ -31,7 +33,7 @@ def predict_splits(run: Run, task: TaskData, parts: Ingredients, seeds: list[See
 
 
 def predict_together(
-    run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed]
+    run: Run, task: TaskData, parts: TrainingContext, seeds: list[Seed]
 ) -> Predictions:
     """The answers of all seeds together, as if of one seed: from their averaged outputs, with
     thresholds that dev gives these.
@@ -40,7 +42,7 @@ def predict_together(
 
 
 def _predicted(
-    run: Run, task: TaskData, parts: Ingredients, name: str, groups: list[list[Seed]]
+    run: Run, task: TaskData, parts: TrainingContext, name: str, groups: list[list[Seed]]
 ) -> Predictions:
     """The answers of each group of seeds on dev and test, kept as the artefact `name`; those of a
     group answer together.
@@ -82,7 +84,7 @@ def _seeds_key(seeds: list[Seed]) -> str:
     return digest([seed.key for seed in seeds])
 
 
-def _model_of(parts: Ingredients, seed: Seed) -> TaskModel:
+def _model_of(parts: TrainingContext, seed: Seed) -> TaskModel:
     encoder = new_encoder(parts.encoder, parts.shape)
     model = TaskModel(
         encoder,
@@ -107,7 +109,7 @@ def model_row(
     name: str,
     kind: Kind,
     task: TaskData,
-    parts: Ingredients,
+    parts: TrainingContext,
     seeds: list[Seed],
     predictions: Predictions,
     ours_test: Predicted | None = None,
@@ -210,7 +212,7 @@ def baseline_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list
     return rows
 
 
-def _before_seconds(run: Run, parts: Ingredients) -> float:
+def _before_seconds(run: Run, parts: TrainingContext) -> float:
     """The time that all took before stage 1."""
     wide = [] if parts.wide is None else ["wide", "wide-text"]
     return sum(seconds_of(run.artefacts, part) for part in [*_before_stage1(run), *wide])
@@ -220,7 +222,7 @@ def _baseline_seconds(run: Run) -> float:
     return run.artefacts.seconds("baselines") + run.artefacts.seconds("wide")
 
 
-def is_linear(parts: Ingredients, seeds: list[Seed]) -> bool:
+def is_linear(parts: TrainingContext, seeds: list[Seed]) -> bool:
     """Whether no seed is better on dev than the linear model that it began with, which then is the
     model.
     """
@@ -228,7 +230,7 @@ def is_linear(parts: Ingredients, seeds: list[Seed]) -> bool:
 
 
 def keep_best(
-    run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed], scores: Scores
+    run: Run, task: TaskData, parts: TrainingContext, seeds: list[Seed], scores: Scores
 ) -> Path:
     """The folder model/: the seed that is best on dev, ready to predict."""
     best = best_seed(seeds)
@@ -242,7 +244,7 @@ def keep_best(
     return _keep(run, "model", task, parts, [best], tuned, about, seeds)
 
 
-def keep_so_far(run: Run, task: TaskData, parts: Ingredients, done: list[Seed]) -> None:
+def keep_so_far(run: Run, task: TaskData, parts: TrainingContext, done: list[Seed]) -> None:
     """Makes model/ of the best seed so far, so that a run that is stopped then has it; a finished
     run keeps what it has.
     """
@@ -278,7 +280,7 @@ def keep_so_far(run: Run, task: TaskData, parts: Ingredients, done: list[Seed]) 
 
 
 def keep_ensemble(
-    run: Run, task: TaskData, parts: Ingredients, seeds: list[Seed], row: Row
+    run: Run, task: TaskData, parts: TrainingContext, seeds: list[Seed], row: Row
 ) -> Path:
     """The folder ensemble/: the models of all seeds, whose averaged outputs gave the row, ready to
     predict.
@@ -305,7 +307,7 @@ def _keep(
     run: Run,
     name: str,
     task: TaskData,
-    parts: Ingredients,
+    parts: TrainingContext,
     kept: list[Seed],
     tuned: Path,
     about: dict[str, Any],
@@ -350,7 +352,7 @@ def _before_stage1(run: Run) -> list[str]:
     return [*chained, "selected", "tokens"]
 
 
-def _influence_flops(run: Run, parts: Ingredients) -> float:
+def _influence_flops(run: Run, parts: TrainingContext) -> float:
     """Returns FLOPs of the scoring model and of the scores where influence chose the text of the
     model, else 0.
     """

@@ -53,8 +53,9 @@ from tasklm.tasks.base import TASKS
 from tasklm.tasks.examples import Finding
 from tasklm.tasks.readers.splits import resolved
 from tasklm.tracking import EventFile, LogFile, TensorBoard, Tracker
-from tasklm.train.stages import Ingredients
-from tasklm.train.start import started, title_of
+from tasklm.train.context import TrainingContext
+from tasklm.train.start import title_of
+from tasklm.train.started_recipes import started
 
 STEPS = ("check", "select", "tokenize", "train", "finetune", "evaluate", "report")
 READING = "reading the examples"  # what is shown meanwhile
@@ -170,7 +171,7 @@ class Trained:
     run: Run
     plan: Plan
     selected: Path | None
-    parts: Ingredients
+    parts: TrainingContext
     seeds: list[Seed]
     predictions: evaluation.Predictions
 

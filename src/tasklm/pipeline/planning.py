@@ -27,10 +27,12 @@ from tasklm.storage.files import digest, read_json, write_json
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import train_vocabulary
+from tasklm.train.context import TrainingContext
 from tasklm.train.init.first_weights import beginning_of, wished
 from tasklm.train.optim.optimizers import Rule
 from tasklm.train.stage1 import JointStage
-from tasklm.train.stages import Ingredients, Stage1Plan, batch_of, finetune_stage, joint_stage
+from tasklm.train.stage_runs import Stage1Plan
+from tasklm.train.stages import batch_of, finetune_stage, joint_stage
 from tasklm.train.start import starting_weights, title_of
 from tasklm.train.timing import matmul_ceiling, seconds_per_step
 
@@ -184,7 +186,7 @@ def _tokens_per_second(run: Run, size: str, task: TaskData, tries: int) -> float
     )
     shape = shape_of(recipe.model, size, 8000, length)
     examples = EncodedExamples.of(task.task, task.splits.train[:1], vocabulary, length)
-    parts = Ingredients(
+    parts = TrainingContext(
         encoder_of(recipe.model, size),
         shape,
         task.task,
@@ -244,7 +246,7 @@ def time_left(run: Run, seconds: float) -> float:
     return seconds * (1 - rules.END_SHARE) - rules.END_SECONDS - run.seconds()
 
 
-def stage_plan(run: Run, parts: Ingredients, plan: rules.Plan, held: int) -> dict[str, Any]:
+def stage_plan(run: Run, parts: TrainingContext, plan: rules.Plan, held: int) -> dict[str, Any]:
     """The steps of stage 1, and the seeds and epochs of stage 2, that fit the budget, from the
     measured speed.
 
@@ -301,7 +303,7 @@ def stage2_seconds(run: Run, plan: rules.Plan, ending: float, seeds_left: int) -
     return max(1.0, time_left(run, plan.seconds) / seeds_left - ending)
 
 
-def _seconds_per_step(run: Run, parts: Ingredients, plan: rules.Plan) -> float:
+def _seconds_per_step(run: Run, parts: TrainingContext, plan: rules.Plan) -> float:
     """How long a step of stage 1 takes; of an objective with two halves, the mean of a step of
     either.
     """
@@ -316,7 +318,7 @@ def _seconds_per_step(run: Run, parts: Ingredients, plan: rules.Plan) -> float:
     return float(np.mean(_of_each_half(pace, parts, run.recipe.train, rho1, plan.batch)))
 
 
-def _flops_per_step(parts: Ingredients, settings: Train, batch: int) -> tuple[float, float]:
+def _flops_per_step(parts: TrainingContext, settings: Train, batch: int) -> tuple[float, float]:
     """The mean exact FLOPs of an internal and of an external step; the latter is 0 without selected
     text.
 
@@ -338,7 +340,7 @@ def _flops_per_step(parts: Ingredients, settings: Train, batch: int) -> tuple[fl
 
 def _of_each_half(
     measure: Callable[[JointStage], Measured],
-    parts: Ingredients,
+    parts: TrainingContext,
     settings: Train,
     rho1: int,
     batch: int,
@@ -359,7 +361,7 @@ def _of_budget(plan: rules.Plan, seconds: float) -> float:
     return seconds if plan.seconds is None else min(seconds, MEASURING_SHARE * plan.seconds)
 
 
-def _seconds_per_epoch(run: Run, parts: Ingredients, plan: rules.Plan) -> float:
+def _seconds_per_epoch(run: Run, parts: TrainingContext, plan: rules.Plan) -> float:
     """How long a pass of stage 2 over train and, forward only, over dev takes."""
     stage = finetune_stage(parts, run.recipe.finetune, 0, parts.task.metrics[0], None)
     pace = seconds_per_step(

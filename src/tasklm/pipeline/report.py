@@ -35,7 +35,7 @@ from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import read_json
 from tasklm.tasks.base import Answer, Label, Task
 from tasklm.tasks.examples import Example
-from tasklm.train.stages import Ingredients
+from tasklm.train.context import TrainingContext
 from tasklm.train.start import title_of
 
 MOST_CLASSES = 2000  # of a confusion matrix: it has a cell for each pair
@@ -52,7 +52,7 @@ def report_parts(
     task: TaskData,
     corpus: CorpusData | None,
     plan: Plan,
-    parts: Ingredients,
+    parts: TrainingContext,
     selected: Path | None,
     seeds: list[Seed],
     predictions: Predictions,
@@ -97,7 +97,7 @@ def report_parts(
     return shown
 
 
-def decided(run: Run, plan: Plan, parts: Ingredients, seeds: Sequence[Seed]) -> Recipe:
+def decided(run: Run, plan: Plan, parts: TrainingContext, seeds: Sequence[Seed]) -> Recipe:
     """The recipe of a trained run with all that it decided by itself filled in, and no budget that
     would decide again.
     """
@@ -265,7 +265,7 @@ def _pushed_for(run: Run, task: TaskData, asked: list[Example]) -> list[list[dic
     if not compared:
         return [[] for _ in asked]
     found = iter(
-        side.pushes(
+        side.attributions(
             [example.text for example in compared],
             own.encoded(compared),
             PUSHED_SHOWN,

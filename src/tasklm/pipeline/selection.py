@@ -50,7 +50,7 @@ from tasklm.select.near_duplicates import without_near_duplicates
 from tasklm.select.spark.bm25 import FetchedPassages
 from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import digest, write_json
-from tasklm.train.stages import Ingredients
+from tasklm.train.context import TrainingContext
 
 _HOW = (
     "memory",
@@ -276,7 +276,12 @@ def _most_influential(
 
 
 def _influence(
-    run: Run, parts: Ingredients, tokens: Tokenised, model: Path, model_key: str, projection: int
+    run: Run,
+    parts: TrainingContext,
+    tokens: Tokenised,
+    model: Path,
+    model_key: str,
+    projection: int,
 ) -> tuple[Path, str]:
     """The folder with the scores of all candidates on all task batches, computed by all processes
     together, and its key.

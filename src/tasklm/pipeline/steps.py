@@ -47,7 +47,8 @@ from tasklm.tasks.readers.splits import read_splits
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary, vocabulary_size
-from tasklm.train.stages import Ingredients, Stage1Plan, Stage2Plan, run_stage1, run_stage2
+from tasklm.train.context import TrainingContext
+from tasklm.train.stage_runs import Stage1Plan, Stage2Plan, run_stage1, run_stage2
 from tasklm.train.start import starting_weights
 
 SCORING_PASSES, SCORING_STEPS = (
@@ -201,7 +202,7 @@ def _counted(batches: Iterator[list[str]], bar: Bar) -> Iterator[list[str]]:
         bar.advance(len(batch))
 
 
-def ingredients(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> Ingredients:
+def ingredients(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> TrainingContext:
     """What both training stages are made from."""
     recipe, length = run.recipe, run.recipe.tokens.rows
     start = recipe.train.start
@@ -214,7 +215,7 @@ def ingredients(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> Ingr
     part = wide_part(run, task)
 
     external = tokens.external if recipe.train.rho1 != 0 else None
-    return Ingredients(
+    return TrainingContext(
         encoder_of(recipe.model, plan.size),
         shape,
         task.task,
@@ -229,7 +230,7 @@ def ingredients(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> Ingr
 
 
 def train(
-    run: Run, task: TaskData, parts: Ingredients, tokens: Tokenised, plan: Plan
+    run: Run, task: TaskData, parts: TrainingContext, tokens: Tokenised, plan: Plan
 ) -> list[Training]:
     """The trainings of stage 1; the number of steps is decided once, when the first one starts.
 
@@ -284,7 +285,7 @@ def train(
 
 
 def _stage1_plan(
-    run: Run, task: TaskData, parts: Ingredients, plan: Plan, folder: Path
+    run: Run, task: TaskData, parts: TrainingContext, plan: Plan, folder: Path
 ) -> Stage1Plan:
     """What the first training of stage 1 decides when it starts, and keeps in its folder."""
     held = sum(len(part) for name, part in task.splits.named().items() if name != "train")
@@ -346,7 +347,7 @@ def scoring_run(run: Run, plan: Plan) -> tuple[Run, Plan]:
 
 
 def train_scoring_model(
-    run: Run, parts: Ingredients, tokens: Tokenised, plan: Plan
+    run: Run, parts: TrainingContext, tokens: Tokenised, plan: Plan
 ) -> tuple[Path, str]:
     """The folder of the scoring model of a `scoring_run` and its key."""
     asked, start = run.recipe.select.influence_steps, run.recipe.train.start
@@ -378,7 +379,7 @@ def train_scoring_model(
 def finetune(
     run: Run,
     task: TaskData,
-    parts: Ingredients,
+    parts: TrainingContext,
     trainings: Sequence[Training],
     plan: Plan,
     after_seed: Callable[[list[Seed]], None] | None = None,

@@ -111,8 +111,8 @@ class Explainer:
         self._deadline = deadline
         text = example.text
         asked, (answer,) = self.examples.predicted([example])
-        (examples,) = self.examples.pushes([text], asked, top)
-        passages = None if self.passages is None else self.passages.pushes(text, asked, top)
+        (examples,) = self.examples.attributions([text], asked, top)
+        passages = None if self.passages is None else self.passages.attributions(text, asked, top)
         task = self.examples.task
         label = " ".join(task.classes(task.label_of(answer))) or json.dumps(
             answer, ensure_ascii=False

@@ -26,36 +26,24 @@ class TokenBatch:
     ids: Tensor  # (rows, length) int64
     pieces: Tensor  # (rows, length) int64
     positions: Tensor  # (rows, length) int64
-    targets: Tensor | None = (
-        None  # (rows, places, …): the task's targets, for task batches; NONE where there is none
-    )
+    # (rows, places, …): the task's targets, for task batches; NONE where there is none
+    targets: Tensor | None = None
     segments: Tensor | None = None  # (rows, length) int64: 0 or 1 in pairs of texts; None: all 0
-    places: Tensor | None = (
-        # (rows, places) int64: columns that the task's head reads, for task batches; 0 where there
-        # is none
-        None
-    )
-    wide: Tensor | None = (
-        # (rows, answers, outputs) float32: what the wide part of a model adds; None: it has none
-        None
-    )
-    bounds: Tensor | None = (
-        # (groups, pieces + 1) int32: where pieces begin in each group of rows, and its end; None:
-        # not counted
-        None
-    )
+    # (rows, places) int64: columns that the head reads, for task batches; 0 where there is none
+    places: Tensor | None = None
+    # (rows, answers, outputs) float32: what the wide part of a model adds; None: it has none
+    wide: Tensor | None = None
+    # (groups, pieces + 1) int32: where pieces begin in each group of rows, and its end
+    bounds: Tensor | None = None
     most: int = 0  # pieces that a row may hold, padding left out; 0: as many as fit
     longest: int = 0  # tokens that the longest piece may have; 0: as many as a row
     # which tokens of its piece a token sees beside itself: those before it (1), those after it
     # (−1), or all
     direction: int = 0
-    tiles: Tensor | None = (
-        # (tiles + 1,) int32: where tiles of whole pieces begin in the flattened batch, and its end
-        None
-    )
-    together: int = (
-        1  # rows next to one another that are answered as one, and stay in one micro-batch
-    )
+    # (tiles + 1,) int32: where tiles of whole pieces begin in the flattened batch, and its end
+    tiles: Tensor | None = None
+    # rows next to one another that are answered as one, and stay in one micro-batch
+    together: int = 1
 
     def flat_places(self) -> Tensor:
         """The places that the head reads in the flattened batch, (rows · places,)."""
@@ -73,8 +61,7 @@ class TokenBatch:
         return self._each(lambda tensor: tensor.pin_memory())
 
     def part(self, number: int, parts: int) -> TokenBatch:
-        """One of `parts` micro-batches of nearly equal size; some are empty where there are fewer
-        rows.
+        """One of `parts` micro-batches of nearly equal size; some are empty where rows are few.
 
         Bounds and tiles are counted after cutting, not before.
         """
@@ -95,16 +82,13 @@ class TokenBatch:
         return 0 < self.longest <= TILE < self.ids.shape[1]
 
     def counted(self) -> TokenBatch:
-        """The batch with its tiles or else with the bounds of its pieces, in an array whose size
-        depends on its shape alone.
-        """
+        """The batch with its tiles, or else with the bounds of its pieces."""
         if self.tiled:
             return replace(self, tiles=torch.from_numpy(tile_starts(self.pieces.numpy(), TILE)))
         return self.with_bounds()
 
     def with_bounds(self) -> TokenBatch:
-        """Adds the bounds of its pieces, in an array whose size depends on the batch's shape and
-        `most` alone.
+        """The batch with the bounds of its pieces, of a size that depends on its shape and `most`.
 
         Padding is cut into pieces of at most `longest` tokens: the kernel leaves what is longer
         unwritten.
@@ -114,11 +98,8 @@ class TokenBatch:
         longest = self.longest or length
         begins = piece_starts(pieces, longest)
         each = (self.most or length // SHORTEST_PIECE + 1) + -(-length // longest)
-        groups = next(
-            count
-            for count in range(1, rows + 1)
-            if rows % count == 0 and rows // count * each <= MOST_BOUNDED
-        )
+        divisors = [count for count in range(1, rows + 1) if rows % count == 0]
+        groups = next(count for count in divisors if rows // count * each <= MOST_BOUNDED)
         starts = [np.flatnonzero(group) for group in begins.reshape(groups, -1)]
         size = max(rows // groups * each, *map(len, starts))
         bounds = np.full((groups, size + 1), rows // groups * length, np.int32)
@@ -132,15 +113,12 @@ class TokenBatch:
 
 
 def piece_starts(pieces: np.ndarray, longest: int) -> np.ndarray:
-    """Says of each token of (rows, length) whether a piece begins there; padding begins anew every
-    `longest` tokens.
-    """
+    """Whether a piece begins at each token (rows, length); padding does every `longest` tokens."""
     begins = np.ones(pieces.shape, bool)
     begins[:, 1:] = pieces[:, 1:] != pieces[:, :-1]
     column = np.arange(pieces.shape[1])
-    first = np.maximum.accumulate(
-        np.where(begins, column, 0), axis=1
-    )  # of the piece that a token belongs to
+    # of the piece that a token belongs to
+    first = np.maximum.accumulate(np.where(begins, column, 0), axis=1)
     begins |= (pieces == 0) & ((column - first) % longest == 0)
     return begins
 
@@ -152,16 +130,14 @@ def changed_tensors(record: Any, change: Callable[[Tensor], Tensor]) -> dict[str
 
 
 def shuffled(count: int, *seed: int) -> np.ndarray:
-    """Returns 0 … count−1 in an order that depends on the seed alone."""
+    """0 … count−1 in an order that depends on the seed alone."""
     return np.random.default_rng(seed).permutation(count)
 
 
 def padded_rows(
     rows: Sequence[Sequence[int] | np.ndarray], pad: int, multiple: int = 1, length: int = 0
 ) -> TokenBatch:
-    """Rows of tokens, each a piece of its own, padded to `length`, or else to the longest (rounded
-    up to a multiple).
-    """
+    """Rows of tokens, each a piece, padded to `length`, or else to the longest, by a multiple."""
     sizes = np.array([len(row) for row in rows])
     longest = length or -(-int(sizes.max()) // multiple) * multiple
     ids = np.full((len(rows), longest), pad, np.int64)
@@ -202,17 +178,16 @@ class PackedStream:
         self._plan = None
 
     def next(self) -> TokenBatch:
-        """The next batch; the rest of a window smaller than a batch is filled up from the next
-        window.
-        """
+        """The next batch; a rest of a window is filled up from the next window."""
+        cls, sep, pad = self.vocabulary.cls, self.vocabulary.sep, self.vocabulary.pad
         parts: list[tuple[np.ndarray, ...]] = []
         missing = self.batch
         while missing:
             plan = self._current_plan()
             rows = self._rows[self.row : self.row + missing]
             if len(rows):
-                marks = self.vocabulary.cls, self.vocabulary.sep, self.vocabulary.pad
-                parts.append(fill_rows(plan, rows, self.shards.tokens, self.length, *marks))
+                tokens, length = self.shards.tokens, self.length
+                parts.append(fill_rows(plan, rows, tokens, length, cls, sep, pad))
                 missing -= len(rows)
                 self.row += len(rows)
             if self.row >= len(self._rows):
@@ -229,9 +204,8 @@ class PackedStream:
 
     def _current_plan(self) -> Plan:
         if self._plan is None:
-            order = shuffled(len(self.shards), self.seed, self.epoch)[
-                self.window * WINDOW : (self.window + 1) * WINDOW
-            ]
-            self._plan = plan_rows(self.shards.offsets, order, self.length)
+            order = shuffled(len(self.shards), self.seed, self.epoch)
+            passages = order[self.window * WINDOW : (self.window + 1) * WINDOW]
+            self._plan = plan_rows(self.shards.offsets, passages, self.length)
             self._rows = shuffled(len(self._plan), self.seed, self.epoch, self.window)
         return self._plan

@@ -1,6 +1,4 @@
-"""Endless batches of task examples: padded rows of about one length, or batches of few shapes for a
-compiled model.
-"""
+"""Endless batches of task examples: of about one length, or of few shapes for a compiled model."""
 
 from __future__ import annotations
 
@@ -22,8 +20,7 @@ SHORTER = 0.85
 
 
 class ExampleStream:
-    """Endless batches of task examples; every epoch has each example once, the last batch may be
-    smaller.
+    """Endless batches of task examples; every epoch has each example once.
 
     Padded batches hold examples of about one length, so that little padding is computed. A compiled
     model needs batches of few shapes: packed ones, which hold examples of all lengths, dealt out so
@@ -44,10 +41,15 @@ class ExampleStream:
         self.batch = max(1, batch // examples.together)  # groups
         self.epoch, self.index = 0, 0
         self._batches: list[np.ndarray] = []
-        self.shape = self._packed_shape(examples.totals, examples.together) if self.packed else None
-        grouped = self.packed and examples.together > 1
-        self.text_shape = self._packed_shape(examples.lengths, 1) if grouped else self.shape
-        self.lengths = self._padded_lengths() if one_shape and not packs else []
+        self.shape: tuple[int, int] | None = None  # rows and length of all packed batches
+        self.lengths: list[int] = []  # of batches that are padded to few lengths
+        if self.packed:
+            self.shape = self._packed_shape(examples.totals, examples.together)
+        elif one_shape:
+            self.lengths = self._padded_lengths()
+        self.text_shape = self.shape
+        if self.packed and examples.together > 1:
+            self.text_shape = self._packed_shape(examples.lengths, 1)
 
     def __len__(self) -> int:
         return -(-len(self.examples) // self.batch)
@@ -78,7 +80,8 @@ class ExampleStream:
     def task_batch(self, groups: np.ndarray) -> TokenBatch:
         """All units of some groups."""
         if self.shape is not None:
-            return self.examples.packed(groups, *self.shape)
+            rows, length = self.shape
+            return self.examples.packed(groups, rows, length)
         if not self.lengths:
             return self.examples.padded(groups)
         longest = self.examples.lengths[groups].max()
@@ -86,14 +89,13 @@ class ExampleStream:
         return self.examples.padded(groups, (self.batch, length, self.examples.most_places))
 
     def text_batch(self, groups: np.ndarray, seed: int) -> TokenBatch:
-        """One unit of each group, drawn by the seed, as a language model reads them; without groups
-        the same as the task's.
-        """
+        """One unit of each group, drawn by the seed, as a language model reads them."""
         if self.examples.together == 1:
             return self.task_batch(groups)
         unit = seed % self.examples.together
         if self.text_shape is not None:
-            return self.examples.packed_texts(groups, unit, *self.text_shape)
+            rows, length = self.text_shape
+            return self.examples.packed_texts(groups, unit, rows, length)
         return self.examples.padded_texts(groups, unit)
 
     def _epoch(self) -> list[np.ndarray]:
@@ -110,16 +112,13 @@ class ExampleStream:
         return [batches[i] for i in shuffled(len(batches), self.seed, self.epoch, 1)]
 
     def _dealt(self, bucket: np.ndarray, start: int) -> list[np.ndarray]:
-        """Deals examples sorted by length into batches that each take one of every run of
-        neighbours.
-        """
+        """Deals examples sorted by length into batches that take one of every run of neighbours."""
         count = -(-len(bucket) // self.batch)
         hands: list[list[int]] = [[] for _ in range(count)]
         for first in range(0, len(bucket), count):
             run = bucket[first : first + count]
-            for hand, place in enumerate(
-                shuffled(len(run), self.seed, self.epoch, 2, start + first)
-            ):
+            order = shuffled(len(run), self.seed, self.epoch, 2, start + first)
+            for hand, place in enumerate(order):
                 hands[hand].append(int(run[place]))
         return [np.array(hand, np.int64) for hand in hands if hand]
 
@@ -139,14 +138,11 @@ class ExampleStream:
         return min(shapes)[1:]
 
     def _padded_lengths(self) -> list[int]:
-        """At most LENGTHS lengths, multiples of 8, to which batches of about one length are padded;
-        the last holds all examples.
-        """
+        """At most LENGTHS lengths, multiples of 8, to pad batches to; the last fits all."""
         batches = self._first_batches()
         longest = -(-int(self.examples.lengths.max()) // 8) * 8
-        needed = np.sort(
-            [-(-int(self.examples.lengths[batch].max()) // 8) * 8 for batch in batches]
-        )
+        of_batches = [int(self.examples.lengths[batch].max()) for batch in batches]
+        needed = np.sort([-(-length // 8) * 8 for length in of_batches])
         lengths, cost = [longest], float(longest * len(needed))
         while len(lengths) < LENGTHS:
             tried = [
@@ -170,8 +166,6 @@ class ExampleStream:
 
 
 def _padded_tokens(needed: np.ndarray, lengths: list[int]) -> int:
-    """Tokens of one row of each batch, when batches that need so much are padded to the next of the
-    lengths.
-    """
+    """Tokens of one row of each batch, when batches are padded to the next of the lengths."""
     ladder = np.sort(lengths)
     return int(ladder[np.searchsorted(ladder, needed)].sum())

@@ -17,21 +17,17 @@ from tasklm.tokens.packing import first_fit
 from tasklm.tokens.tokenizer import Vocabulary
 
 MOST = 24  # examples that share a packed row
-FEW_PLACES = (
-    1 + MOST_MARKS
-)  # of every example, at most, for which a packed row has room by the number of its examples
+# of every example, at most, for which a packed row has room by the number of its examples
+FEW_PLACES = 1 + MOST_MARKS
 
 
 def most_groups(together: int) -> int:
-    """How many groups of so many units share a packed row at most; their places fill it without a
-    rest.
-    """
+    """How many groups of so many units share a packed row at most."""
     return max(1, MOST // together)
 
 
 class EncodedExamples:
-    """Task examples as units: rows of tokens, the places that the head reads, and the targets
-    there.
+    """Task examples as units: tokens, the places that the head reads, and the targets there.
 
     Units next to one another that are answered as one (the options of a choice) make a group; a
     batch is made of whole groups.
@@ -59,9 +55,7 @@ class EncodedExamples:
         self.pairs = any(unit.second for unit in units)
         shapes = [unit.wide.shape for unit in units if unit.wide is not None]
         self.wide = max((outputs for _, outputs in shapes), default=0)  # outputs of a wide part …
-        self.wide_places = (
-            max((answers for answers, _ in shapes), default=0) > 1
-        )  # … for each place
+        self.wide_places = any(answers > 1 for answers, _ in shapes)  # … for each place
 
     @classmethod
     def of(
@@ -72,16 +66,12 @@ class EncodedExamples:
         length: int,
         wide: NDArray[np.float32] | None = None,
     ) -> EncodedExamples:
-        """Examples as their task encodes them, with what the wide part of a model says of each unit
-        where it has one.
-        """
+        """Examples as their task encodes them, with what a model's wide part, if any, says."""
         units = task.encode(examples, vocabulary, length)
         if wide is not None:
-            counts = (
-                [1] * len(units)
-                if len(wide) == len(units)
-                else [len(unit.places) for unit in units]
-            )
+            counts = [1] * len(units)
+            if len(wide) != len(units):
+                counts = [len(unit.places) for unit in units]
             assert sum(counts) == len(wide)  # an answer for each unit, or for each of its places
             for unit, count, end in zip(units, counts, np.cumsum(counts), strict=True):
                 unit.wide = wide[end - count : end]
@@ -92,15 +82,11 @@ class EncodedExamples:
 
     def numbers_of(self, groups: np.ndarray) -> list[int]:
         """The numbers of the units of some groups."""
-        return (
-            (np.asarray(groups)[:, None] * self.together + np.arange(self.together))
-            .flatten()
-            .tolist()
-        )
+        firsts = np.asarray(groups)[:, None] * self.together
+        return (firsts + np.arange(self.together)).flatten().tolist()
 
     def padded(self, groups: np.ndarray, shape: tuple[int, int, int] | None = None) -> TokenBatch:
-        """The units of some groups, one a row, padded to the longest of them (rounded up to a
-        multiple of 8).
+        """The units of some groups, one a row, padded to the longest of them, by a multiple of 8.
 
         Or all batches have one shape: groups, tokens, places. Rows of padding then fill up the last
         batch.
@@ -109,21 +95,18 @@ class EncodedExamples:
         return replace(self._pad(units, shape), together=self.together)
 
     def padded_texts(self, groups: np.ndarray, unit: int) -> TokenBatch:
-        """One unit of each group, padded, for a language model: the units of a group are near
-        copies of one another.
-        """
+        """One unit of each group, padded, for a language model: the others are near copies."""
         return self._pad([self.units[int(group) * self.together + unit] for group in groups], None)
 
     def _pad(self, units: list[Unit], shape: tuple[int, int, int] | None) -> TokenBatch:
+        pad = self.vocabulary.pad
         if shape is None:
-            batch = padded_rows([unit.tokens for unit in units], self.vocabulary.pad, 8)
+            batch = padded_rows([unit.tokens for unit in units], pad, 8)
             places = max(len(unit.places) for unit in units)
         else:
-            units += [Unit([], [], None)] * (shape[0] * self.together - len(units))
-            batch = padded_rows(
-                [unit.tokens for unit in units], self.vocabulary.pad, length=shape[1]
-            )
-            places = shape[2]
+            groups, length, places = shape
+            units += [Unit([], [], None)] * (groups * self.together - len(units))
+            batch = padded_rows([unit.tokens for unit in units], pad, length=length)
         read = np.zeros((len(units), places), np.int64)
         wanted = self._no_targets((len(units), places))
         for row, unit in enumerate(units):
@@ -141,12 +124,14 @@ class EncodedExamples:
         if self.pairs:
             columns = np.arange(batch.ids.shape[1])
             seconds = np.array([unit.second or len(columns) for unit in units])
-            segments = torch.from_numpy(
-                ((columns >= seconds[:, None]) & (batch.pieces.numpy() > 0)).astype(np.int64)
-            )
-        targets = None if wanted is None else torch.from_numpy(wanted)
+            in_second = (columns >= seconds[:, None]) & (batch.pieces.numpy() > 0)
+            segments = torch.from_numpy(in_second.astype(np.int64))
         return replace(
-            batch, targets=targets, segments=segments, places=torch.from_numpy(read), wide=wide
+            batch,
+            targets=_tensor(wanted),
+            segments=segments,
+            places=torch.from_numpy(read),
+            wide=wide,
         )
 
     def targets(self) -> torch.Tensor:
@@ -161,15 +146,14 @@ class EncodedExamples:
         return torch.from_numpy(wanted)
 
     def _no_targets(self, places: tuple[int, int]) -> np.ndarray | None:
-        """Returns targets of which there are none yet, or None where the
-        examples are not labelled.
-        """
-        known = next((unit.targets for unit in self.units if unit.targets is not None), None)
-        return None if known is None else np.full((*places, *known.shape[1:]), NONE, known.dtype)
+        """An array for targets that are all NONE as yet; None where examples are not labelled."""
+        for unit in self.units:
+            if unit.targets is not None:
+                return np.full((*places, *unit.targets.shape[1:]), NONE, unit.targets.dtype)
+        return None
 
     def packed(self, groups: np.ndarray, rows: int, length: int) -> TokenBatch:
-        """Lays the units of some groups end to end in `rows` rows of `length` (more if they do not
-        fit), each a piece of its own.
+        """Lays the units of some groups end to end in `rows` rows of `length`, or more rows.
 
         The units of a group stay next to one another, in one row.
         """
@@ -188,9 +172,7 @@ class EncodedExamples:
     def _lay(
         self, units: Sequence[Unit], where: np.ndarray, grid: tuple[int, int], most: int
     ) -> TokenBatch:
-        """Puts each unit into its row of a grid, with room for the places of
-        `most` units in each.
-        """
+        """Puts each unit into its row of a grid, with room for the places of `most` in each row."""
         rows, length = grid
         places = (rows, most * self.most_places if self.few_places else length)
         ids = np.full(grid, self.vocabulary.pad, np.int64)
@@ -207,11 +189,9 @@ class EncodedExamples:
                 answer = places_in[row] if self.wide_places else pieces_in[row]
                 added[row, answer : answer + len(unit.wide)] = unit.wide
             pieces_in[row] += 1
-            ids[row, here], pieces[row, here], positions[row, here] = (
-                unit.tokens,
-                pieces_in[row],
-                np.arange(len(unit.tokens)),
-            )
+            ids[row, here] = unit.tokens
+            pieces[row, here] = pieces_in[row]
+            positions[row, here] = np.arange(len(unit.tokens))
             if segments is not None and unit.second:
                 segments[row, start + unit.second : here.stop] = 1
             there = slice(places_in[row], places_in[row] + len(unit.places))
@@ -219,20 +199,14 @@ class EncodedExamples:
             if wanted is not None and unit.targets is not None:
                 wanted[row, there] = unit.targets
             filled[row], places_in[row] = here.stop, there.stop
-        tokens, of_pieces, in_pieces, columns = (
-            torch.from_numpy(array) for array in (ids, pieces, positions, read)
-        )
-        targets = None if wanted is None else torch.from_numpy(wanted)
-        second = None if segments is None else torch.from_numpy(segments)
-        wide = torch.from_numpy(added) if self.wide else None
         return TokenBatch(
-            tokens,
-            of_pieces,
-            in_pieces,
-            targets,
-            second,
-            columns,
-            wide,
+            ids=torch.from_numpy(ids),
+            pieces=torch.from_numpy(pieces),
+            positions=torch.from_numpy(positions),
+            targets=_tensor(wanted),
+            segments=_tensor(segments),
+            places=torch.from_numpy(read),
+            wide=torch.from_numpy(added) if self.wide else None,
             longest=self.length,
             most=most,
         )
@@ -242,3 +216,9 @@ class EncodedExamples:
         order = np.argsort(self.lengths, kind="stable")
         for start in range(0, len(order), batch):
             yield order[start : start + batch], self.padded(order[start : start + batch])
+
+
+def _tensor(array: np.ndarray | None) -> torch.Tensor | None:
+    if array is None:
+        return None
+    return torch.from_numpy(array)

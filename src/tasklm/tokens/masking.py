@@ -1,15 +1,12 @@
-"""Which tokens are hidden, and what is shown in their place: drawn on the CPU, the same for every
-device and split.
-"""
+"""Which tokens are hidden, and by what: drawn on the CPU, the same for every device and split."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-GOLDEN = np.uint64(
-    0x9E3779B97F4A7C15
-)  # step of the counter whose mixed values are the random numbers
+# step of the counter whose mixed values are the random numbers
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 HIDE = ("bert", "mask", "uniform", "unigram", "nothing")
 NONE = -100  # answer of a place that asks nothing: PyTorch's losses leave it out
 
@@ -25,9 +22,9 @@ def mask_rows(
     hide: str = "bert",
     continues: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns (shown, picked, answers): ids with `rate` of each row's tokens hidden as in BERT (80
-    % [MASK], 10 % random, 10 % kept).
+    """The ids with `rate` of each row's tokens hidden, the columns picked, and the answers there.
 
+    As in BERT, 80 % of the picked tokens become [MASK], 10 % random ones, 10 % are kept.
     `picked` and `answers` are (rows, places): columns in ascending order and the tokens that stood
     there; a row of fewer targets ends in column 0 with the answer NONE. Special tokens are never
     picked, and one token of a row at least is. `continues` (a bool for each token: it goes on with
@@ -38,11 +35,12 @@ def mask_rows(
     rows.
     """
     places = max(1, round(rate * ids.shape[1]))
-    shown = ids.copy()
+    changed = ids.copy()
     picked = np.zeros((len(ids), places), np.int64)
     answers = np.full((len(ids), places), NONE, np.int64)
     whole = continues is not None
-    continues = np.zeros(0, np.bool_) if continues is None else continues
+    if continues is None:
+        continues = np.zeros(0, np.bool_)
     _mask(
         ids,
         special,
@@ -54,18 +52,16 @@ def mask_rows(
         HIDE.index(hide),
         whole,
         continues,
-        shown,
+        changed,
         picked,
         answers,
     )
-    return shown, picked, answers
+    return changed, picked, answers
 
 
 @njit(cache=True, nogil=True)
 def mix(state):  # type: ignore[no-untyped-def]
-    """Returns 64 random bits of a counter: the output function of SplitMix64 (Steele et al., OOPSLA
-    2014).
-    """
+    """64 random bits of a counter: SplitMix64's output function (Steele et al., OOPSLA 2014)."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return state ^ (state >> np.uint64(31))
@@ -79,7 +75,7 @@ def below(state, limit):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _mask(  # type: ignore[no-untyped-def]
-    ids, special, rate, mask, types, seed, first, hide, whole, continues, shown, picked, answers
+    ids, special, rate, mask, types, seed, first, hide, whole, continues, changed, picked, answers
 ):
     usable = np.empty(ids.shape[1], np.int64)
     for row in range(len(ids)):
@@ -104,16 +100,16 @@ def _mask(  # type: ignore[no-untyped-def]
             state += GOLDEN
             draw = below(state, 10)
             if hide == 1 or (hide == 0 and draw < 8):
-                shown[row, column] = mask
+                changed[row, column] = mask
             elif hide == 0 and draw == 8:
                 state += GOLDEN
-                shown[row, column] = below(state, types)
+                changed[row, column] = below(state, types)
             elif hide == 2 or hide == 3:
                 token = np.int64(mask)
                 while special[token]:  # ends: the picked tokens are not special
                     state += GOLDEN
                     token = below(state, types) if hide == 2 else ids.flat[below(state, ids.size)]
-                shown[row, column] = token
+                changed[row, column] = token
 
 
 @njit(cache=True, nogil=True)
@@ -140,9 +136,8 @@ def _pick_words(ids, usable, continues, wanted, state):  # type: ignore[no-untyp
         order[i], order[j] = order[j], order[i]
         begin, end = starts[order[i]], starts[order[i] + 1]
         if taken + end - begin <= wanted:
-            for column in columns[
-                begin:end
-            ]:  # one by one: Numba takes seconds to compile the copying of slices
+            # one by one: Numba takes seconds to compile the copying of slices
+            for column in columns[begin:end]:
                 usable[taken] = column
                 taken += 1
         if taken == wanted:
@@ -155,9 +150,7 @@ def _pick_words(ids, usable, continues, wanted, state):  # type: ignore[no-untyp
 
 
 def uniform_rows(rows: int, places: int, seed: int, first: int = 0) -> np.ndarray:
-    """Returns random numbers in [0, 1), (rows, places) float32; a row's depend on the seed and on
-    its number alone.
-    """
+    """Random numbers in [0, 1), (rows, places) float32, by the seed and the number of the row."""
     numbers = np.empty((rows, places), np.float32)
     _uniform(np.uint64(seed % 2**64), first, numbers)
     return numbers

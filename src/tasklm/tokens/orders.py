@@ -1,6 +1,4 @@
-"""In which order the tokens of a text are to be predicted: drawn on the CPU, the same for every
-device and split.
-"""
+"""The order of predicting tokens: drawn on the CPU, the same for every device and split."""
 
 from __future__ import annotations
 
@@ -13,8 +11,7 @@ from tasklm.tokens.masking import GOLDEN, NONE, below, mix
 def order_rows(
     ids: np.ndarray, pieces: np.ndarray, special: np.ndarray, rate: float, seed: int, first: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns (order, picked, answers): for each piece, a random order of its tokens, the last
-    `rate` of which are to be predicted.
+    """(order, picked, answers): a random order of each piece, the last `rate` to be predicted.
 
     `order` (rows, length) is 0 for the tokens that are only read, special ones among them, and
     counts the others of a piece from 1 on. `picked` and `answers` are (rows, places): the columns

@@ -1,5 +1,4 @@
-"""Packing: passages laid end to end in rows of fixed length, each piece with its own [CLS] and
-[SEP].
+"""Packing: passages end to end in rows of fixed length, each piece with its own [CLS] and [SEP].
 
 A passage that does not fit is cut and goes on in the next row as a piece of its own, so no place is
 wasted. Pieces of one row are numbered; attention does not cross from one to another.
@@ -32,9 +31,8 @@ class Plan:
 def plan_rows(offsets: np.ndarray, order: np.ndarray, length: int) -> Plan:
     """How the passages, taken in `order`, fill rows of `length` tokens."""
     starts, lengths, rows = _plan(np.asarray(offsets), np.asarray(order), length, SHORTEST)
-    row_offsets = np.searchsorted(rows, np.arange(int(rows[-1]) + 2 if len(rows) else 1)).astype(
-        np.int64
-    )
+    count = 1 + int(rows.max(initial=-1))
+    row_offsets = np.searchsorted(rows, np.arange(count + 1)).astype(np.int64)
     return Plan(starts, lengths, row_offsets)
 
 
@@ -63,7 +61,7 @@ def _plan(offsets, order, length, shortest):  # type: ignore[no-untyped-def]
 def fill_rows(
     plan: Plan, rows: np.ndarray, tokens: np.ndarray, length: int, cls: int, sep: int, pad: int
 ) -> tuple[np.ndarray, ...]:
-    """Returns (ids, pieces, positions) of some rows, each (rows, length); piece 0 is padding."""
+    """(ids, pieces, positions) of some rows, each (rows, length); piece 0 is padding."""
     grid = (len(rows), length)
     ids = np.full(grid, pad, np.int64)
     pieces = np.zeros(grid, np.int64)

@@ -65,28 +65,21 @@ def words_of(
         Neighbours(np.zeros(size, np.int64), np.full(size, -1, np.int64)) for _ in range(2)
     )
     lengths = np.diff(starts).astype(np.int32)
-    found = Words(
+    split = Words(
         tokens, starts, lengths, often, place_word, place_next, np.array([count]), before, after
     )
-    return (
-        found,
-        names[heads],
-        np.add.reduceat(often[words], heads) if count else np.empty(0, np.int64),
-        heads,
-    )
+    counts = np.empty(0, np.int64)
+    if count:
+        counts = np.add.reduceat(often[words], heads)
+    return split, names[heads], counts, heads
 
 
 def taken(neighbours: Neighbours) -> Iterator[tuple[int, int, int]]:
     """The (token, count, chain of places) of a merge, and makes ready for the next."""
-    found = np.flatnonzero(neighbours.counts)
-    result = zip(
-        found.tolist(),
-        neighbours.counts[found].tolist(),
-        neighbours.heads[found].tolist(),
-        strict=True,
-    )
-    neighbours.counts[found], neighbours.heads[found] = 0, -1
-    return result
+    tokens = np.flatnonzero(neighbours.counts)
+    counts, heads = neighbours.counts[tokens].tolist(), neighbours.heads[tokens].tolist()
+    neighbours.counts[tokens], neighbours.heads[tokens] = 0, -1
+    return zip(tokens.tolist(), counts, heads, strict=True)
 
 
 @compiled_when_called

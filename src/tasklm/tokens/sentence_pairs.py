@@ -1,5 +1,4 @@
-"""Pieces of text cut in two for next-sentence prediction (BERT, arXiv 1810.04805): does the second
-part follow the first?
+"""Pieces of text cut in two for next-sentence prediction (BERT, arXiv 1810.04805).
 
 A piece [CLS] text [SEP] becomes [CLS] first [SEP] second [SEP] of the same length: the text's last
 token makes room. Half of the pieces swap their second parts with one another. Parts begin with a
@@ -21,26 +20,26 @@ _TRIES = 16  # places at which a word is looked for
 def pair_rows(
     ids: np.ndarray, pieces: np.ndarray, sep: int, continues: np.ndarray | None, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Returns (ids, segments, firsts, answers) of rows (rows, length) of pieces; piece 0 is
-    padding.
+    """(ids, segments, firsts, answers) of rows (rows, length) of pieces; piece 0 is padding.
 
     `segments` is 1 in second parts. `firsts` and `answers` are (rows, places): columns of the
     pieces' [CLS], and FOLLOWS or SWAPPED; a row of fewer pieces ends in column 0 with the answer
     NONE. `continues` has a bool for each token: it goes on with the word before it.
     """
-    shown, segments = ids.copy(), np.zeros_like(ids)
+    changed, segments = ids.copy(), np.zeros_like(ids)
     places = max(1, ids.shape[1] // SHORTEST)
     firsts = np.zeros((len(ids), places), np.int64)
     answers = np.full((len(ids), places), NONE, np.int64)
-    known = np.zeros(0, np.bool_) if continues is None else continues
-    _pair(ids, pieces, sep, known, np.uint64(seed % 2**64), shown, segments, firsts, answers)
-    return shown, segments, firsts, answers
+    if continues is None:
+        continues = np.zeros(0, np.bool_)
+    _pair(ids, pieces, sep, continues, np.uint64(seed % 2**64), changed, segments, firsts, answers)
+    return changed, segments, firsts, answers
 
 
 @njit(cache=True, nogil=True)
-def _pair(ids, pieces, sep, continues, seed, shown, segments, firsts, answers):  # type: ignore[no-untyped-def]
-    found = _found(pieces)
-    count, state = len(found), mix(seed + np.uint64(2))  # another sequence than that of the masks
+def _pair(ids, pieces, sep, continues, seed, changed, segments, firsts, answers):  # type: ignore[no-untyped-def]
+    bounds = _long_pieces(pieces)
+    count, state = len(bounds), mix(seed + np.uint64(2))  # another sequence than that of the masks
     order = np.arange(count)
     for i in range(count):
         state += GOLDEN
@@ -49,29 +48,29 @@ def _pair(ids, pieces, sep, continues, seed, shown, segments, firsts, answers): 
     swapped = count // 4 * 2  # half of the pieces, an even number
     i = 0
     while i < count:
-        own = found[order[i]]
-        other = found[order[i + 1]] if i < swapped else own
+        own = bounds[order[i]]
+        other = bounds[order[i + 1]] if i < swapped else own
         state += GOLDEN
         size = _size_of_second(ids, own, other, continues, state)
-        _write(ids, own, other, size, sep, shown, segments)
+        _write(ids, own, other, size, sep, changed, segments)
         if i < swapped:
-            _write(ids, other, own, size, sep, shown, segments)
+            _write(ids, other, own, size, sep, changed, segments)
         i += 2 if i < swapped else 1
-    asked = np.zeros(len(ids), np.int64)  # pieces of each row so far
+    written = np.zeros(len(ids), np.int64)  # pieces of each row so far
     answer_of = np.empty(count, np.int64)
     for i in range(count):
         answer_of[order[i]] = SWAPPED if i < swapped else FOLLOWS
     for piece in range(count):
-        row = found[piece, 0]
-        firsts[row, asked[row]], answers[row, asked[row]] = found[piece, 1], answer_of[piece]
-        asked[row] += 1
+        row = bounds[piece, 0]
+        firsts[row, written[row]], answers[row, written[row]] = bounds[piece, 1], answer_of[piece]
+        written[row] += 1
 
 
 @njit(cache=True, nogil=True)
-def _found(pieces):  # type: ignore[no-untyped-def]
-    """Returns row, column of [CLS] and column of [SEP] of each piece that is long enough."""
+def _long_pieces(pieces):  # type: ignore[no-untyped-def]
+    """Row, column of [CLS] and column of [SEP] of each piece that is long enough."""
     rows, length = pieces.shape
-    found = np.empty((rows * (length // SHORTEST), 3), np.int64)
+    bounds = np.empty((rows * (length // SHORTEST), 3), np.int64)
     count = 0
     for row in range(rows):
         first = 0
@@ -79,10 +78,10 @@ def _found(pieces):  # type: ignore[no-untyped-def]
             if column < length and pieces[row, column] == pieces[row, first]:
                 continue
             if pieces[row, first] > 0 and column - first >= SHORTEST:
-                found[count, 0], found[count, 1], found[count, 2] = row, first, column - 1
+                bounds[count, 0], bounds[count, 1], bounds[count, 2] = row, first, column - 1
                 count += 1
             first = column
-    return found[:count]
+    return bounds[:count]
 
 
 @njit(cache=True, nogil=True)
@@ -106,13 +105,13 @@ def _begins_word(ids, piece, size, continues):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _write(ids, own, other, size, sep, shown, segments):  # type: ignore[no-untyped-def]
+def _write(ids, own, other, size, sep, changed, segments):  # type: ignore[no-untyped-def]
     """Puts [SEP] and the second part of `other`, of `size` tokens, in the place of the last `size`
     + 1 tokens of `own`.
     """
     row, end = own[0], own[2]
     cut = end - 1 - size
-    shown[row, cut] = sep
+    changed[row, cut] = sep
     segments[row, cut + 1 : end + 1] = 1
     for place in range(size):
-        shown[row, cut + 1 + place] = ids[other[0], other[2] - 1 - size + place]
+        changed[row, cut + 1 + place] = ids[other[0], other[2] - 1 - size + place]

@@ -39,29 +39,28 @@ class Shards:
             about = read_json(folder / "shards.json")
             if about["format"] != FORMAT:
                 raise RunError(
-                    f"{folder} has another format of tokens. "
-                    f"Delete it and run the same command again."
+                    f"{folder} has another format of tokens. Delete it and run the same command "
+                    "again."
                 )
             dtype = np.dtype(about["dtype"])
         path = folder / "tokens.bin"
         with damage_is_clear(path):
-            tokens = np.memmap(path, dtype, mode="r") if path.stat().st_size else np.zeros(0, dtype)
+            tokens: np.ndarray = np.zeros(0, dtype)
+            if path.stat().st_size:
+                tokens = np.memmap(path, dtype, mode="r")
         offsets = load_array(folder / "offsets.npy", np.int64, mapped=True)
         require_offsets(folder / "offsets.npy", offsets, len(tokens))
         return cls(tokens, offsets)
 
 
 def write_shards(folder: Path, batches: Iterable[Sequence[str]], vocabulary: Vocabulary) -> None:
-    """Encodes batches of passages and writes them; a few batches are in memory at a time, the next
-    being encoded while one is written.
-    """
+    """Encodes and writes batches of passages, a few of which are in memory at a time."""
     dtype = np.dtype(np.uint16 if len(vocabulary) <= 65_536 else np.uint32)
     lengths: list[np.ndarray] = [np.zeros(1, np.int64)]
     with (folder / "tokens.bin").open("wb") as file, ThreadPoolExecutor(2) as pool:
         for encoded in results_in_order(pool, vocabulary.encode, batches, 2):
             lengths.append(np.array([len(numbers) for numbers in encoded], np.int64))
-            file.write(
-                np.fromiter(chain.from_iterable(encoded), dtype, int(lengths[-1].sum())).tobytes()
-            )
+            tokens = chain.from_iterable(encoded)
+            file.write(np.fromiter(tokens, dtype, int(lengths[-1].sum())).tobytes())
     np.save(folder / "offsets.npy", np.cumsum(np.concatenate(lengths)))
     write_json(folder / "shards.json", {"format": FORMAT, "dtype": dtype.name})

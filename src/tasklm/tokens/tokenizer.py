@@ -67,19 +67,13 @@ class Vocabulary:
         return self._size
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns token numbers per text, without special tokens."""
+        """Token numbers per text, without special tokens."""
         with self._failures_in_words():
-            return [
-                encoding.ids
-                for encoding in self.tokenizer.encode_batch_fast(
-                    list(texts), add_special_tokens=False
-                )
-            ]
+            encodings = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+            return [encoding.ids for encoding in encodings]
 
     def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """The tokens of a text and the characters that each stands for: (begin, end) in the text as
-        given.
-        """
+        """The tokens of a text, and (begin, end) of the characters that each stands for."""
         with self._failures_in_words():
             encoding = self.tokenizer.encode(text, add_special_tokens=False)
         return list(encoding.ids), [(int(begin), int(end)) for begin, end in encoding.offsets]
@@ -101,12 +95,11 @@ class Vocabulary:
             ) from error
 
     def around(self, tokens: Sequence[int] | np.ndarray) -> list[int]:
-        """Returns [CLS] tokens [SEP]."""
+        """[CLS] tokens [SEP]."""
         return [self.cls, *tokens, self.sep]
 
     def continuing(self) -> np.ndarray:
-        """For every token whether it goes on with the word before it: a mark says so (##), or the
-        lack of one (▁, Ġ).
+        """Whether each token goes on with the word before it, by a mark (##) or its lack (▁, Ġ).
 
         Without a mark of its own, a token that begins with a sign and not with a letter or digit is
         a word. Raises RecipeError where the vocabulary marks no words.
@@ -114,9 +107,9 @@ class Vocabulary:
         texts = [self.tokenizer.id_to_token(number) or "" for number in range(len(self))]
         prefix = getattr(self.tokenizer.model, "continuing_subword_prefix", None)
         if isinstance(self.tokenizer.model, models.WordLevel):
-            found = [False] * len(texts)
+            continues = [False] * len(texts)
         elif prefix:  # asked of the model: "##" is also a token of byte-level vocabularies
-            found = [text.startswith(prefix) for text in texts]
+            continues = [text.startswith(prefix) for text in texts]
         else:
             marked, marks = max(
                 (sum(text[:1] == marks[0] for text in texts), marks) for marks in WORD_STARTS
@@ -124,38 +117,29 @@ class Vocabulary:
             if not marked:
                 raise RecipeError(
                     [
-                        (
-                            "train.whole_words: this vocabulary does not say "
-                            "where words begin (by ##, ▁ or Ġ); set it to false"
-                        )
+                        "train.whole_words: this vocabulary does not say where words begin (by "
+                        "##, ▁ or Ġ); set it to false"
                     ]
                 )
-            found = [
+            continues = [
                 text[:1] not in marks and (text[:1].isalnum() or ord(text[0]) > 127)
                 for text in texts
             ]
-        found_array = np.array(found, bool)
-        found_array[self.specials] = False
-        return found_array
+        flags = np.array(continues, bool)
+        flags[self.specials] = False
+        return flags
 
     def save(self, path: Path) -> None:
-        """Writes tokenizer.json, and beside it the names of the special tokens where these cannot
-        be told from it.
-        """
+        """Writes tokenizer.json, and beside it special tokens whose names it does not tell."""
         write_text(path, self.tokenizer.to_str(pretty=False))
-        if self._names != _special_names(
-            self.tokenizer, self.tokenizer.get_vocab(with_added_tokens=True)
-        ):
-            write_json(
-                path.with_name(ROLE_FILES[0]),
-                {f"{role}_token": name for role, name in self._names.items()},
-            )
+        known = self.tokenizer.get_vocab(with_added_tokens=True)
+        if self._names != _special_names(self.tokenizer, known):
+            names = {f"{role}_token": name for role, name in self._names.items()}
+            write_json(path.with_name(ROLE_FILES[0]), names)
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
-        """The vocabulary of a tokenizer.json; files of Hugging Face's beside it may name its
-        special tokens.
-        """
+        """The vocabulary of a tokenizer.json; files beside it may name its special tokens."""
         try:
             text = read_text(path)
             check_tokenizer(parse_json(text))
@@ -181,39 +165,36 @@ class Vocabulary:
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether an error is the tokenizers library's: a plain Exception, or a panic, which
-    Python does not count as one."""
+    """Whether an error is the tokenizers library's: an Exception, or a panic, which is none."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def _special_names(tokenizer: Tokenizer, known: Mapping[str, int]) -> dict[str, str]:
-    """Returns role → token, as far as the tokenizer itself tells."""
-    found = {
-        role: name for role, usual in ROLES.items() for name in reversed(usual) if name in known
-    }
-    around = tokenizer.encode(
-        "", add_special_tokens=True
-    ).tokens  # what its post-processor puts around a text
+    """Role → token, as far as the tokenizer itself tells."""
+    names = {}
+    for role, usual in ROLES.items():
+        if present := [name for name in usual if name in known]:
+            names[role] = present[0]
+    # what its post-processor puts around a text
+    around = tokenizer.encode("", add_special_tokens=True).tokens
     if len(around) == 2:
-        found["cls"], found["sep"] = around
-    return found
+        names["cls"], names["sep"] = around
+    return names
 
 
 def _names_beside(path: Path) -> dict[str, str]:
-    """Returns role → token as the files beside a tokenizer.json say it."""
-    found: dict[str, str] = {}
+    """Role → token as the files beside a tokenizer.json say it."""
+    names: dict[str, str] = {}
     for file in reversed(ROLE_FILES):
         beside = path.with_name(file)
         if not is_there(beside):
             continue
         try:
-            said = read_json_file(beside)
-            names = {role: said[f"{role}_token"] for role in ROLES if said.get(f"{role}_token")}
-            found |= {
-                role: name["content"] if isinstance(name, dict) else name
-                for role, name in names.items()
-            }
-            if not all(isinstance(name, str) for name in found.values()):
+            content = read_json_file(beside)
+            for role in ROLES:
+                if token := content.get(f"{role}_token"):
+                    names[role] = token["content"] if isinstance(token, dict) else token
+            if not all(isinstance(name, str) for name in names.values()):
                 raise TypeError("a special token is not a text")
         except (ValueError, TypeError, AttributeError, KeyError, OSError) as error:
             raise DataError(
@@ -221,7 +202,7 @@ def _names_beside(path: Path) -> dict[str, str]:
                 file=beside,
                 remedy="Copy it again from where it came, or delete it.",
             ) from None
-    return found
+    return names
 
 
 def vocabulary_size(words: int) -> int:
@@ -234,8 +215,7 @@ def vocabulary_size(words: int) -> int:
 
 
 def train_vocabulary(texts: Iterable[Sequence[str]], settings: Tokens, size: int) -> Vocabulary:
-    """A vocabulary of at most `size` types learnt from batches of text; needs two occurrences per
-    type.
+    """A vocabulary of at most `size` types, each with two occurrences or more in the text.
 
     WordPiece and BPE come out the same every time. The library's Unigram trainer does not: a run
     keeps the vocabulary it trained, but another run on the same data gets a slightly different one.

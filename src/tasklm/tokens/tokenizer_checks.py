@@ -1,5 +1,4 @@
-"""What a tokenizer.json may hold: it may come from anywhere, and the library that runs it knows no
-limits.
+"""What a tokenizer.json, which may come from anywhere, may hold: its library knows no limits.
 
 A tokenizer can double a text again and again until the memory is full, try a regular expression for
 hours, or number its types beyond every table. None of this needs to be run to be seen.
@@ -28,10 +27,11 @@ _ESCAPE = re.compile(
     r"\\(?:[pP]\{\^?\w+\}|x[0-9a-fA-F]{2}|x\{[0-9a-fA-F]+\}|u[0-9a-fA-F]{4}|[^1-9gkKR])", re.DOTALL
 )
 
+_LONGER = {"[": _SET, "\\": _ESCAPE}  # by the signs that begin them
+
 
 def check_tokenizer(values: Any) -> None:
-    """Raises ValueError where the values of a tokenizer.json are not such as can be run without
-    harm."""
+    """Raises ValueError where a tokenizer.json cannot be run without harm."""
     if not isinstance(values, dict) or not isinstance(values.get("model"), dict):
         raise ValueError("it describes no tokenizer")
     growth = 1.0
@@ -71,8 +71,9 @@ def parts_of(part: Any, inside: str) -> Iterator[dict[str, Any]]:
 
 def _pattern(part: dict[str, Any], kind: str) -> str | None:
     pattern = part.get("pattern")
-    text = pattern.get(kind) if isinstance(pattern, dict) else None
-    return text if isinstance(text, str) else None
+    if isinstance(pattern, dict) and isinstance(text := pattern.get(kind), str):
+        return text
+    return None
 
 
 def _growth(part: dict[str, Any]) -> float:
@@ -92,8 +93,7 @@ def _growth(part: dict[str, Any]) -> float:
 
 
 def _longest_entry(charsmap: Any) -> float:
-    """The longest entry of SentencePiece's map: the size of an index, the index, and texts
-    that end in NUL."""
+    """The longest entry of SentencePiece's map: size of an index, index, texts that end in NUL."""
     try:
         blob = base64.b64decode(str(charsmap), validate=True)
     except ValueError:
@@ -105,8 +105,7 @@ def _longest_entry(charsmap: Any) -> float:
 
 
 def check_pattern(pattern: str) -> None:
-    """Raises ValueError for a regular expression that may take more than polynomial time: what is
-    repeated must be plain.
+    """Raises ValueError for a regular expression that may take more than polynomial time.
 
     A repeated group may hold neither repetitions nor alternatives, and nothing refers back to a
     group.
@@ -141,10 +140,7 @@ def check_pattern(pattern: str) -> None:
             if sign == "|":
                 here.repeats, here.varies = 0, True
             last = None
-            match = (
-                {"[": _SET, "\\": _ESCAPE}[sign].match(pattern, place) if sign in "[\\" else None
-            )
-            if sign in "[\\" and match is None:
+            if sign in _LONGER and not (match := _LONGER[sign].match(pattern, place)):
                 raise refused
         if here.repeats > MOST_REPEATS:
             raise refused
@@ -166,7 +162,7 @@ def _counts(quantifier: re.Match[str]) -> tuple[float, float]:
         return {"*": (0, math.inf), "+": (1, math.inf), "?": (0, 1)}[quantifier.group()[0]]
     if not comma:
         return int(least or 1), int(least or 1)
-    return int(least or 0), int(most) if most else math.inf
+    return int(least or 0), float(most or math.inf)
 
 
 def _check_template(processor: Any) -> None:
@@ -177,12 +173,12 @@ def _check_template(processor: Any) -> None:
         known = part.get("special_tokens")
         for piece in [*_list(part.get("single")), *_list(part.get("pair"))]:
             token = piece.get("SpecialToken") if isinstance(piece, dict) else None
-            if isinstance(token, dict) and (
-                not isinstance(known, dict) or token.get("id") not in known
-            ):
+            if not isinstance(token, dict):
+                continue
+            if not isinstance(known, dict) or token.get("id") not in known:
+                name = token.get("id")
                 raise ValueError(
-                    f"its template names the special token "
-                    f"{token.get('id')!r}, which it does not have"
+                    f"its template names the special token {name!r}, which it does not have"
                 )
 
 
@@ -206,8 +202,8 @@ def _check_model(model: dict[str, Any], added: dict[str, Any]) -> None:
     longest = model.get("max_input_chars_per_word", 0)
     if type(longest) is not int or longest > LONGEST_WORD:
         raise ValueError(
-            f"it splits words of more than {LONGEST_WORD} "
-            f"characters (max_input_chars_per_word), which takes very long"
+            f"it splits words of more than {LONGEST_WORD} characters (max_input_chars_per_word), "
+            "which takes very long"
         )
     unknown = model.get("unk_token")
     if known and unknown is not None and unknown not in known and unknown not in added:

@@ -27,8 +27,7 @@ _LONGEST = 100  # characters of a word to learn from
 def count_words(
     batches: Iterable[Sequence[str]], normalizer: normalizers.Normalizer
 ) -> Counter[str]:
-    """How often each word occurs after normalising; punctuation marks are words of their own, as in
-    BERT.
+    """How often each word occurs after normalising; punctuation marks are words, as in BERT.
 
     The normaliser must look at one character at a time, as BERT's does. What stands between two
     spaces is then split once only, however often it occurs.
@@ -47,9 +46,7 @@ def count_words(
 
 
 def _add_words(counts: Counter[str], pieces: Counter[str], characters: _Characters) -> None:
-    """Adds the words of each piece as often as it occurs; pieces that occur equally often are split
-    together.
-    """
+    """Adds the words of each piece as often as it occurs."""
     equally_often: dict[int, list[str]] = {}
     for piece, count in pieces.items():
         equally_often.setdefault(count, []).append(piece)
@@ -59,9 +56,7 @@ def _add_words(counts: Counter[str], pieces: Counter[str], characters: _Characte
 
 
 class _Characters(dict[int, str]):
-    """Code point → what the normaliser makes of it, punctuation marks between spaces; filled when
-    first met.
-    """
+    """Code point → what the normaliser makes of it, with punctuation marks between spaces."""
 
     def __init__(self, normalizer: normalizers.Normalizer) -> None:
         super().__init__()
@@ -69,10 +64,10 @@ class _Characters(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         normal = str(self._normalizer.normalize_str(chr(code)))
-        self[code] = found = "".join(
+        self[code] = text = "".join(
             f" {character} " if _is_mark(character) else character for character in normal
         )
-        return found
+        return text
 
 
 def _is_mark(character: str) -> bool:
@@ -84,9 +79,7 @@ def _is_mark(character: str) -> bool:
 def learn(
     counts: Counter[str], size: int, specials: Sequence[str], alphabet: int, least: int = 2
 ) -> dict[str, int]:
-    """Returns token → number: specials, characters, then merges of the most frequent neighbouring
-    pair, one by one.
-    """
+    """Token → number: specials, characters, then merges of the most frequent pair, one by one."""
     codes, starts, often = _characters(counts, alphabet)
     first = np.zeros(len(codes), np.bool_)
     first[starts[:-1]] = True
@@ -123,22 +116,16 @@ def _characters(
     frequency = np.zeros(sys.maxunicode + 1, np.int64)
     np.add.at(frequency, codes, np.repeat(often, lengths))
     rare = np.ones(sys.maxunicode + 1, np.bool_)
-    rare[np.argsort(-frequency, kind="stable")[:most]] = (
-        False  # of equally frequent ones, the lower code points
-    )
+    # of equally frequent ones, the lower code points
+    rare[np.argsort(-frequency, kind="stable")[:most]] = False
     owner = np.repeat(np.arange(len(counts)), lengths)
-    kept = (lengths <= _LONGEST) & (np.bincount(owner, rare[codes], len(counts)) == 0)
-    return (
-        codes[kept[owner]],
-        np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[kept])]),
-        often[kept],
-    )
+    usable = (lengths <= _LONGEST) & (np.bincount(owner, rare[codes], len(counts)) == 0)
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[usable])])
+    return codes[usable[owner]], starts, often[usable]
 
 
 class _Merger:
-    """Words as token numbers, with the count and the places of every neighbouring pair; left << 32
-    | right names a pair.
-    """
+    """Words as token numbers, with count and places of every pair, named left << 32 | right."""
 
     def __init__(
         self,
@@ -156,14 +143,14 @@ class _Merger:
         heapq.heapify(self.heap)
 
     def best(self, least: int) -> tuple[int, int] | None:
-        """The most frequent pair (the lowest numbers on a tie), or None when none is frequent
-        enough.
-        """
+        """The most frequent pair (the lowest numbers on a tie), if it is frequent enough."""
         while self.heap:
             count, pair = heapq.heappop(self.heap)
             now = self.pairs.get(pair, 0)
+            if now == -count and now < least:
+                return None
             if now == -count:
-                return (pair >> 32, pair & 0xFFFFFFFF) if now >= least else None
+                return pair >> 32, pair & 0xFFFFFFFF
             if now > 0:  # stale entry: put it back with today's count
                 heapq.heappush(self.heap, (-now, pair))
         return None
@@ -171,14 +158,14 @@ class _Merger:
     def merge(self, pair: tuple[int, int], joined: int) -> None:
         """Replaces the pair by one token in every word that has it."""
         left, right = pair
-        found = self.words
+        words = self.words
         heads = np.array(self.places.pop(left << 32 | right), np.int64)
-        twice, head = join(found, heads, left, right, joined)
+        twice, head = join(words, heads, left, right, joined)
         if twice:
             self._change(right << 32 | left, joined << 32 | joined, twice, head)
-        for other, count, head in taken(found.before):
+        for other, count, head in taken(words.before):
             self._change(other << 32 | left, other << 32 | joined, count, head)
-        for other, count, head in taken(found.after):
+        for other, count, head in taken(words.after):
             self._change(right << 32 | other, joined << 32 | other, count, head)
         del self.pairs[left << 32 | right]
 

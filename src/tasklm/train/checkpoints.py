@@ -52,9 +52,7 @@ class Checkpoints:
         self.folder, self.keep, self.beside = folder, max(LEAST, keep), beside
 
     def save(self, step: int, tensors: dict[str, dict[str, Tensor]], state: dict[str, Any]) -> None:
-        """Writes a checkpoint for having done `step` steps, one file per group of tensors, and
-        drops the oldest above `keep`.
-        """
+        """Writes a checkpoint after `step` steps, a file per group, and drops the oldest ones."""
         temporary, final = self._temporary, self.folder / f"checkpoint-{step:09d}"
         with full_disk_is_clear(temporary):
             remove(temporary)
@@ -76,15 +74,9 @@ class Checkpoints:
         for folder in reversed(self._all()):
             if _is_whole(folder):
                 tensors = {path.stem: load_weights(path) for path in folder.glob("*.safetensors")}
-                return Checkpoint(
-                    folder,
-                    tensors,
-                    {
-                        name: value
-                        for name, value in read_json(folder / STATE).items()
-                        if name != "files"
-                    },
-                )
+                state = dict(read_json(folder / STATE))
+                state.pop("files", None)
+                return Checkpoint(folder, tensors, state)
         return None
 
     def put_back(self, checkpoint: Checkpoint) -> None:
@@ -128,8 +120,7 @@ class Checkpoints:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a checkpoint is what was written; those of an earlier version list no files, and must
-    at least be readable."""
+    """Whether a checkpoint is what was written; one of an earlier version must be readable."""
     try:
         listed = sums_in(folder / STATE)
         if listed is None:

@@ -10,7 +10,7 @@ import torch
 from tasklm.device.machine import Machine
 from tasklm.errors import DamagedError
 from tasklm.storage.files import read_json, write_json
-from tasklm.train.loop import Record
+from tasklm.train.steps import Record
 
 POINTS = 200  # points of a learning curve
 
@@ -24,7 +24,7 @@ class Curve:
 
     def __init__(self, path: Path | None, peak_rate: float) -> None:
         self.path, self.peak_rate = path, peak_rate
-        self.points: list[dict[str, float]] = [] if path is None else _points_in(path)
+        self.points = _points_in(path)
         self._sums: dict[str, list[Any]] = {}
 
     def take(self, record: Record) -> dict[str, float] | None:
@@ -70,20 +70,19 @@ class Curve:
             write_json(self.path, self.points, synced=False)
 
 
-def _points_in(path: Path) -> list[dict[str, float]]:
-    """The points of an interrupted training, whose checkpoints have them too; none where a power
-    cut left something else."""
+def _points_in(path: Path | None) -> list[dict[str, float]]:
+    """The points of an interrupted training; none where a power cut left something else."""
+    if path is None or not path.exists():
+        return []
     try:
-        points = read_json(path) if path.exists() else []
+        points = read_json(path)
     except DamagedError:
-        points = []
+        return []
     return points if isinstance(points, list) else []
 
 
 class Headline:
-    """The one number of a training to follow: the best dev score or, while
-    there is none, the loss.
-    """
+    """The number of a training to follow: the best dev score or, while there is none, the loss."""
 
     def __init__(self) -> None:
         self._dev: float | None = None
@@ -114,18 +113,16 @@ class Speed:
         self._tokens, self._flops, self._seconds = 0, 0.0, 0.0
 
     def since_last(self, record: Record) -> dict[str, float]:
-        """Returns tokens_per_second, tflops, their share of the ceiling and (on a GPU) memory in
-        GB.
-        """
+        """Tokens per second, TFLOP/s, their share of the ceiling and (on a GPU) memory in GB."""
         seconds = max(record.seconds - self._seconds, 1e-9)
         tokens = (record.tokens - self._tokens) / seconds
         flops = (record.flops - self._flops) / seconds
         self._tokens, self._flops, self._seconds = record.tokens, record.flops, record.seconds
-        found = {
+        rates = {
             "tokens_per_second": round(tokens),
             "tflops": round(flops / 1e12, 3),
             "of_ceiling": round(flops / self.ceiling, 3),
         }
         if peak := self.machine.peak_bytes():
-            found["memory_gb"] = round(peak / 1e9, 2)
-        return found
+            rates["memory_gb"] = round(peak / 1e9, 2)
+        return rates

@@ -9,9 +9,9 @@ a GPU it waits for the device only every 25 steps or more.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,128 +22,16 @@ from tasklm.train.checkpoints import Checkpoints
 from tasklm.train.optim.averages import WeightAverage
 from tasklm.train.optim.optimizers import Optimiser
 from tasklm.train.optim.schedules import Schedule, steps_that_fit
-from tasklm.train.prefetch import Ahead
+from tasklm.train.prefetch import Prefetcher
 from tasklm.train.skipped import SkippedSteps
+from tasklm.train.steps import Record, Resumed, Stage, Step, step_seed
 
 LOOKS = 0.02  # share of the steps after which the clock and the skipped steps are looked at …
-LOOK_OFTEN, LOOK_SELDOM = (
-    25,
-    50,
-)  # … on a GPU, where looking waits for it, at most and at least every so many steps
+# … on a GPU, where looking waits for it, at most and at least every so many steps
+LOOK_OFTEN, LOOK_SELDOM = 25, 50
 LONGER = 1.5  # a machine faster than measured does at most so many times the steps first planned
 MOST_SKIPPED = 0.05  # share of the steps that may be skipped because a loss was not finite
 LOWEST = 1 / 64  # of the learning rate, after going back again and again
-
-
-class Batch(Protocol):
-    """The tensors of a step."""
-
-    def part(self, number: int, parts: int) -> Batch:
-        """One of `parts` micro-batches."""
-        ...
-
-    def to(self, device: torch.device) -> Batch:
-        """Returns it on a device."""
-        ...
-
-    def pinned(self) -> Batch:
-        """Returns it in memory that a GPU reads by itself."""
-        ...
-
-    def __len__(self) -> int:
-        """The number of rows."""
-        ...
-
-
-@dataclass
-class Step:
-    """What one optimiser step computes, prepared on the CPU."""
-
-    batch: Batch  # the whole of it, however many processes share it
-    compute: Callable[
-        [Any], dict[str, Tensor]
-    ]  # micro-batch on the device → sums of the named losses
-    targets: dict[str, int]  # of the whole batch, by loss
-    weights: dict[str, float]  # of the losses
-    tokens: int  # that the encoder reads, padding included
-    flops: float  # exact FLOPs of the forward and the backward pass
-    position: dict[str, Any]  # in the data, after this step
-
-
-class Stage(Protocol):
-    """What is trained."""
-
-    @property
-    def module(self) -> nn.Module:
-        """All that is trained."""
-        ...
-
-    def prepare(self, step: int) -> Step:
-        """The work of the next step; called in order, from another thread,
-        ahead of the training.
-        """
-        ...
-
-    def position(self) -> dict[str, Any]:
-        """The position of the next step in the data."""
-        ...
-
-    def go_to(self, position: dict[str, Any]) -> None:
-        """Goes to a position in the data."""
-        ...
-
-    def phase_end(self, steps: int) -> int:
-        """The step, of `steps` in all, up to which the work is of the present kind; nothing is
-        prepared beyond it.
-        """
-        ...
-
-    def begin_phase(self, step: int, steps: int) -> str:
-        """Begins another kind of work where `step` of `steps` steps is the end of the present one;
-        returns what to say of it.
-        """
-        ...
-
-    def after_step(self, step: int) -> dict[str, float]:
-        """Returns scores to record after `step` steps (usually none)."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint must hold beside weights and position."""
-        ...
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over the state of a checkpoint."""
-        ...
-
-
-class Resumed(Protocol):
-    """What goes along with a training and is in its checkpoints."""
-
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint must hold."""
-        ...
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over the state of a checkpoint."""
-        ...
-
-
-@dataclass
-class Record:
-    """What happened in one step; losses are tensors until somebody reads them, so that no device
-    waits.
-    """
-
-    step: int
-    steps: int
-    share: float  # of the peak learning rate
-    losses: dict[str, Tensor]
-    scores: dict[str, float]
-    tokens: int  # since the start of training
-    flops: float  # since the start of training
-    seconds: float  # since the start of training, interruptions left out
-    messages: list[str]
 
 
 @dataclass
@@ -156,9 +44,7 @@ class Settings:
     accumulate: int = 1  # micro-batches that each process makes of its share
     non_finite: str = "skip"  # or "back" or "stop"
     seconds_allowed: float | None = None
-    longer: float = (
-        LONGER  # times the steps first planned, at most, on a machine faster than measured
-    )
+    longer: float = LONGER
 
 
 @dataclass
@@ -172,51 +58,33 @@ class Progress:
     skipped: int = 0
     lowered: float = 1.0  # factor on the learning rate, after going back
     planned: int = 0  # steps first planned
-    mark: tuple[int, float] | None = (
-        None  # step and seconds from which the pace is taken: after the first look
-    )
+    # step and seconds from which the pace is taken: after the first look
+    mark: tuple[int, float] | None = None
     messages: list[str] = field(default_factory=list)
 
 
-def step_seed(seed: int, step: int) -> int:
-    """The seed of all random draws of one step, so that a resumed step draws what it would have
-    drawn.
-    """
-    return (seed * 1_000_003 + step) % (2**63)
-
-
+@dataclass(eq=False)
 class Loop:
     """Trains a stage to the end of its schedule."""
 
-    def __init__(
-        self,
-        stage: Stage,
-        optimiser: Optimiser,
-        schedule: Schedule,
-        settings: Settings,
-        checkpoints: Checkpoints | None,
-        machine: Machine,
-        average: WeightAverage | None = None,
-        curve: Resumed | None = None,
-    ) -> None:
-        self.stage = stage
-        self.optimiser = optimiser
-        self.schedule = schedule
-        self.settings = settings
-        self.checkpoints = checkpoints
-        self.machine = machine
-        self.average = average
-        self.curve = curve
-        self.accumulate = settings.accumulate
-        self.at = Progress(planned=schedule.steps)
+    stage: Stage
+    optimiser: Optimiser
+    schedule: Schedule
+    settings: Settings
+    checkpoints: Checkpoints | None
+    machine: Machine
+    average: WeightAverage | None = None
+    curve: Resumed | None = None
+
+    def __post_init__(self) -> None:
+        self.accumulate = self.settings.accumulate
+        self.at = Progress(planned=self.schedule.steps)
         self._parameters = [
-            parameter for parameter in stage.module.parameters() if parameter.requires_grad
+            parameter for parameter in self.stage.module.parameters() if parameter.requires_grad
         ]
-        self.skipped = SkippedSteps(machine.device)
-        self._before, self._since = (
-            0.0,
-            time.monotonic(),
-        )  # seconds of training, and when the clock went on from there
+        self.skipped = SkippedSteps(self.machine.device)
+        self._before = 0.0  # seconds of training …
+        self._since = time.monotonic()  # … when the clock went on from there
         self._went_back = False
 
     def run(self) -> Iterator[Record]:
@@ -228,9 +96,10 @@ class Loop:
         saved = time.monotonic()
         while self.at.step < self.schedule.steps:
             self._begin_phase()
-            ahead = Ahead(self._prepare, self.at.step, self.stage.phase_end(self.schedule.steps))
+            end = self.stage.phase_end(self.schedule.steps)
+            prefetcher = Prefetcher(self._prepare, self.at.step, end)
             try:
-                for prepared in ahead:
+                for prepared in prefetcher:
                     record = self._step(prepared)
                     record.seconds = self._read_clock()
                     yield record
@@ -243,28 +112,25 @@ class Loop:
                     if self.at.step >= self.stage.phase_end(self.schedule.steps):
                         break
             finally:
-                ahead.close()
+                prefetcher.close()
             if self._went_back:
                 self._went_back = False
                 self._start_clock()
             else:
-                self.stage.go_to(
-                    prepared.position
-                )  # where a replanned phase ends early, later steps are prepared already
+                # where a replanned phase ends early, later steps are prepared already
+                self.stage.go_to(prepared.position)
 
     def _begin_phase(self) -> None:
-        """Lets the stage go over to another kind of work, which has another pace; all processes do
-        so at the same step.
-        """
-        if said := self.stage.begin_phase(self.at.step, self.schedule.steps):
-            self.at.messages.append(said)
-            self.at.mark = None
+        """Lets the stage go over to another kind of work, at the same step in all processes."""
+        if message := self.stage.begin_phase(self.at.step, self.schedule.steps):
+            self.at.messages.append(message)
+            self.at.mark = None  # the pace is another
 
     def _start_clock(self) -> None:
         self._before, self._since = self.at.seconds, time.monotonic()
 
     def _read_clock(self) -> float:
-        """The seconds of training so far, interruptions left out, and keeps them."""
+        """Updates and returns the seconds of training so far, interruptions left out."""
         self.at.seconds = self._before + time.monotonic() - self._since
         return self.at.seconds
 
@@ -283,7 +149,9 @@ class Loop:
         means = ranks.sum(torch.stack(list(losses.values())))
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         norm = nn.utils.get_total_norm(gradients)
-        divisor = (norm / self.settings.clip).clamp(min=1.0) if self.settings.clip else None
+        divisor = None
+        if self.settings.clip:
+            divisor = (norm / self.settings.clip).clamp(min=1.0)
         skip = (~(norm.isfinite() & means.isfinite().all())).float()
         share = self.at.lowered * self.schedule.share(self.at.step)
         self.optimiser.step(share, skip, divisor)
@@ -295,18 +163,17 @@ class Loop:
         self.at.tokens += prepared.tokens
         self.at.flops += prepared.flops
         scores = self._scores()
-        said, self.at.messages = self.at.messages, []
-        named = dict(zip(losses, means, strict=True))
+        messages, self.at.messages = self.at.messages, []
         return Record(
-            self.at.step,
-            self.schedule.steps,
-            share,
-            named,
-            scores,
-            self.at.tokens,
-            self.at.flops,
-            0.0,
-            said,
+            step=self.at.step,
+            steps=self.schedule.steps,
+            share=share,
+            losses=dict(zip(losses, means, strict=True)),
+            scores=scores,
+            tokens=self.at.tokens,
+            flops=self.at.flops,
+            seconds=0.0,
+            messages=messages,
         )
 
     def _scores(self) -> dict[str, float]:
@@ -316,8 +183,9 @@ class Loop:
             return self.stage.after_step(self.at.step)
 
     def _gradients(self, prepared: Step) -> dict[str, Tensor] | None:
-        """The mean losses, their gradients being in the weights; or None where memory ran out:
-        micro-batches are then smaller.
+        """Computes gradients and returns the mean losses; None where memory ran out.
+
+        Micro-batches are then smaller.
         """
         ranks = self.machine.ranks
         own = prepared.batch.part(ranks.rank, ranks.count)
@@ -331,12 +199,10 @@ class Loop:
                     continue
                 with self.machine.arithmetic():
                     sums = prepared.compute(part.to(self.machine.device))
-                shares = {
-                    name: total / max(1, prepared.targets[name]) for name, total in sums.items()
-                }
-                torch.stack(
-                    [prepared.weights[name] * share for name, share in shares.items()]
-                ).sum().backward()  # type: ignore[no-untyped-call]
+                targets = prepared.targets
+                shares = {name: total / max(1, targets[name]) for name, total in sums.items()}
+                weighted = [prepared.weights[name] * share for name, share in shares.items()]
+                torch.stack(weighted).sum().backward()  # type: ignore[no-untyped-call]
                 for name, share in shares.items():
                     means[name] += share.detach()
         except RuntimeError as error:
@@ -351,71 +217,59 @@ class Loop:
         self.optimiser.zero_grad()
         if self.accumulate * self.machine.ranks.count >= rows:
             raise TrainingError(
-                "the device's memory does not hold the training of one "
-                "sequence. Use a smaller model (--model.size) or shorter "
-                "sequences (--tokens.length); the last checkpoint is kept."
+                "the device's memory does not hold the training of one sequence. Use a smaller "
+                "model (--model.size) or shorter sequences (--tokens.length); the last checkpoint "
+                "is kept."
             )
         self.accumulate *= 2
         self.machine.free_unused()
         self.at.messages.append(
-            f"the device's memory was full at step "
-            f"{self.at.step + 1}: micro-batches are halved, the result is the same"
+            f"the device's memory was full at step {self.at.step + 1}: micro-batches are halved, "
+            "the result is the same"
         )
 
     def _look(self) -> None:
-        """Now and then reads the clock and how many steps were skipped; on a CPU the latter costs
-        nothing and is read every step.
+        """Now and then reads the clock and how many steps were skipped.
+
+        On a CPU the latter costs nothing and is read every step.
         """
         step, steps = self.at.step, self.schedule.steps
         waits = self.machine.device.type != "cpu"
-        due = (
-            step % max(LOOK_OFTEN if waits else 1, min(round(LOOKS * steps), LOOK_SELDOM)) == 0
-            or step == steps
-        )
+        most_often = LOOK_OFTEN if waits else 1
+        due = step % max(most_often, min(round(LOOKS * steps), LOOK_SELDOM)) == 0 or step == steps
         if waits and not due:
             return
         skipped = self.skipped.total()  # waits for the device
         if skipped > self.at.skipped:
             self._judge_skipped(skipped)
-        if (
-            due
-            and self.settings.seconds_allowed is not None
-            and step < steps
-            and not self._went_back
-        ):
+        allowed = self.settings.seconds_allowed
+        if due and allowed is not None and step < steps and not self._went_back:
             self._read_clock()
-            self._keep_to_time(self.settings.seconds_allowed)
+            self._keep_to_time(allowed)
 
     def _keep_to_time(self, allowed: float) -> None:
-        """Replans the schedule when the forecast misses the time allowed, so that training ends on
-        time.
-        """
+        """Replans the schedule when the forecast misses the time allowed."""
         at = self.at
         if at.mark is None:
-            at.mark = (
-                at.step,
-                at.seconds,
-            )  # what comes before, such as compilation, says nothing about the pace
+            # what comes before, such as compilation, says nothing about the pace
+            at.mark = (at.step, at.seconds)
             return
         most = int(self.settings.longer * at.planned)
         steps = steps_that_fit(
             at.step, self.schedule.steps, at.seconds, allowed, since=at.mark, most=most
         )
-        steps = self.machine.ranks.of_first(
-            steps or 0
-        )  # each process has its own clock, all follow one
+        # each process has its own clock, all follow one
+        steps = self.machine.ranks.of_first(steps or 0)
         if steps:
             self.schedule.replan(at.step, steps)
 
     def _judge_skipped(self, skipped: int) -> None:
-        """Follows the policy for losses that are not finite numbers; the weights have not taken
-        them in.
-        """
+        """Follows the policy for losses that are not finite; they have not changed the weights."""
         at, policy = self.at, self.settings.non_finite
         what = f"a loss or gradient was not a finite number at or before step {at.step}"
         remedy = (
-            "Lower the learning rate (--train.learning_rate or "
-            "--finetune.learning_rate) or use --hardware.precision fp32"
+            "Lower the learning rate (--train.learning_rate or --finetune.learning_rate) or use "
+            "--hardware.precision fp32"
         )
         if policy == "stop":
             raise TrainingError(
@@ -435,8 +289,8 @@ class Loop:
         if stuck := self.skipped.stuck():
             kind, count = stuck
             raise TrainingError(
-                f"{what}, as in all of the last {count} steps "
-                f"on {kind}, which is not being learnt. {remedy}."
+                f"{what}, as in all of the last {count} steps on {kind}, which is not being "
+                f"learnt. {remedy}."
             )
         if skipped > max(10, MOST_SKIPPED * self.schedule.steps):
             raise TrainingError(
@@ -466,8 +320,7 @@ class Loop:
 
     def _restore(self) -> bool:
         """Takes over the last checkpoint; returns whether there is one."""
-        checkpoint = self.checkpoints.last() if self.checkpoints is not None else None
-        if self.checkpoints is None or checkpoint is None:
+        if self.checkpoints is None or (checkpoint := self.checkpoints.last()) is None:
             return False
         if self.machine.ranks.first:
             self.checkpoints.put_back(checkpoint)
@@ -481,12 +334,11 @@ class Loop:
         self.schedule.restore(state["schedule"])
         self.stage.go_to(state["position"])
         self.stage.restore(state["stage"])
-        self.accumulate = (
-            max(self.accumulate, state["accumulate"])
-            if self.machine.device.type == "cuda"
-            else self.accumulate
-        )
+        if self.machine.device.type == "cuda":
+            self.accumulate = max(self.accumulate, state["accumulate"])
         self.at = Progress(**state["progress"])
-        self.at.mark = tuple(self.at.mark) if self.at.mark else None  # type: ignore[assignment]
+        if self.at.mark:
+            step, seconds = self.at.mark  # a list, as JSON has it
+            self.at.mark = step, seconds
         self.skipped.restore(self.at.skipped)
         return True

@@ -9,9 +9,7 @@ from tasklm.errors import RunError
 
 
 def fill(held: dict[str, Tensor], given: dict[str, Tensor], what: str) -> None:
-    """Copies the given tensors into those held; raises RunError before the first copy when names or
-    shapes do not fit.
-    """
+    """Copies the given tensors into those held; raises RunError where one does not fit."""
     problems = [f"{name} is missing" for name in held if name not in given]
     problems += [f"{name} is not known here" for name in given if name not in held]
     problems += [
@@ -22,10 +20,9 @@ def fill(held: dict[str, Tensor], given: dict[str, Tensor], what: str) -> None:
     if problems:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
         raise RunError(
-            f"the checkpoint does not fit {what}: "
-            f"{problems[0]}{more}. It was written with another model or optimiser: "
-            "use the recipe it was written with, "
-            "or delete the stage's folder to train from the start."
+            f"the checkpoint does not fit {what}: {problems[0]}{more}. It was written with "
+            "another model or optimiser: use the recipe it was written with, or delete the "
+            "stage's folder to train from the start."
         )
     with torch.no_grad():
         for name, tensor in held.items():

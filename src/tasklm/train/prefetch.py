@@ -1,6 +1,4 @@
-"""Work prepared in another thread, a few steps ahead, so that the device never waits for its next
-batch.
-"""
+"""Work prepared in another thread, so that the device never waits for its next batch."""
 
 from __future__ import annotations
 
@@ -13,10 +11,8 @@ Item = TypeVar("Item")
 DEPTH = 4  # items that wait
 
 
-class Ahead(Generic[Item]):
-    """Calls `prepare(number)` for first … last − 1, in order, in one thread; iterating gives the
-    results in the same order.
-    """
+class Prefetcher(Generic[Item]):
+    """Iterates over `prepare(number)` for first … last − 1, which one thread calls in order."""
 
     def __init__(self, prepare: Callable[[int], Item], first: int, last: int) -> None:
         self._prepare, self._numbers = prepare, range(first, last)

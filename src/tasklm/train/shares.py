@@ -20,14 +20,12 @@ SURE = 1.64  # standard errors: in one of twenty cases chance would do as much
 
 @dataclass(frozen=True)
 class Mixed:
-    """A network and its wide part on dev: the share of the network that is best, and what is
-    gained.
-    """
+    """A network and its wide part on dev, mixed by the best share of the network."""
 
     share: float
     loss: float  # mean over targets
     gains: bool  # whether the loss is lower than the wide part's by more than chance would have it
-    kept: list[Any]  # what the task keeps of the outputs of each unit
+    predictions: list[Any]  # what the task keeps of the outputs of each unit
 
 
 def best_share(
@@ -51,13 +49,14 @@ def best_share(
     best = min(reversed(SHARES), key=lambda share: losses[share].sum())
     count = max(1, task.count(targets))
     gains = _is_sure(_losses(task, wide, targets, cuts) - losses[best])
-    kept = [task.keep(own) for own in np.split(mixed[best], ends[:-1])]
-    return Mixed(best, float(losses[best].sum()) / count, gains, kept)
+    predictions = [task.keep(own) for own in np.split(mixed[best], ends[:-1])]
+    return Mixed(best, float(losses[best].sum()) / count, gains, predictions)
 
 
 def _cuts(ends: Floats, together: int) -> list[int]:
-    """Where parts of nearly equal size end, at units that are answered as one; `ends` are those of
-    units.
+    """The ends of parts of nearly equal size, which keep units that are answered as one together.
+
+    `ends` are those of units.
     """
     groups = np.asarray(ends)[together - 1 :: together]
     wanted = np.linspace(0, len(groups), min(PARTS, len(groups)) + 1).astype(int)[1:]
@@ -76,9 +75,7 @@ def _losses(task: Task, outputs: Floats, targets: Tensor, cuts: Sequence[int]) -
 
 
 def _is_sure(gains: Floats) -> bool:
-    """Whether the sum of what parts gain is above 0 by more than chance: a one-sided test of their
-    mean.
-    """
+    """Whether parts gain more in sum than chance would: a one-sided test of their mean."""
     if len(gains) < 2:
         return bool(gains.sum() > 0)
     return bool(gains.sum() > SURE * gains.std(ddof=1) * np.sqrt(len(gains)))

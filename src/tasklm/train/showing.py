@@ -1,6 +1,4 @@
-"""What the model sees, as text: one packed row and one masked row, shown at
-the start of training.
-"""
+"""What the model sees, as text: one packed row and one masked row, when training starts."""
 
 from __future__ import annotations
 
@@ -32,6 +30,7 @@ def shown_rows(vocabulary: Vocabulary, whole: TokenBatch, corrupted: Corrupted |
 def _text(vocabulary: Vocabulary, row: list[int]) -> str:
     while row and row[-1] == vocabulary.pad:
         row.pop()
-    return " ".join(str(vocabulary.tokenizer.id_to_token(token)) for token in row[:MOST]) + (
-        " …" if len(row) > MOST else ""
-    )
+    words = [str(vocabulary.tokenizer.id_to_token(token)) for token in row[:MOST]]
+    if len(row) > MOST:
+        words.append("…")
+    return " ".join(words)

@@ -9,9 +9,9 @@ IN_A_ROW = 5  # steps of one kind, all skipped: that kind is not being learnt at
 
 
 class SkippedSteps:
-    """Counts skipped steps on the device, in all and in a row for each kind of step; reading it
-    waits for the device.
+    """Counts skipped steps on the device, in all and in a row for each kind of step.
 
+    Reading a count waits for the device.
     Stage 1 has two kinds, task and text: where every task step fails, the many steps on text must
     not hide it.
     """
@@ -32,11 +32,11 @@ class SkippedSteps:
         return int(self._total)
 
     def stuck(self) -> tuple[str, int] | None:
-        """The kind of step of which the last IN_A_ROW or more were all skipped, with their number;
-        None where there is none.
-        """
-        counts = {kind: int(count) for kind, count in self._in_a_row.items()}
-        return next(((kind, count) for kind, count in counts.items() if count >= IN_A_ROW), None)
+        """A kind of step of which the last IN_A_ROW or more were skipped, and how many."""
+        for kind, count in self._in_a_row.items():
+            if count >= IN_A_ROW:
+                return kind, int(count)
+        return None
 
     def restore(self, total: int) -> None:
         """Goes back to the count of a checkpoint."""

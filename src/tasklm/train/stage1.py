@@ -22,7 +22,7 @@ from tasklm.objectives.base import Corrupted, TwoHalves
 from tasklm.tasks.base import Task
 from tasklm.tokens.batches import PackedStream, TokenBatch
 from tasklm.tokens.example_streams import ExampleStream
-from tasklm.train.loop import Step, step_seed
+from tasklm.train.steps import Step, step_seed
 
 
 @dataclass
@@ -34,32 +34,29 @@ class JointBatch:
     counted: bool = False  # whether the device gets tiles or the bounds of pieces
 
     def __len__(self) -> int:
-        batch = self.task if self.text is None else self.text.batch
-        assert batch is not None
-        return len(batch.ids)
+        if self.text is not None:
+            return len(self.text.batch.ids)
+        assert self.task is not None
+        return len(self.task.ids)
 
     def part(self, number: int, parts: int) -> JointBatch:
         """One of `parts` micro-batches."""
-        text = None if self.text is None else self.text.part(number, parts)
-        task = None if self.task is None else self.task.part(number, parts)
+        text = self.text and self.text.part(number, parts)
+        task = self.task and self.task.part(number, parts)
         return JointBatch(text, task, self.counted)
 
     def to(self, device: torch.device) -> JointBatch:
-        """Returns it on a device, with its tiles or the bounds of its pieces where they are
-        counted.
-        """
+        """The same on a device, with its tiles or the bounds of its pieces where it has them."""
         text, task = self.text, self.task
         if self.counted:
-            text = None if text is None else text.counted()
-            task = None if task is None else task.counted()
-        return JointBatch(
-            None if text is None else text.to(device), None if task is None else task.to(device)
-        )
+            text, task = text and text.counted(), task and task.counted()
+        return JointBatch(text and text.to(device), task and task.to(device))
 
     def pinned(self) -> JointBatch:
-        """Returns it in memory that a GPU reads by itself."""
-        text = None if self.text is None else self.text.pinned()
-        return JointBatch(text, None if self.task is None else self.task.pinned(), self.counted)
+        """The same in memory that a GPU reads by itself."""
+        text = self.text and self.text.pinned()
+        task = self.task and self.task.pinned()
+        return JointBatch(text, task, self.counted)
 
 
 def task_flops(cost: EncoderCost, head: Any, batch: TokenBatch) -> float:
@@ -102,27 +99,26 @@ class JointModel(nn.Module):
         }
 
 
+@dataclass(eq=False)
 class JointStage:
     """Interleaves internal and external batches."""
 
-    def __init__(
-        self,
-        module: JointModel,
-        internal: ExampleStream,
-        external: PackedStream | None,
-        rho1: int,
-        rho2: float,
-        seed: int,
-        machine: Machine,
-        cost: EncoderCost,
-        accumulate: int = 1,
-        graphs: bool = False,
-    ) -> None:
-        self.module, self.internal, self.external = module, internal, external
-        self.rho1, self.rho2, self.seed, self.machine = rho1 if external else 0, rho2, seed, machine
-        self.cost, self.accumulate, self.graphs = cost, accumulate, graphs
-        self.objective: Any = module.objective
-        self.halves = isinstance(module.objective, TwoHalves)
+    module: JointModel
+    internal: ExampleStream
+    external: PackedStream | None
+    rho1: int  # external batches after an internal one
+    rho2: float  # weight of the language loss on internal batches
+    seed: int
+    machine: Machine
+    cost: EncoderCost
+    accumulate: int = 1
+    graphs: bool = False  # whether launches are recorded and replayed
+
+    def __post_init__(self) -> None:
+        if self.external is None:
+            self.rho1 = 0
+        self.objective: Any = self.module.objective
+        self.halves = isinstance(self.objective, TwoHalves)
         self.switched: int | None = None  # steps done when the second half began
 
     def prepare(self, step: int) -> Step:
@@ -132,54 +128,43 @@ class JointStage:
             return self._internal(self.internal.next_groups(), seed)
         text = self.objective.corrupt(self.external.next(), seed)
         batch = JointBatch(text, None, self.machine.counts_pieces(text.batch))
-        targets = self.objective.targets(text)
-        tokens, flops = text.batch.ids.numel(), self._flops(text, None)
         return Step(
-            batch,
-            self._compute_external,
-            targets,
-            self.objective.weights,
-            tokens,
-            flops,
-            self.position(),
+            batch=batch,
+            compute=self._compute_external,
+            targets=self.objective.targets(text),
+            weights=self.objective.weights,
+            tokens=text.batch.ids.numel(),
+            flops=self.objective.flops(self.cost, text),
+            position=self.position(),
         )
 
     def _internal(self, groups: np.ndarray, seed: int) -> Step:
         task = self.internal.task_batch(groups)
-        text = (
-            self.objective.corrupt(self.internal.text_batch(groups, seed), seed)
-            if self.rho2
-            else None
-        )
         assert task.targets is not None
-        targets = {"task": self.module.task.count(task.targets)}
-        weights = {"task": 1.0 / (self.rho2 + 1.0)}
-        if text is not None:
-            targets |= {
-                f"{name} on task": count for name, count in self.objective.targets(text).items()
-            }
-            weights |= {
-                f"{name} on task": weight * self.rho2 / (self.rho2 + 1.0)
-                for name, weight in self.objective.weights.items()
-            }
-        tokens = task.ids.numel() + (0 if text is None else text.batch.ids.numel())
-        counted = self.machine.counts_pieces(task) or (
-            text is not None and self.machine.counts_pieces(text.batch)
+        step = Step(
+            batch=JointBatch(None, task, self.machine.counts_pieces(task)),
+            compute=self._compute_internal,
+            targets={"task": self.module.task.count(task.targets)},
+            weights={"task": 1.0 / (self.rho2 + 1.0)},
+            tokens=task.ids.numel(),
+            flops=task_flops(self.cost, self.module.head, task),
+            position=self.position(),
         )
-        batch = JointBatch(text, task, counted)
-        return Step(
-            batch,
-            self._compute_internal,
-            targets,
-            weights,
-            tokens,
-            self._flops(text, task),
-            self.position(),
-        )
+        if self.rho2:
+            text = self.objective.corrupt(self.internal.text_batch(groups, seed), seed)
+            self._add_text(step, task, text)
+        return step
 
-    def _flops(self, text: Corrupted | None, task: TokenBatch | None) -> float:
-        of_text: float = 0.0 if text is None else self.objective.flops(self.cost, text)
-        return of_text + (0.0 if task is None else task_flops(self.cost, self.module.head, task))
+    def _add_text(self, step: Step, task: TokenBatch, text: Corrupted) -> None:
+        """Adds the objective's losses on the examples of an internal step."""
+        counts_pieces = self.machine.counts_pieces
+        step.batch = JointBatch(text, task, counts_pieces(task) or counts_pieces(text.batch))
+        for name, count in self.objective.targets(text).items():
+            step.targets[f"{name} on task"] = count
+        for name, weight in self.objective.weights.items():
+            step.weights[f"{name} on task"] = weight * self.rho2 / (self.rho2 + 1.0)
+        step.tokens += text.batch.ids.numel()
+        step.flops += self.objective.flops(self.cost, text)
 
     def _compute_external(self, batch: JointBatch) -> dict[str, Tensor]:
         losses: dict[str, Tensor] = self._language(batch.text)
@@ -205,28 +190,28 @@ class JointStage:
         return self.machine.compiled(self.module.internal_losses, self.graphs)
 
     def phase_end(self, steps: int) -> int:
-        """The end of the first half, for an objective that has two and is in it, else of all
-        `steps` steps.
-        """
-        return (steps + 1) // 2 if self.halves and self.switched is None else steps
+        """The end of the first half where the objective has two and is in it, else of training."""
+        if self.halves and self.switched is None:
+            return (steps + 1) // 2
+        return steps
 
     def begin_phase(self, step: int, steps: int) -> str:
         """Begins the second half where the first is over; returns what happened, for a person."""
         if not self.halves or self.switched is not None or step < self.phase_end(steps):
             return ""
         self.switched = step
-        said: str = self.objective.begin_second_half(self.module.encoder)
-        return f"{said} (step {step})"
+        message: str = self.objective.begin_second_half(self.module.encoder)
+        return f"{message} (step {step})"
 
     def after_step(self, step: int) -> dict[str, float]:
-        """Returns nothing: stage 1 is not chosen by dev, it runs to its end."""
+        """No scores: stage 1 is not chosen by dev, it runs to its end."""
         return {}
 
     def position(self) -> dict[str, Any]:
         """The positions in the data."""
         return {
             "internal": self.internal.state(),
-            "external": self.external.state() if self.external else None,
+            "external": self.external and self.external.state(),
         }
 
     def go_to(self, position: dict[str, Any]) -> None:
@@ -236,9 +221,7 @@ class JointStage:
             self.external.restore(position["external"])
 
     def state(self) -> dict[str, Any]:
-        """When the second half began, for an objective that has one: weights and position are all
-        else.
-        """
+        """When the second half began, for an objective that has one."""
         return {"switched": self.switched} if self.halves else {}
 
     def restore(self, state: dict[str, Any]) -> None:

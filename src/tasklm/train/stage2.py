@@ -18,8 +18,8 @@ from tasklm.models.weights import save_weights
 from tasklm.tasks.base import Task
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.example_streams import ExampleStream
-from tasklm.train.loop import Step
 from tasklm.train.stage1 import JointBatch, task_flops
+from tasklm.train.steps import Step
 
 
 @dataclass(frozen=True)
@@ -31,41 +31,35 @@ class Judgement:
     gains: bool = True  # whether its loss is surely below that of the wide part alone
 
 
+@dataclass(eq=False)
 class FinetuneStage:
     """Trains on the task's batches and scores dev after every epoch."""
 
-    def __init__(
-        self,
-        module: TaskModel,
-        task: Task,
-        stream: ExampleStream,
-        evaluate: Callable[[], Judgement],
-        best: Path | None,
-        machine: Machine,
-        cost: EncoderCost,
-        accumulate: int = 1,
-        graphs: bool = False,
-    ) -> None:
-        self.module, self.task, self.stream, self.evaluate = module, task, stream, evaluate
-        self.best_path, self.machine = best, machine
-        self.best_score, self.best_step, self.best_share = float("-inf"), 0, 1.0
-        self.cost, self.accumulate, self.graphs = cost, accumulate, graphs
+    module: TaskModel
+    task: Task
+    stream: ExampleStream
+    evaluate: Callable[[], Judgement]
+    best_path: Path | None  # where the best weights are kept
+    machine: Machine
+    cost: EncoderCost
+    accumulate: int = 1
+    graphs: bool = False  # whether launches are recorded and replayed
+    best_score: float = float("-inf")
+    best_step: int = 0
+    best_share: float = 1.0
 
     def prepare(self, step: int) -> Step:
         """The one batch of a step."""
         batch = self.stream.next()
         assert batch.targets is not None
-        work = JointBatch(None, batch, self.machine.counts_pieces(batch))
-        flops = task_flops(self.cost, self.module.head, batch)
-        count = self.task.count(batch.targets)
         return Step(
-            work,
-            self._compute,
-            {"task": count},
-            {"task": 1.0},
-            batch.ids.numel(),
-            flops,
-            self.position(),
+            batch=JointBatch(None, batch, self.machine.counts_pieces(batch)),
+            compute=self._compute,
+            targets={"task": self.task.count(batch.targets)},
+            weights={"task": 1.0},
+            tokens=batch.ids.numel(),
+            flops=task_flops(self.cost, self.module.head, batch),
+            position=self.position(),
         )
 
     def _compute(self, batch: JointBatch) -> dict[str, Tensor]:
@@ -89,7 +83,9 @@ class FinetuneStage:
 
     def after_step(self, step: int) -> dict[str, float]:
         """The dev score at the end of an epoch; the best weights so far are kept on disk."""
-        return {} if step % len(self.stream) else {"dev": self.judge(step)}
+        if step % len(self.stream):
+            return {}
+        return {"dev": self.judge(step)}
 
     def judge(self, step: int) -> float:
         """The score on dev; the weights are kept on disk where it is the best so far.
@@ -98,10 +94,11 @@ class FinetuneStage:
         then: a higher score by itself may be luck.
         """
         ranks = self.machine.ranks
-        judged = astuple(self.evaluate()) if ranks.first else (0.0, 0.0, 0.0)
-        score, share, gains = ranks.sum(
-            torch.tensor(judged, device=self.machine.device, dtype=torch.float64)
-        ).tolist()
+        judgement = Judgement(0.0, 0.0, False)  # of the other processes: the sum is the first's
+        if ranks.first:
+            judgement = self.evaluate()
+        numbers = torch.tensor(astuple(judgement), device=self.machine.device, dtype=torch.float64)
+        score, share, gains = ranks.sum(numbers).tolist()
         if score > self.best_score and (gains or not step):
             self.best_score, self.best_step, self.best_share = score, step, share
             if self.best_path is not None and ranks.first:

@@ -8,17 +8,15 @@ import time
 import torch
 
 from tasklm.device.machine import Machine
-from tasklm.train.loop import Loop, Settings, Stage
+from tasklm.train.loop import Loop, Settings
 from tasklm.train.optim.optimizers import Rule, make_optimiser
 from tasklm.train.optim.schedules import Schedule
+from tasklm.train.steps import Stage
 
 WARM = 2  # steps before the clock: the first internal and external ones also allocate …
 WARM_COMPILED = 8  # … and where they are compiled, are recorded as well
-SQUARE_ON_GPU, SQUARE_IN_BF16, SQUARE = (
-    8192,
-    2048,
-    1024,
-)  # side of the matrices that show the ceiling: the faster, the larger
+# side of the matrices that show the ceiling: the faster, the larger
+SQUARE_ON_GPU, SQUARE_IN_BF16, SQUARE = 8192, 2048, 1024
 
 
 def seconds_per_step(
@@ -51,19 +49,13 @@ def seconds_per_step(
 def matmul_ceiling(
     machine: Machine, side: int = 0, seconds: float = 0.05, blocks: int = 3
 ) -> float:
-    """The FLOP/s of one large square matrix product, the most that training could reach: best of a
-    few timed blocks.
+    """The FLOP/s of one large square matrix product, the most that training could reach.
 
     `side` is that of the matrices (0: by the machine), `seconds` the least that a block takes.
     Measured once by a process: all stages are to be compared with the same number.
     """
-    side = side or (
-        SQUARE_ON_GPU
-        if machine.device.type == "cuda"
-        else SQUARE_IN_BF16
-        if machine.bf16
-        else SQUARE
-    )
+    side = side or _side_for(machine)
+    products = 10 if machine.device.type == "cuda" else 1  # without waiting for the device
     kind = torch.bfloat16 if machine.bf16 else torch.float32
     first, second = (torch.randn(side, side, device=machine.device).to(kind) for _ in range(2))
     out = torch.empty_like(first)
@@ -72,9 +64,15 @@ def matmul_ceiling(
         machine.synchronize()
         started, done = time.perf_counter(), 0
         while done < 2 or time.perf_counter() - started < seconds:
-            for _ in range(10 if machine.device.type == "cuda" else 1):
+            for _ in range(products):
                 torch.mm(first, second, out=out)
                 done += 1
             machine.synchronize()
         best = max(best, 2 * side**3 * done / (time.perf_counter() - started))
     return best
+
+
+def _side_for(machine: Machine) -> int:
+    if machine.device.type == "cuda":
+        return SQUARE_ON_GPU
+    return SQUARE_IN_BF16 if machine.bf16 else SQUARE

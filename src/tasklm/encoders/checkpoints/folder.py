@@ -65,9 +65,7 @@ class Checkpoint:
         return encoder, {name: head for name, head in heads.items() if head}
 
     def _prediction(self, state: State) -> State:
-        """The head of masked language modelling with all biases, or nothing where there is none
-        that computes what ours does.
-        """
+        """The head of masked language modelling with all biases, if it computes what ours does."""
         try:
             head = head_from_hugging_face(self.config, state)
         except DataError:
@@ -77,19 +75,18 @@ class Checkpoint:
             or self.config.get("classifier_activation", "gelu") != "gelu"
         ):
             return {}
-        zeros = {
-            name: torch.zeros(len(head["norm.weight"])) for name in ("dense.bias", "norm.bias")
-        }  # ModernBERT's has none of these
-        return {**zeros, **head}
+        # ModernBERT's has none of these
+        zeros = torch.zeros(len(head["norm.weight"]))
+        return {"dense.bias": zeros, "norm.bias": zeros.clone(), **head}
 
 
 def find_checkpoint(where: Path) -> Path | None:
-    """The folder of the checkpoint that a path or a name of the hub stands for; None where it is
-    something else.
-    """
+    """The folder of the checkpoint that a path or a name of the hub stands for, if it does."""
     if is_there(where) and where.is_dir():
         config = where / "config.json"
-        return where if is_there(config) and "model_type" in _json(config) else None
+        if is_there(config) and "model_type" in _json(config):
+            return where
+        return None
     if is_there(where) or not HUB_NAME.fullmatch(str(where)):
         return None
     return _cached(str(where))
@@ -111,7 +108,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         with _damage_is_clear(file):
             shapes |= shapes_in(file)
     try:
-        name, shape, found = from_hugging_face(
+        name, shape, state = from_hugging_face(
             config,
             {_name_today(key): torch.empty(size, device="meta") for key, size in shapes.items()},
         )
@@ -135,8 +132,8 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             f"config.json does not describe an encoder ({error})", file=folder, remedy=AGAIN
         ) from None
     for key, tensor in wanted.items():
-        if found.keys() != wanted.keys() or found[key].shape != tensor.shape:
-            size = tuple(found[key].shape) if key in found else "no shape: it is missing"
+        if state.keys() != wanted.keys() or state[key].shape != tensor.shape:
+            size = tuple(state[key].shape) if key in state else "no shape: it is missing"
             problem = (
                 f"the weights do not fit config.json ({key} has {size}, not {tuple(tensor.shape)})"
             )
@@ -148,29 +145,13 @@ def _weight_files(folder: Path, config: dict[str, Any]) -> tuple[Path, ...]:
     if (folder / WEIGHTS).exists():
         return (folder / WEIGHTS,)
     if (folder / INDEX).exists():
-        listed = _json(folder / INDEX).get("weight_map")
-        names = sorted({str(name) for name in listed.values()}) if isinstance(listed, dict) else []
-        missing = [
-            name for name in names if Path(name).name != name or not (folder / name).exists()
-        ]
-        if missing or not names:
-            raise DataError(
-                f"{INDEX} names {missing[0] if missing else 'no file'}, which is not there",
-                file=folder,
-                remedy=AGAIN,
-            )
-        return tuple(folder / name for name in names)
+        return _indexed_files(folder)
     if any((folder / name).exists() for name in PICKLED):
-        named = config.get("architectures")  # another class would draw the heads afresh
-        own_class = (
-            str(named[0])
-            if isinstance(named, list) and named and str(named[0]).isidentifier()
-            else "AutoModel"
-        )
+        own_class = _class_of(config)
         convert = f"{own_class}.from_pretrained({str(folder)!r}).save_pretrained('converted')"
         remedy = (
-            f"Unpickling runs code of the file. Where you trust it, "
-            f"convert it, and its tokenizer, with transformers: {convert}."
+            "Unpickling runs code of the file. Where you trust it, convert it, and its tokenizer, "
+            f"with transformers: {convert}."
         )
         raise DataError(
             f"the weights are pickled ({PICKLED[0]}), not {WEIGHTS}", file=folder, remedy=remedy
@@ -180,6 +161,27 @@ def _weight_files(folder: Path, config: dict[str, Any]) -> tuple[Path, ...]:
         file=folder,
         remedy="Give a folder that has them, or fetch them too.",
     )
+
+
+def _indexed_files(folder: Path) -> tuple[Path, ...]:
+    """The files that an index names."""
+    names: list[str] = []
+    if isinstance(listed := _json(folder / INDEX).get("weight_map"), dict):
+        names = sorted({str(name) for name in listed.values()})
+    missing = [name for name in names if Path(name).name != name or not (folder / name).exists()]
+    if missing or not names:
+        first = [*missing, "no file"][0]
+        problem = f"{INDEX} names {first}, which is not there"
+        raise DataError(problem, file=folder, remedy=AGAIN)
+    return tuple(folder / name for name in names)
+
+
+def _class_of(config: dict[str, Any]) -> str:
+    """The class of a model in transformers; another one would draw the heads afresh."""
+    named = config.get("architectures")
+    if isinstance(named, list) and named and str(named[0]).isidentifier():
+        return str(named[0])
+    return "AutoModel"
 
 
 @contextmanager
@@ -192,12 +194,12 @@ def _damage_is_clear(file: Path) -> Iterator[None]:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        found = read_json_file(file)
+        content = read_json_file(file)
     except (OSError, ValueError) as error:
         raise DataError(f"cannot be read ({error})", file=file, remedy=AGAIN) from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise DataError("is not an object of JSON", file=file, remedy=AGAIN)
-    return found
+    return content
 
 
 def _line(file: Path) -> str:
@@ -227,44 +229,35 @@ def _cached(name: str) -> Path:
     """The folder of a model of the hub, looked up in the cache; nothing is fetched."""
     cache = hub_cache()
     exact = cache / f"models--{name.replace('/', '--')}"
-    found = (
-        [exact]
-        if exact.is_dir()
-        else []
-        if "/" in name
-        else sorted(cache.glob(f"models--*--{name}"))
-    )
-    if not found:
-        problem = (
-            f"there is no folder {name}, and no model of this "
-            f"name in the cache of Hugging Face's hub ({cache})"
-        )
+    matches: list[Path] = []
+    if exact.is_dir():
+        matches = [exact]
+    elif "/" not in name:
+        matches = sorted(cache.glob(f"models--*--{name}"))
+    if not matches:
         raise DataError(
-            problem,
-            remedy=(
-                f"Give the folder of a run or of a checkpoint, "
-                f"or fetch the model first: hf download {name}"
-            ),
+            f"there is no folder {name}, and no model of this name in the cache of Hugging Face's "
+            f"hub ({cache})",
+            remedy="Give the folder of a run or of a checkpoint, or fetch the model first: "
+            f"hf download {name}",
         )
-    if len(found) > 1:
+    if len(matches) > 1:
         names = ", ".join(
-            folder.name.removeprefix("models--").replace("--", "/") for folder in found
+            folder.name.removeprefix("models--").replace("--", "/") for folder in matches
         )
         raise DataError(
             f"the cache of Hugging Face's hub has several models called {name}",
             remedy=f"Choose from {names}.",
         )
-    main = found[0] / "refs" / "main"
-    snapshots = sorted(folder for folder in (found[0] / "snapshots").glob("*") if folder.is_dir())
+    model = matches[0]
+    main = model / "refs" / "main"
+    snapshots = sorted(folder for folder in (model / "snapshots").glob("*") if folder.is_dir())
     if main.exists():
         snapshots = [folder for folder in snapshots if folder.name == _line(main)]
     if len(snapshots) != 1:
-        problem = (
-            f"the cache of Hugging Face's hub holds "
-            f"{len(snapshots) or 'no'} versions of {name} ({found[0]})"
-        )
+        count = len(snapshots) or "no"
         raise DataError(
-            problem,
+            f"the cache of Hugging Face's hub holds {count} versions of {name} ({model})",
             remedy=f"Give the folder of one of them, or fetch the model again: hf download {name}",
         )
     return snapshots[0]

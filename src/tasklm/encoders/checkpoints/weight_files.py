@@ -34,8 +34,8 @@ def shapes_in(path: Path) -> Shapes:
                 size += each * torch.Size(shapes[name]).numel()
     if size > memory():
         raise ValueError(
-            f"{path.name} holds {size / 2**30:.0f} GiB of "
-            f"weights, this machine has a memory of {memory() / 2**30:.0f}"
+            f"{path.name} holds {size / 2**30:.0f} GiB of weights, this machine has a memory of "
+            f"{memory() / 2**30:.0f}"
         )
     return shapes
 
@@ -44,7 +44,9 @@ def memory() -> int:
     """The bytes of memory that this process may have at most."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return physical if limit == resource.RLIM_INFINITY else min(physical, limit)
+    if limit == resource.RLIM_INFINITY:
+        return physical
+    return min(physical, limit)
 
 
 def finite_weights(path: Path) -> dict[str, Tensor]:

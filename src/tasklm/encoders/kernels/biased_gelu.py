@@ -113,28 +113,29 @@ def _grid(inner: Tensor, rows: int, columns: int) -> tuple[int, int]:
 
 @torch.library.triton_op("tasklm::biased_gelu", mutates_args=())
 def biased_gelu(inner: Tensor, bias: Tensor) -> Tensor:
-    """Returns gelu(inner + bias): contiguous (tokens, width) and (width,) → (tokens, width)."""
-    out, (rows, _, columns) = torch.empty_like(inner), FORWARD
+    """gelu(inner + bias): contiguous (tokens, width) and (width,) → (tokens, width)."""
+    out, (tokens, width) = torch.empty_like(inner), inner.shape
+    rows, turns, columns = FORWARD
     kernel = torch.library.wrap_triton(_forward)
-    kernel[_grid(inner, rows, columns)](inner, bias, out, *inner.shape, *FORWARD)
+    kernel[_grid(inner, rows, columns)](inner, bias, out, tokens, width, rows, turns, columns)
     return out
 
 
 @torch.library.triton_op("tasklm::biased_gelu_gradient", mutates_args=())
 def biased_gelu_gradient(inner: Tensor, bias: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradient of the inner states, and that of the bias in parts, (parts, width), still to be
-    summed.
-    """
-    result, (rows, _, columns) = torch.empty_like(inner), BACKWARD
+    """The gradient of the inner states, and that of the bias in parts (parts, width)."""
+    result, (tokens, width) = torch.empty_like(inner), inner.shape
+    rows, turns, columns = BACKWARD
     grid = _grid(inner, rows, columns)
-    sums = torch.empty((grid[0], inner.shape[1]), dtype=torch.float32, device=inner.device)
+    sums = torch.empty((grid[0], width), dtype=torch.float32, device=inner.device)
     kernel = torch.library.wrap_triton(_backward)
-    kernel[grid](inner, bias, gradient, result, sums, *inner.shape, *BACKWARD)
+    kernel[grid](inner, bias, gradient, result, sums, tokens, width, rows, turns, columns)
     return result, sums
 
 
 def _keep(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
+    inner, bias = inputs
+    ctx.save_for_backward(inner, bias)
 
 
 def _differentiate(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:

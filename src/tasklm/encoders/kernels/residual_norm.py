@@ -133,17 +133,28 @@ def _shape(width: int) -> tuple[int, int, int]:
 def residual_norm_of(
     hidden: Tensor, added: Tensor, added_bias: Tensor, weight: Tensor, bias: Tensor, epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The normalised sum, the same before weight and bias, and the inverse
-    deviation of each row.
-    """
+    """The normalised sum, the same before weight and bias, and each row's inverse deviation."""
     out, unit = torch.empty_like(added), torch.empty_like(added)
     scale = torch.empty(added.shape[:1], dtype=torch.float32, device=added.device)
     width, block, columns = _shape(added.shape[1])
     kernel, rows = torch.library.wrap_triton(_forward), max(ROWS, block)
-    given, made = (hidden, added, added_bias, weight, bias), (out, unit, scale)
     grid = (triton.cdiv(added.shape[0], rows),)
     kernel[grid](
-        *given, *made, added.shape[0], epsilon, width, rows, block, columns, num_warps=WARPS
+        hidden,
+        added,
+        added_bias,
+        weight,
+        bias,
+        out,
+        unit,
+        scale,
+        added.shape[0],
+        epsilon,
+        width,
+        rows,
+        block,
+        columns,
+        num_warps=WARPS,
     )
     return out, unit, scale
 
@@ -152,26 +163,35 @@ def residual_norm_of(
 def residual_norm_gradient(
     unit: Tensor, scale: Tensor, weight: Tensor, gradient: Tensor, of_residual: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The gradient of the sum, and those of weight, bias and added bias in parts, (parts, 3,
-    width), still to be summed.
-    """
+    """The gradient of the sum, and in parts (parts, 3, width) those of weight, bias, added bias."""
     result, (rows, width) = torch.empty_like(unit), unit.shape
     rows_each = triton.cdiv(rows, PROGRAMS)
     sums = torch.empty(
         (triton.cdiv(rows, rows_each), 3, width), dtype=torch.float32, device=unit.device
     )
-    given = (unit, scale, weight, gradient, of_residual)
+    _, block, columns = _shape(width)
     kernel = torch.library.wrap_triton(_backward)
     kernel[(len(sums),)](
-        *given, result, sums, rows, rows_each, *_shape(width), STAGES, num_warps=WARPS
+        unit,
+        scale,
+        weight,
+        gradient,
+        of_residual,
+        result,
+        sums,
+        rows,
+        rows_each,
+        width,
+        block,
+        columns,
+        STAGES,
+        num_warps=WARPS,
     )
     return result, sums
 
 
 class _ResidualNorm(torch.autograd.Function):
-    """The two passes; an operator of PyTorch's library may not return a tensor twice, a function
-    may.
-    """
+    """The two passes, as a function: an operator of PyTorch may not return a tensor twice."""
 
     @staticmethod
     def forward(
@@ -192,8 +212,9 @@ class _ResidualNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, of_residual: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of all that `forward` was given."""
+        unit, scale, weight = ctx.saved_tensors
         result, sums = residual_norm_gradient(
-            *ctx.saved_tensors, gradient.contiguous(), of_residual.contiguous()
+            unit, scale, weight, gradient.contiguous(), of_residual.contiguous()
         )
         sums = sums.sum(0)  # of weight, bias and added bias
         return result.to(ctx.hidden_type), result, sums[2], sums[0], sums[1], None
@@ -202,8 +223,7 @@ class _ResidualNorm(torch.autograd.Function):
 def residual_norm(
     hidden: Tensor, added: Tensor, added_bias: Tensor, weight: Tensor, bias: Tensor, epsilon: float
 ) -> tuple[Tensor, Tensor]:
-    """Returns norm(hidden + added + added_bias) twice, for the next linear map and for the next
-    residual.
+    """norm(hidden + added + added_bias) twice, for the next linear map and the next residual.
 
     All contiguous; `hidden` (tokens, width) may be of more bits than `added` (tokens, width), whose
     type is that of the result.

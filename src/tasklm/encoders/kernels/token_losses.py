@@ -44,9 +44,9 @@ def _forward(  # type: ignore[no-untyped-def]
             total = total * tl.exp2(top - higher) + tl.sum(tl.exp2(value - higher), 0)
             top = higher
         log = top + tl.log2(total)
-        asked = tl.load(logits_at + answer).to(tl.float32) + tl.load(bias_at + answer)
+        right = tl.load(logits_at + answer).to(tl.float32) + tl.load(bias_at + answer)
         tl.store(logs_at + row, log)
-        tl.store(losses_at + row, log / LOG2_E - asked)
+        tl.store(losses_at + row, log / LOG2_E - right)
     else:
         tl.store(logs_at + row, -LOW)  # which leaves no share to any token
         tl.store(losses_at + row, 0.0)
@@ -108,23 +108,38 @@ def token_losses_of(logits: Tensor, bias: Tensor, answers: Tensor) -> tuple[Tens
 def token_losses_gradient(
     logits: Tensor, bias: Tensor, answers: Tensor, logs: Tensor, gradients: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The gradient of the logits, and that of the bias in parts, (parts, types), still to be
-    summed.
-    """
+    """The gradient of the logits, and that of the bias in parts (parts, types) to be summed."""
     result, (rows, types) = torch.empty_like(logits), logits.shape
-    grid = (triton.cdiv(rows, BACKWARD[0]), triton.cdiv(types, BACKWARD[2]))
+    block, turns, columns = BACKWARD
+    grid = (triton.cdiv(rows, block), triton.cdiv(types, columns))
     sums = torch.empty((grid[0], types), dtype=torch.float32, device=logits.device)
     kernel = torch.library.wrap_triton(_backward)
-    kernel[grid](logits, bias, answers, logs, gradients, result, sums, rows, types, *BACKWARD)
+    kernel[grid](
+        logits,
+        bias,
+        answers,
+        logs,
+        gradients,
+        result,
+        sums,
+        rows,
+        types,
+        block,
+        turns,
+        columns,
+    )
     return result, sums
 
 
 def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*inputs, output[1])
+    logits, bias, answers = inputs
+    _, logs = output
+    ctx.save_for_backward(logits, bias, answers, logs)
 
 
 def _differentiate(ctx: Any, gradients: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
-    result, sums = token_losses_gradient(*ctx.saved_tensors, gradients.contiguous())
+    logits, bias, answers, logs = ctx.saved_tensors
+    result, sums = token_losses_gradient(logits, bias, answers, logs, gradients.contiguous())
     return result, sums.sum(0), None
 
 
@@ -132,8 +147,9 @@ token_losses_of.register_autograd(_differentiate, setup_context=_keep)
 
 
 def token_losses(logits: Tensor, bias: Tensor, answers: Tensor) -> Tensor:
-    """The cross-entropies (rows,) of logits (rows, types) + bias (types,) in fp32; negative answers
-    ask nothing and cost 0.
+    """The cross-entropies (rows,) of logits (rows, types) + bias (types,) in fp32.
+
+    Negative answers ask nothing and cost 0.
     """
     losses: Tensor = token_losses_of(logits, bias, answers)[0]
     return losses

@@ -17,14 +17,12 @@ if USABLE:
 else:  # PyTorch's own kernels do it
     biased_gelu = None
 
-SLOW_GRADIENT = platform.machine() in (
-    "aarch64",
-    "arm64",
-)  # where PyTorch's kernel for GELU's gradient is a slow one
+# where PyTorch's kernel for GELU's gradient is a slow one
+SLOW_GRADIENT = platform.machine() in ("aarch64", "arm64")
 
 
 def linear_gelu(linear: nn.Linear, hidden: Tensor, form: str) -> Tensor:
-    """Returns gelu(linear(hidden)), exact (form "none") or in its tanh form ("tanh")."""
+    """gelu(linear(hidden)), exact (form "none") or in its tanh form ("tanh")."""
     if (
         biased_gelu is None
         or form != "none"
@@ -37,7 +35,7 @@ def linear_gelu(linear: nn.Linear, hidden: Tensor, form: str) -> Tensor:
 
 
 def gelu(inner: Tensor, form: str = "none") -> Tensor:
-    """Returns GELU, exact (form "none") or in its tanh form ("tanh")."""
+    """GELU, exact (form "none") or in its tanh form ("tanh")."""
     if (
         SLOW_GRADIENT
         and form == "none"
@@ -54,7 +52,7 @@ class _Gelu(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, inner: Tensor) -> Tensor:
-        """Returns inner · Φ(inner)."""
+        """inner · Φ(inner)."""
         ctx.save_for_backward(inner)
         return functional.gelu(inner)
 

@@ -18,9 +18,8 @@ varlen_attn: Any = None
 row_attention: Any = None
 fits: Any = None
 if torch.cuda.is_available():  # they are for GPUs alone, and take seconds to import
-    with contextlib.suppress(
-        ImportError
-    ):  # a PyTorch built without it; batches with `bounds` are refused then
+    # a PyTorch may be built without it; batches with `bounds` are refused then
+    with contextlib.suppress(ImportError):
         from torch.nn.attention.varlen import varlen_attn
 if USABLE:
     from tasklm.encoders.kernels.row_attention import fits, row_attention
@@ -31,23 +30,15 @@ LONGEST_ROW = 0 if row_attention is None else 256  # … and tokens of a row tha
 
 @dataclass
 class Layout:
-    """Which tokens of a batch may look at one another: by pieces, by a mask, by the bounds of
-    pieces, or (all None) all of a row.
-    """
+    """Which tokens of a batch may look at one another; where all are None, those of a row."""
 
-    pieces: Tensor | None = (
-        # (rows, length) int64: for rows or tiles short enough for the kernels of row_attention
-        None
-    )
-    tiles: Tensor | None = (
-        # (tiles + 1,) int32: where tiles of several pieces begin in the flattened batch, then its
-        # end
-        None
-    )
+    # (rows, length) int64: for rows or tiles short enough for the kernels of row_attention
+    pieces: Tensor | None = None
+    # (tiles + 1,) int32: where tiles of several pieces begin in the flattened batch, then its end
+    tiles: Tensor | None = None
     mask: Tensor | None = None  # (rows, 1, length, length) bool
-    bounds: Tensor | None = (
-        None  # (groups, pieces + 1) int32: where pieces begin in each group of rows, then its end
-    )
+    # (groups, pieces + 1) int32: where pieces begin in each group of rows, then its end
+    bounds: Tensor | None = None
     longest: int = 0  # tokens that the longest piece may have
 
 
@@ -65,12 +56,11 @@ def layout_of(batch: TokenBatch, head_width: int) -> Layout:
         return Layout(mask=(pieces[:, None, :, None] == pieces[:, None, None, :]) & ahead)
     if batch.bounds is not None:
         return Layout(bounds=batch.bounds, longest=batch.longest)
-    short = (
-        pieces.shape[1] <= LONGEST_ROW or batch.tiles is not None
-    ) and head_width in HEAD_WIDTHS
+    short = pieces.shape[1] <= LONGEST_ROW or batch.tiles is not None
     ours = (
         row_attention is not None
         and short
+        and head_width in HEAD_WIDTHS
         and pieces.device.type == "cuda"
         and torch.is_autocast_enabled("cuda")
     )
@@ -86,34 +76,32 @@ def layout_of(batch: TokenBatch, head_width: int) -> Layout:
 
 
 def project_and_attend(linear: nn.Linear, states: Tensor, heads: int, layout: Layout) -> Tensor:
-    """What attention makes of the queries, keys and values that a linear map gives: (rows, length,
-    width) → the same.
+    """Attention of the queries, keys and values of a linear map: (rows, length, width) → the same.
 
     Kernels of our own add up the gradient of the map's bias too, which would read the gradients of
     all queries, keys and values again.
     """
     rows, length, width = states.shape
-    summed = linear.bias if layout.pieces is not None else None
-    projected = (
-        linear(states)
-        if summed is None
-        else functional.linear(states, linear.weight, summed.detach())
-    )
-    return attend(projected.view(rows, length, 3, heads, width // heads), layout, summed)
+    if layout.pieces is None or linear.bias is None:
+        bias, projected = None, linear(states)
+    else:
+        bias = linear.bias
+        projected = functional.linear(states, linear.weight, bias.detach())
+    return attend(projected.view(rows, length, 3, heads, width // heads), layout, bias)
 
 
 def attend(query_key_value: Tensor, layout: Layout, bias: Tensor | None = None) -> Tensor:
-    """Returns softmax(QKᵀ/√d)·V inside the pieces of the layout: (rows, length, 3, heads, head
-    width) → (rows, length, heads · head width).
+    """softmax(QKᵀ/√d)·V inside the pieces of the layout: (rows, length, width).
+
+    Queries, keys and values are (rows, length, 3, heads, head width).
 
     On a CPU attention stays in fp32 even when matrix products are in bf16: the backward pass of
     PyTorch's bf16 kernel takes three to four times as long there. `bias`: see row_attention, for
     layouts by pieces alone.
     """
     if layout.pieces is not None:
-        return cast(
-            Tensor, row_attention(query_key_value.contiguous(), bias, layout.pieces, layout.tiles)
-        ).flatten(2)
+        inside = row_attention(query_key_value.contiguous(), bias, layout.pieces, layout.tiles)
+        return cast(Tensor, inside).flatten(2)
     query, key, value = query_key_value.unbind(2)
     if layout.bounds is not None:
         return _attend_in_bounds(query, key, value, layout.bounds, layout.longest).flatten(2)
@@ -121,11 +109,8 @@ def attend(query_key_value: Tensor, layout: Layout, bias: Tensor | None = None) 
         with torch.autocast("cpu", enabled=False):
             return attend(query_key_value.float(), layout)
     query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-    return (
-        functional.scaled_dot_product_attention(query, key, value, attn_mask=layout.mask)
-        .transpose(1, 2)
-        .flatten(2)
-    )
+    mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=layout.mask)
+    return mixed.transpose(1, 2).flatten(2)
 
 
 def _attend_in_bounds(
@@ -135,17 +120,18 @@ def _attend_in_bounds(
     queries, keys, values = (
         states.view(len(bounds), -1, *states.shape[2:]).unbind() for states in (query, key, value)
     )
-    mixed = [
-        varlen_attn(*group, ends, ends, longest, longest)
-        for *group, ends in zip(queries, keys, values, bounds.unbind(), strict=True)
+    groups = zip(queries, keys, values, bounds.unbind(), strict=True)
+    mixed: list[Tensor] = [
+        varlen_attn(own, other, content, ends, ends, longest, longest)
+        for own, other, content, ends in groups
     ]
-    return cast(Tensor, mixed[0] if len(mixed) == 1 else torch.cat(mixed)).view(query.shape)
+    if len(mixed) == 1:
+        return mixed[0].view(query.shape)
+    return torch.cat(mixed).view(query.shape)
 
 
 def _check_kernel(query: Tensor) -> None:
-    """Raises an error where PyTorch's attention over pieces cannot run: it is a CUDA kernel for
-    16-bit numbers.
-    """
+    """Raises an error where PyTorch's attention over pieces, a 16-bit CUDA kernel, cannot run."""
     if query.device.type != "cuda":
         problem = f"it has no kernel for {query.device.type}"
     elif varlen_attn is None:
@@ -154,10 +140,7 @@ def _check_kernel(query: Tensor) -> None:
         problem = f"its kernel does not compute in {query.dtype}"
     else:
         return
-    remedy = (
-        "Use a GPU with hardware.precision = bf16 and "
-        "PyTorch 2.11 or newer, or batches without bounds."
-    )
     raise TrainingError(
-        f"Attention by the bounds of pieces is not possible here: {problem}. {remedy}"
+        f"Attention by the bounds of pieces is not possible here: {problem}. Use a GPU with "
+        "hardware.precision = bf16 and PyTorch 2.11 or newer, or batches without bounds."
     )

@@ -12,9 +12,7 @@ SEGMENTS = 2  # the first and the second text of a pair
 
 
 class SummedEmbeddings(nn.Module):
-    """Base of the encoders with learned positions; `projection` maps embeddings of another width
-    onto the layers'.
-    """
+    """Base of the encoders with learned positions; `projection` maps onto the layers' width."""
 
     def __init__(self, shape: Shape, projected: bool, tables: bool) -> None:
         super().__init__()
@@ -25,11 +23,15 @@ class SummedEmbeddings(nn.Module):
             self.segment = nn.Embedding(SEGMENTS, shape.token_width)
             self.norm = nn.LayerNorm(shape.token_width, EPSILON)
         self.dropout = nn.Dropout(shape.dropout)
-        self.projection = nn.Linear(shape.token_width, shape.width) if projected else nn.Identity()
+        self.projection: nn.Module = nn.Identity()
+        if projected:
+            self.projection = nn.Linear(shape.token_width, shape.width)
 
     def embed(self, batch: TokenBatch) -> Tensor:
         """The embeddings of all tokens (rows, length, token width)."""
-        segment = self.segment.weight[0] if batch.segments is None else self.segment(batch.segments)
+        segment = self.segment.weight[0]
+        if batch.segments is not None:
+            segment = self.segment(batch.segments)
         summed = self.token(batch.ids) + segment + self.position(batch.positions)
         embedded: Tensor = self.dropout(self.norm(summed))
         return embedded

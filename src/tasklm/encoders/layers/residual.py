@@ -1,6 +1,4 @@
-"""A linear map, its dropout, the residual and LayerNorm, in one call: on a GPU in 16 bits by
-kernels of our own.
-"""
+"""A linear map, dropout, residual and LayerNorm in one call: on a GPU by kernels of our own."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ else:  # PyTorch's own kernels do it
 
 
 class Hidden(NamedTuple):
-    """The same hidden states twice, once for each reader: apart, the two gradients can be added up
-    inside a kernel.
-    """
+    """The same hidden states twice, for two readers, whose gradients a kernel then adds up."""
 
     states: Tensor  # for the next linear map, or for a head
     residual: Tensor  # for the next sum
@@ -30,9 +26,7 @@ class Hidden(NamedTuple):
 def add_and_norm(
     linear: nn.Linear, given: Tensor, residual: Tensor, norm: nn.LayerNorm, dropout: nn.Dropout
 ) -> Hidden:
-    """Returns norm(residual + dropout(linear(given))), in the type of the matrix products also
-    where norms give fp32.
-    """
+    """norm(residual + dropout(linear(given))), in the type of the matrix products."""
     drops = dropout.training and dropout.p > 0
     if (
         residual_norm is None
@@ -44,6 +38,12 @@ def add_and_norm(
         states = norm(residual + added).to(added.dtype)
         return Hidden(states, states)
     added = functional.linear(given, linear.weight)
-    flat = residual.flatten(0, -2), added.flatten(0, -2)
-    states, again = residual_norm(*flat, linear.bias, norm.weight, norm.bias, norm.eps)
+    states, again = residual_norm(
+        residual.flatten(0, -2),
+        added.flatten(0, -2),
+        linear.bias,
+        norm.weight,
+        norm.bias,
+        norm.eps,
+    )
     return Hidden(states.view(added.shape), again.view(added.shape))

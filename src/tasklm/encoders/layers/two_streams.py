@@ -1,9 +1,9 @@
-"""Two-stream attention (XLNet, arXiv 1906.08237, section 2.3): the content stream reads tokens, the
-query stream asks for some of them.
+"""Two-stream attention (XLNet, arXiv 1906.08237, section 2.3).
 
-Both run through the same layers. A query starts without its token and finds keys and values in the
-content stream alone, so that no query is seen by anybody. The query stream exists at the places
-asked for, not at all tokens.
+The content stream reads tokens, the query stream asks for some of them. Both run through the same
+layers. A query starts without its token and finds keys and values in the content stream alone, so
+that no query is seen by anybody. The query stream exists at the places asked for, not at all
+tokens.
 """
 
 from __future__ import annotations
@@ -39,15 +39,11 @@ class TwoStreamEncoder(Encoder, Protocol):
 
 
 def embed_queries(encoder: SummedEmbeddings, batch: TokenBatch, streams: Streams) -> Tensor:
-    """The embeddings of the queries (rows, places, token width): the vector, segments and
-    positions, as tokens have them.
-    """
+    """The embeddings of the queries (rows, places, token width): vector, segment and position."""
     picked = streams.picked
-    segment = (
-        encoder.segment.weight[0]
-        if batch.segments is None
-        else encoder.segment(batch.segments.gather(1, picked))
-    )
+    segment = encoder.segment.weight[0]
+    if batch.segments is not None:
+        segment = encoder.segment(batch.segments.gather(1, picked))
     summed = streams.vector + segment + encoder.position(batch.positions.gather(1, picked))
     embedded: Tensor = encoder.dropout(encoder.norm(summed))
     return embedded
@@ -56,22 +52,23 @@ def embed_queries(encoder: SummedEmbeddings, batch: TokenBatch, streams: Streams
 def project(
     query_key_value: nn.Linear, states: Tensor, heads: int, first: int = 0, last: int = 2
 ) -> Tensor:
-    """Returns queries (0), keys (1) and values (2) of states (rows, tokens, width), or some: (rows,
-    tokens, some, heads, head width).
+    """Queries (0), keys (1) and values (2) of states (rows, tokens, width), or some of the three.
+
+    They come as (rows, tokens, some, heads, head width).
     """
     rows, tokens, width = states.shape
     if (first, last) == (0, 2):
         return torch.as_tensor(query_key_value(states)).view(rows, tokens, 3, heads, width // heads)
     some = slice(first * width, (last + 1) * width)
-    bias = None if query_key_value.bias is None else query_key_value.bias[some]
-    return functional.linear(states, query_key_value.weight[some], bias).view(
-        rows, tokens, last + 1 - first, heads, width // heads
-    )
+    bias: Tensor | None = query_key_value.bias
+    if bias is not None:
+        bias = bias[some]
+    projected = functional.linear(states, query_key_value.weight[some], bias)
+    return projected.view(rows, tokens, last + 1 - first, heads, width // heads)
 
 
 def attend_streams(asking: Tensor, split: Tensor, streams: Streams) -> tuple[Tensor, Tensor | None]:
-    """Returns softmax(QKᵀ/√d)·V over what is seen, for queries (rows, places, width) and for
-    content (rows, length, width).
+    """softmax(QKᵀ/√d)·V over what is seen: queries (rows, places, width) and content.
 
     `asking` (rows, places, 1, heads, head width) are the query stream's, `split` (rows, length, 3,
     heads, head width) the content's. Where that has keys and values alone, the content gets
@@ -82,13 +79,10 @@ def attend_streams(asking: Tensor, split: Tensor, streams: Streams) -> tuple[Ten
             return attend_streams(asking.float(), split.float(), streams)
     *own, key, value = split.transpose(1, 3).unbind(2)  # each (rows, heads, length, head width)
     attend = functional.scaled_dot_product_attention
-    queries = (
-        attend(asking[:, :, 0].transpose(1, 2), key, value, attn_mask=streams.seen_by_queries)
-        .transpose(1, 2)
-        .flatten(2)
-    )
+    asked_for = asking[:, :, 0].transpose(1, 2)
+    queries = attend(asked_for, key, value, attn_mask=streams.seen_by_queries)
+    queries = queries.transpose(1, 2).flatten(2)
     if not own:
         return queries, None
-    return queries, attend(own[0], key, value, attn_mask=streams.seen_by_content).transpose(
-        1, 2
-    ).flatten(2)
+    content = attend(own[0], key, value, attn_mask=streams.seen_by_content)
+    return queries, content.transpose(1, 2).flatten(2)

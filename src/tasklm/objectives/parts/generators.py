@@ -44,9 +44,7 @@ class Noised:
 
 
 class Generator(nn.Module):
-    """An encoder without embeddings of its own (but with `tables`), and the head that predicts
-    tokens.
-    """
+    """An encoder, with embeddings of its own if `tables`, and the head that predicts tokens."""
 
     def __init__(
         self, encoder: str, shape: Shape, types: int, temperature: float, tables: bool = False
@@ -62,22 +60,18 @@ class Generator(nn.Module):
         states = self.network.contextualise(encoder.embed(corrupted.batch), corrupted.batch, places)
         logits = self.prediction.logits(states, encoder.token).float()
         sampled = sample(logits.detach()[:, : self.types] / self.temperature, draws)
-        return replace(
-            noised(corrupted.batch, places, answers, sampled), states=states, logits=logits
-        )
+        noisy = noised(corrupted.batch, places, answers, sampled)
+        return replace(noisy, states=states, logits=logits)
 
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
         """The exact FLOPs of a training step, beside an encoder of this cost."""
         targets, (rows, length) = corrupted.targets(), corrupted.batch.ids.shape
-        return generator_cost(cost, self.network.shape).training(
-            rows * length, targets, length, wanted=targets
-        )
+        own_cost = generator_cost(cost, self.network.shape)
+        return own_cost.training(rows * length, targets, length, wanted=targets)
 
 
 class Replacing(nn.Module):
-    """Base of the objectives that replace tokens by samples of a generator, which learns beside the
-    encoder.
-    """
+    """Base of the objectives that replace tokens by samples of a generator, which learns too."""
 
     network: type[nn.Module] = Generator
     hide = "mask"  # what the generator sees where it is asked
@@ -94,24 +88,22 @@ class Replacing(nn.Module):
 
 
 def with_generator(
-    memory: MemoryCost, cost: EncoderCost, settings: Train, tokens: int, length: int, **how: bool
+    memory: MemoryCost, cost: EncoderCost, settings: Train, tokens: int, length: int, **mode: bool
 ) -> MemoryCost:
     """The memory of a training step together with that of a generator."""
-    numbers = (
-        cost.vocabulary,
-        cost.layers,
-        cost.width,
-        cost.attention_heads,
-        cost.feedforward,
-        cost.positions,
+    shape = Shape(
+        vocabulary=cost.vocabulary,
+        layers=cost.layers,
+        width=cost.width,
+        heads=cost.attention_heads,
+        feedforward=cost.feedforward,
+        positions=cost.positions,
+        embedding=cost.embedding,
     )
-    small = generator_cost(
-        cost,
-        generator_shape(cost.kind, Shape(*numbers, embedding=cost.embedding), settings.generator),
-    )
+    small = generator_cost(cost, generator_shape(cost.kind, shape, settings.generator))
     targets = round(settings.mask_rate * tokens)
     beside = training_bytes(
-        small, tokens, targets, length, wanted=targets, optimiser=settings.optimiser, **how
+        small, tokens, targets, length, wanted=targets, optimiser=settings.optimiser, **mode
     )
     return MemoryCost(
         **{name: value + getattr(beside, name) for name, value in vars(memory).items()}
@@ -119,40 +111,32 @@ def with_generator(
 
 
 def noised(batch: TokenBatch, places: Tensor, answers: Tensor, tokens: Tensor) -> Noised:
-    """The batch with these tokens in the places that ask; those that are the original ones count as
-    not replaced.
-    """
-    asked, flat = answers != NONE, batch.ids.flatten()
-    filled = flat.scatter(0, places, torch.where(asked, tokens, flat[places]))
-    replaced = torch.zeros_like(flat, dtype=torch.bool).scatter(
-        0, places, asked & (tokens != answers)
-    )
-    return Noised(
-        replace(batch, ids=filled.view(batch.ids.shape)),
-        places,
-        answers,
-        replaced.view(batch.ids.shape),
-    )
+    """The batch with these tokens in the places that ask; the original ones are not replaced."""
+    real, flat, shape = answers != NONE, batch.ids.flatten(), batch.ids.shape
+    filled = flat.scatter(0, places, torch.where(real, tokens, flat[places]))
+    nowhere = torch.zeros_like(flat, dtype=torch.bool)
+    replaced = nowhere.scatter(0, places, real & (tokens != answers))
+    whole = replace(batch, ids=filled.view(shape))
+    return Noised(whole, places, answers, replaced.view(shape))
 
 
 def sample(logits: Tensor, draws: Tensor) -> Tensor:
-    """A token for each row of logits (targets, types), from its distribution, by a random number in
-    [0, 1) (targets,).
-    """
+    """A token from each row of logits (targets, types), by a random number in [0, 1) (targets,)."""
     below = logits.softmax(-1).cumsum(-1)
     return (below <= draws[:, None] * below[:, -1:]).sum(-1).clamp(max=logits.shape[-1] - 1)
 
 
 def generator_shape(encoder: str, shape: Shape, share: float) -> Shape:
-    """The shape of a generator: as deep, `share` as wide (to a multiple of its head width), reading
-    the same embeddings.
-    """
+    """The shape of a generator: as deep, `share` as wide, reading the same embeddings."""
     head = min(HEAD_WIDTH, shape.width)
     width = max(head, round(share * shape.width / head) * head)
-    narrow = replace(
-        shape, width=width, heads=width // head, feedforward=default_feedforward(encoder, width)
+    return replace(
+        shape,
+        width=width,
+        heads=width // head,
+        feedforward=default_feedforward(encoder, width),
+        embedding=0 if shape.token_width == width else shape.token_width,
     )
-    return replace(narrow, embedding=0 if shape.token_width == width else shape.token_width)
 
 
 def generator_cost(cost: EncoderCost, shape: Shape) -> EncoderCost:

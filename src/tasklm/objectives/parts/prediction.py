@@ -32,13 +32,11 @@ class TokenPrediction(nn.Module):
         draw_weights(self.dense, initial_spread(shape.width))
 
     def logits(self, hidden: Tensor, tokens: nn.Embedding) -> Tensor:
-        """Returns logits (states, vocabulary) of hidden states (states, width)."""
+        """Logits (states, vocabulary) of hidden states (states, width)."""
         return functional.linear(self._transformed(hidden), tokens.weight, self.bias)
 
     def loss(self, hidden: Tensor, tokens: nn.Embedding, answers: Tensor) -> Tensor:
-        """The cross-entropy summed over the hidden states (states, width), but for those whose
-        answer (states,) is NONE.
-        """
+        """The cross-entropy summed over hidden states (states, width) whose answer is not NONE."""
         if (
             token_losses is None
             or hidden.device.type != "cuda"

@@ -33,9 +33,7 @@ class TwoTowers(nn.Module):
         self.types, self.temperature = types, temperature
 
     def states(self, encoder: Encoder, batch: TokenBatch) -> Tensor:
-        """What is known of each token from both sides (rows · length, 2 · width); nothing at the
-        ends of a row.
-        """
+        """What both sides say of each token (rows · length, 2 · width); nothing at a row's ends."""
         embedded = encoder.embed(batch)
         before = self.right.contextualise(embedded, replace(batch, direction=1))
         after = self.left.contextualise(embedded, replace(batch, direction=-1))
@@ -49,24 +47,15 @@ class TwoTowers(nn.Module):
         chosen = self.states(encoder, corrupted.batch)[places]
         logits = self.prediction.logits(chosen, encoder.token).float()
         sampled = sample(logits.detach()[:, : self.types] / self.temperature, draws)
-        return replace(
-            noised(corrupted.batch, places, answers, sampled), states=chosen, logits=logits
-        )
+        noisy = noised(corrupted.batch, places, answers, sampled)
+        return replace(noisy, states=chosen, logits=logits)
 
     def log_probabilities(self, encoder: Encoder, batch: TokenBatch) -> Tensor:
-        """Returns log q of every token (rows, length), without a gradient: a constant of the
-        encoder's loss.
-        """
+        """log q of every token (rows, length), without a gradient: a constant of the loss."""
         with torch.no_grad():
-            logits = (
-                self.prediction.logits(self.states(encoder, batch), encoder.token).float()[
-                    :, : self.types
-                ]
-                / self.temperature
-            )
-            return (
-                logits.log_softmax(-1).gather(1, batch.ids.flatten()[:, None]).view(batch.ids.shape)
-            )
+            logits = self.prediction.logits(self.states(encoder, batch), encoder.token).float()
+            log_q = (logits[:, : self.types] / self.temperature).log_softmax(-1)
+            return log_q.gather(1, batch.ids.flatten()[:, None]).view(batch.ids.shape)
 
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
         """The exact FLOPs of a training step, beside an encoder of this cost."""
@@ -81,6 +70,5 @@ class TwoTowers(nn.Module):
     def _costs(self, cost: EncoderCost) -> tuple[EncoderCost, float]:
         """The cost of one tower, and the FLOPs of predicting one token from both."""
         tower = generator_cost(cost, self.right.shape)
-        return tower, replace(
-            tower, width=2 * tower.width, embedding=tower.embedding_width
-        ).forward_per_target()
+        both = replace(tower, width=2 * tower.width, embedding=tower.embedding_width)
+        return tower, both.forward_per_target()

@@ -1,5 +1,4 @@
-"""Token embeddings from counts of which tokens stand near one another, for the beginning of stage 1
-(`train.embeddings`).
+"""Token embeddings from counts of neighbours, for the beginning of stage 1 (`train.embeddings`).
 
 Positive pointwise mutual information of tokens within a few places, nearer ones counting more,
 contexts smoothed, and its truncated singular value decomposition, as in *Improving Distributional
@@ -21,19 +20,15 @@ WINDOW = 4  # tokens to either side that count as near; one at distance d counts
 SMOOTHING = 0.75  # power of the frequency of contexts: rare ones would stand out by chance
 # power of the singular values: between all directions alike (0) and the frequent ones alone (1)
 POWER = 0.5
-MORE, ROUNDS = (
-    16,
-    3,
-)  # directions that are computed beside those asked for, and rounds of sharpening them
+MORE = 16  # directions that are computed beside those asked for …
+ROUNDS = 3  # … and rounds of sharpening them
 MOST_TOKENS = 32_000_000  # of longer text evenly spaced passages are counted
 BLOCK_BYTES = 1 << 28  # memory of the rows of the table that are counted at a time
 
 
 @dataclass(frozen=True)
 class Associations:
-    """The positive associations of each token type with others, by rows; types that are left out
-    have none.
-    """
+    """The positive associations of token types, by rows; types that are left out have none."""
 
     starts: np.ndarray  # int64[types + 1]: where rows begin
     columns: np.ndarray  # int32
@@ -50,10 +45,9 @@ def sampled(text: Shards, most: int = MOST_TOKENS) -> Shards:
     total = int(text.offsets[-1])
     if total <= most:
         return text
-    kept = np.unique(
-        np.linspace(0, len(text) - 1, max(1, int(len(text) * most / total))).astype(np.int64)
-    )
-    pieces = [text.tokens[text.offsets[number] : text.offsets[number + 1]] for number in kept]
+    count = max(1, int(len(text) * most / total))
+    passages = np.unique(np.linspace(0, len(text) - 1, count).astype(np.int64))
+    pieces = [text.tokens[text.offsets[number] : text.offsets[number + 1]] for number in passages]
     return Shards(np.concatenate(pieces), np.cumsum([0, *map(len, pieces)]))
 
 
@@ -88,25 +82,27 @@ def associations(
         part[:] = 0.0
         for text in texts:
             _count(text.tokens, text.offsets, window, counted, first, part)
-        found = _positive(part, row_terms[first : first + rows], column_terms)
-        for collected, array in zip((sizes, columns, values), found, strict=True):
+        positive = _positive(part, row_terms[first : first + rows], column_terms)
+        for collected, array in zip((sizes, columns, values), positive, strict=True):
             collected.append(array)
     return Associations(
         np.cumsum(np.concatenate(sizes)), np.concatenate(columns), np.concatenate(values)
     )
 
 
-def embeddings(found: Associations, width: int) -> np.ndarray:
-    """Returns left singular vectors times the root of their singular values (types, at most
-    `width`), the largest first.
+def embeddings(pairs: Associations, width: int) -> np.ndarray:
+    """Left singular vectors times the root of their singular values (types, at most `width`).
+
+    The largest come first.
     """
-    types = len(found.starts) - 1
+    types = len(pairs.starts) - 1
     draws = np.random.default_rng(0).standard_normal((types, min(types, width + MORE)), np.float32)
-    arrays = found.starts, found.columns, found.values
     basis = np.ascontiguousarray(np.linalg.qr(draws)[0])
     for _ in range(ROUNDS):
-        basis = np.ascontiguousarray(np.linalg.qr(_there_and_back(*arrays, basis))[0])
-    left, sizes, _ = np.linalg.svd(_there(*arrays, basis), full_matrices=False)
+        product = _there_and_back(pairs.starts, pairs.columns, pairs.values, basis)
+        basis = np.ascontiguousarray(np.linalg.qr(product)[0])
+    product = _there(pairs.starts, pairs.columns, pairs.values, basis)
+    left, sizes, _ = np.linalg.svd(product, full_matrices=False)
     table: np.ndarray = left[:, :width] * sizes[:width] ** POWER
     return table.astype(np.float32)
 

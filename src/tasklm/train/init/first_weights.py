@@ -1,9 +1,8 @@
-"""How stage 1 begins where it starts from no other training: with drawn weights, but for what
-counts of its text can say.
-"""
+"""The first weights of stage 1: drawn, but for what counts of its text can say."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,29 +45,28 @@ def wished(settings: Train, encoder: str, shape: Shape) -> Beginning:
         and settings.objective == "mlm"
         and not settings.start
     )
-    counts = small if settings.embeddings == "auto" else settings.embeddings == "counts"
-    neighbours = (
-        small and not obstacle(encoder, shape)
-        if settings.attention == "auto"
-        else settings.attention == "neighbours"
-    )
+    counts = settings.embeddings == "counts"
+    if settings.embeddings == "auto":
+        counts = small
+    neighbours = settings.attention == "neighbours"
+    if settings.attention == "auto":
+        neighbours = small and not obstacle(encoder, shape)
     return Beginning(counts, neighbours)
 
 
 def beginning_of(settings: Train, encoder: str, shape: Shape) -> Beginning:
-    """How stage 1 begins; raises RecipeError where the recipe asks for what this encoder or
-    `train.start` does not have.
-    """
-    how, problems = wished(settings, encoder, shape), []
-    if settings.start:
-        asked = {"embeddings = 'counts'": how.counts, "attention = 'neighbours'": how.neighbours}
-        told = "with train.start the weights are those of the start; leave it out"
-        problems = [f"train.{name}: {told}" for name, wanted in asked.items() if wanted]
-    if how.neighbours and (found := obstacle(encoder, shape)):
-        problems.append(f"train.attention = 'neighbours': {found}; or set it to random")
+    """How stage 1 begins; raises RecipeError where the recipe asks for what cannot be."""
+    beginning, problems = wished(settings, encoder, shape), []
+    with_start = "with train.start the weights are those of the start; leave it out"
+    if settings.start and beginning.counts:
+        problems.append(f"train.embeddings = 'counts': {with_start}")
+    if settings.start and beginning.neighbours:
+        problems.append(f"train.attention = 'neighbours': {with_start}")
+    if beginning.neighbours and (reason := obstacle(encoder, shape)):
+        problems.append(f"train.attention = 'neighbours': {reason}; or set it to random")
     if problems:
         raise RecipeError(problems)
-    return how
+    return beginning
 
 
 @dataclass(frozen=True)
@@ -90,39 +88,34 @@ class Counted:
 def count(
     train: EncodedExamples, external: Shards | None, specials: Sequence[int], shape: Shape
 ) -> Counted:
-    """Returns embeddings and frequencies of the tokens of the task and of the selected text, where
-    there is such.
-    """
+    """Embeddings and frequencies of the tokens of the task and of any selected text."""
     began = time.monotonic()
     rows = [unit.tokens for unit in train.units]
-    own = Shards(
-        np.fromiter((token for row in rows for token in row), np.int64),
-        np.cumsum([0, *map(len, rows)]),
-    )
-    texts = [own] if external is None else [own, sampled(external)]
-    found = associations(texts, shape.vocabulary, specials)
-    table = embeddings(found, shape.token_width)
+    tokens_of_task = np.fromiter(itertools.chain.from_iterable(rows), np.int64)
+    texts = [Shards(tokens_of_task, np.cumsum([0, *map(len, rows)]))]
+    if external is not None:
+        texts.append(sampled(external))
+    pairs = associations(texts, shape.vocabulary, specials)
+    table = embeddings(pairs, shape.token_width)
     often = frequencies(texts, shape.vocabulary, specials)
     tokens = sum(len(text.tokens) for text in texts)
-    return Counted(table, found.seen, often, tokens, time.monotonic() - began)
+    return Counted(table, pairs.seen, often, tokens, time.monotonic() - began)
 
 
-def put_counts(encoder: Any, objective: nn.Module, found: Counted) -> None:
-    """Writes embeddings at the size of drawn ones, and log frequencies as the biases of the heads
-    that predict tokens.
+def put_counts(encoder: Any, objective: nn.Module, counted: Counted) -> None:
+    """Writes embeddings at the size of drawn ones, and log frequencies as biases of predictions.
 
     Types without any association keep the rows that were drawn.
     """
-    rows, spread = found.table[found.seen], initial_spread(encoder.shape.token_width)
+    rows, spread = counted.table[counted.seen], initial_spread(encoder.shape.token_width)
     if not rows.size:
         return
     rows = rows * (spread / max(float(np.sqrt(np.mean(rows**2))), 1e-12))
-    shares = (found.frequencies + 0.5) / (found.frequencies + 0.5).sum()
+    shares = (counted.frequencies + 0.5) / (counted.frequencies + 0.5).sum()
     with torch.no_grad():
         weight = encoder.token.weight
-        weight[torch.from_numpy(found.seen).to(weight.device), : rows.shape[1]] = torch.from_numpy(
-            rows
-        ).to(weight)
+        seen = torch.from_numpy(counted.seen).to(weight.device)
+        weight[seen, : rows.shape[1]] = torch.from_numpy(rows).to(weight)
         for module in objective.modules():
             if isinstance(module, TokenPrediction):
                 module.bias.copy_(torch.from_numpy(np.log(shares)))

@@ -30,44 +30,37 @@ LAYERS = 2  # from the lowest on: the first looks one place away, the second two
 
 
 def obstacle(encoder: str, shape: Shape) -> str:
-    """Returns why an encoder cannot begin so, or nothing."""
+    """Why an encoder cannot begin so; empty where it can."""
     if encoder != "bert":
         return (
             f"model.encoder = {encoder!r} has other positions or shares its layers; it takes bert"
         )
     if shape.token_width != shape.width:
         return (
-            f"embeddings of width {shape.token_width} are mapped "
-            f"onto layers of width {shape.width}; it takes the same width"
+            f"embeddings of width {shape.token_width} are mapped onto layers of width "
+            f"{shape.width}; it takes the same width"
         )
-    if shape.heads < 2 or (shape.width // shape.heads) % 2:
-        return (
-            f"it takes two heads or more, of an even width, "
-            f"not {shape.heads} of {shape.width // shape.heads}"
-        )
+    wide = shape.width // shape.heads
+    if shape.heads < 2 or wide % 2:
+        return f"it takes two heads or more, of an even width, not {shape.heads} of {wide}"
     return ""
 
 
 def look_at_neighbours(encoder: Any, draw: torch.Generator) -> None:
-    """Writes the starting weights of positions and attention into a freshly drawn encoder that has
-    no `obstacle`.
-    """
+    """Writes the first weights of positions and attention into an encoder without `obstacle`."""
     shape: Shape = encoder.shape
     wide = shape.width // shape.heads
     # Angles from 0 to π make a place like itself and unlike its neighbours; drawn ones never come
     # back together further away.
-    angles = (
-        math.pi * (torch.arange(wide // 2) + torch.rand(wide // 2, generator=draw)) / (wide // 2)
-    )
+    count = wide // 2
+    angles = math.pi * (torch.arange(count) + torch.rand(count, generator=draw)) / count
     turns = torch.arange(shape.positions)[:, None] * angles
     waves = torch.stack((turns.sin(), turns.cos()), -1).flatten(1)  # (positions, wide)
     subspace = _directions(shape.width, wide, draw)
-    gain = math.sqrt(
-        SHARPNESS * math.sqrt(wide) / (shape.width / 2)
-    )  # half of a normalised embedding's squared length is its position's
-    size = initial_spread(shape.width) * math.sqrt(
-        shape.width / (wide / 2)
-    )  # as long as a drawn row, in the mean
+    # half of a normalised embedding's squared length is its position's
+    gain = math.sqrt(SHARPNESS * math.sqrt(wide) / (shape.width / 2))
+    # as long as a drawn row, in the mean
+    size = initial_spread(shape.width) * math.sqrt(shape.width / (wide / 2))
     with torch.no_grad():
         encoder.position.weight.copy_(size * waves @ subspace.T)
         for number, layer in enumerate(encoder.layers[:LAYERS], 1):
@@ -82,7 +75,7 @@ def look_at_neighbours(encoder: Any, draw: torch.Generator) -> None:
 
 
 def _directions(width: int, count: int, draw: torch.Generator) -> Tensor:
-    """Returns random orthogonal directions (width, count) of length 1."""
+    """Random orthogonal directions (width, count) of length 1."""
     directions: Tensor = torch.linalg.qr(torch.randn(width, count, generator=draw))[0]
     return directions
 
@@ -90,8 +83,7 @@ def _directions(width: int, count: int, draw: torch.Generator) -> Tensor:
 def _shift(angles: Tensor, places: int) -> Tensor:
     """The matrix that takes the waves of any place to those of the place that many to the right."""
     cosine, sine = (angles * places).cos(), (angles * places).sin()
-    turns = torch.stack(
-        (torch.stack((cosine, sine), -1), torch.stack((-sine, cosine), -1)), -2
-    )  # (angles, 2, 2)
+    columns = torch.stack((cosine, sine), -1), torch.stack((-sine, cosine), -1)
+    turns = torch.stack(columns, -2)  # (angles, 2, 2)
     matrix: Tensor = torch.block_diag(*turns)  # type: ignore[no-untyped-call]
     return matrix

@@ -13,10 +13,8 @@ from tasklm.tokens.shards import Shards
 from tasklm.train.init.counts import associations, embeddings
 
 WIDTH = 100  # 200 score no better on dev of AG News, SST-2 and NICTA-PIBOSO
-MOST_TYPES, RAREST = (
-    30_000,
-    5,
-)  # words that get a vector: the most frequent ones that occur so often
+MOST_TYPES = 30_000  # words that get a vector: the most frequent ones …
+RAREST = 5  # … that occur so often
 UNKNOWN = 0
 
 

@@ -35,7 +35,7 @@ def _values(  # type: ignore[no-untyped-def]
     gradients_at,
     here,
     divisor,
-    kept,
+    remaining,
     pace,
     correction,
     BETA1: tl.constexpr,
@@ -46,7 +46,7 @@ def _values(  # type: ignore[no-untyped-def]
     mean = tl.load(means_at, mask=here)
     mean += (1.0 - BETA1) * (gradient - mean)
     square = BETA2 * tl.load(squares_at, mask=here) + (1.0 - BETA2) * gradient * gradient
-    weight = kept * tl.load(weights_at, mask=here) - pace * mean / (
+    weight = remaining * tl.load(weights_at, mask=here) - pace * mean / (
         tl.sqrt(square) * correction + EPSILON
     )
     tl.store(means_at, mean, mask=here)
@@ -80,7 +80,7 @@ def _move(  # type: ignore[no-untyped-def]
         divisor = tl.load(divisor_at)
         pace = rate / (1.0 - tl.exp2(step * tl.log2(BETA1)))
         correction = tl.rsqrt(1.0 - tl.exp2(step * tl.log2(BETA2)))
-        kept = 1.0 - rate * decay
+        remaining = 1.0 - rate * decay
         for first in range(0, CHUNK, VALUES):
             place = first + tl.arange(0, VALUES)
             at = weights_at + place, means_at + place, squares_at + place, gradients_at + place
@@ -92,7 +92,7 @@ def _move(  # type: ignore[no-untyped-def]
                     at[3],
                     None,
                     divisor,
-                    kept,
+                    remaining,
                     pace,
                     correction,
                     BETA1,
@@ -107,7 +107,7 @@ def _move(  # type: ignore[no-untyped-def]
                     at[3],
                     place < left,
                     divisor,
-                    kept,
+                    remaining,
                     pace,
                     correction,
                     BETA1,
@@ -118,9 +118,7 @@ def _move(  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True)
 class Tensors:
-    """What AdamW moves, and what it needs for it: lists of fp32 tensors, all contiguous, at aligned
-    addresses.
-    """
+    """What AdamW moves and needs for it: fp32 tensors, all contiguous, at aligned addresses."""
 
     weights: Sequence[Tensor]
     means: Sequence[Tensor]
@@ -130,9 +128,7 @@ class Tensors:
 
 
 class Table:
-    """Where the tensors lie, on their device; the weights and the state of an optimiser stay where
-    they are.
-    """
+    """Where the tensors lie on their device; weights and state stay where they are."""
 
     # (tensors, 6): of weights, means, squares, steps and gradients, and the count of numbers
     addresses: Tensor
@@ -140,44 +136,38 @@ class Table:
 
     def __init__(self, tensors: Tensors) -> None:
         lists = (tensors.weights, tensors.means, tensors.squares, tensors.steps)
-        assert all(_readable(tensor) for kept in lists[:3] for tensor in kept)
+        for tensor in (*tensors.weights, *tensors.means, *tensors.squares):
+            assert _readable(tensor)
         self._device = tensors.weights[0].device
         self._weights, self._gradients = _addresses(tensors.weights), list[int]()
         sizes = np.array([weight.numel() for weight in tensors.weights])
-        self._rows = np.stack(
-            [*(np.array(_addresses(kept)) for kept in lists), np.zeros_like(sizes), sizes], 1
-        )
+        addresses = [np.array(_addresses(tensors_of_kind)) for tensors_of_kind in lists]
+        self._rows = np.stack([*addresses, np.zeros_like(sizes), sizes], 1)
         chunks = -(-sizes // CHUNK)
-        firsts = np.arange(chunks.sum()) - np.repeat(
-            chunks.cumsum() - chunks, chunks
-        )  # number of a chunk in its tensor
-        self.chunks = self._copied(
-            np.stack([np.repeat(np.arange(len(sizes)), chunks), CHUNK * firsts], 1)
-        )
+        owners = np.repeat(np.arange(len(sizes)), chunks)  # tensor of a chunk
+        before = np.repeat(chunks.cumsum() - chunks, chunks)
+        firsts = np.arange(chunks.sum()) - before  # number of a chunk in its tensor
+        self.chunks = self._copied(np.stack([owners, CHUNK * firsts], 1))
         self.zero = torch.zeros((), device=self._device)
         self.one = torch.ones((), device=self._device)
         self.finds(tensors)
 
     def finds(self, tensors: Tensors) -> bool:
-        """Whether it is of these weights; their gradients are looked up anew where they lie
-        elsewhere than before.
-        """
+        """Whether it is of these weights; gradients that lie elsewhere now are looked up anew."""
         if self._weights != _addresses(tensors.weights):
             return False
-        if self._gradients != (found := _addresses(tensors.gradients)):
+        if self._gradients != (gradients := _addresses(tensors.gradients)):
             assert all(map(_readable, tensors.gradients))
-            self._gradients, self._rows[:, GRADIENTS] = found, found
+            self._gradients, self._rows[:, GRADIENTS] = gradients, gradients
             self.addresses = self._copied(self._rows)
         return True
 
     def _copied(self, numbers: np.ndarray) -> Tensor:
         """A copy on the device, which nobody waits for."""
         table = torch.tensor(numbers, dtype=torch.int64)
-        return (
-            table
-            if self._device.type == "cpu"
-            else table.pin_memory().to(self._device, non_blocking=True)
-        )
+        if self._device.type == "cpu":
+            return table
+        return table.pin_memory().to(self._device, non_blocking=True)
 
 
 def _addresses(tensors: Sequence[Tensor]) -> list[int]:
@@ -207,10 +197,22 @@ def move(
     betas: tuple[float, float],
     epsilon: float,
 ) -> None:
-    """Moves the weights, but where `skip` is 1 on the device; gradients count as divided by
-    `divisor`.
-    """
-    skip, divisor = table.zero if skip is None else skip, table.one if divisor is None else divisor
+    """Moves the weights, but where `skip` is 1; gradients count as divided by `divisor`."""
+    if skip is None:
+        skip = table.zero
+    if divisor is None:
+        divisor = table.one
+    beta1, beta2 = betas
     _move[(len(table.chunks),)](
-        table.addresses, table.chunks, skip, divisor, rate, decay, *betas, epsilon, CHUNK, VALUES
+        table.addresses,
+        table.chunks,
+        skip,
+        divisor,
+        rate,
+        decay,
+        beta1,
+        beta2,
+        epsilon,
+        CHUNK,
+        VALUES,
     )

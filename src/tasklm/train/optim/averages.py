@@ -26,18 +26,20 @@ class WeightAverage:
         }
         self._averages = {name: weight.detach().clone() for name, weight in self._weights.items()}
         device = next(iter(self._weights.values())).device
-        self._updates = torch.zeros(
-            (), device=device
-        )  # on the device, since only that knows which steps were skipped
+        # on the device, since only that knows which steps were skipped
+        self._updates = torch.zeros((), device=device)
 
     @torch.no_grad()
     def update(self, skip: Tensor | None = None) -> None:
-        """Moves the averages towards the weights; changes nothing where `skip` (0-dim, float, on
-        the device) is 1. Never waits.
+        """Moves the averages towards the weights, but where `skip` (0-dim, float) is 1.
+
+        Never waits for the device.
         """
-        done = torch.ones_like(self._updates) if skip is None else 1 - skip
-        kept = ((1 + self._updates) / (10 + self._updates)).clamp(max=self.decay)
-        moved = (1 - kept) * done
+        done = torch.ones_like(self._updates)
+        if skip is not None:
+            done = 1 - skip
+        decay = ((1 + self._updates) / (10 + self._updates)).clamp(max=self.decay)
+        moved = (1 - decay) * done
         averages = list(self._averages.values())
         torch._foreach_lerp_(
             averages,
@@ -48,10 +50,8 @@ class WeightAverage:
 
     def tensors(self) -> dict[str, Tensor]:
         """The state, not copied: 'name of the parameter/average' and the number of updates."""
-        return {
-            **{f"{name}/average": average for name, average in self._averages.items()},
-            "updates": self._updates,
-        }
+        averages = {f"{name}/average": average for name, average in self._averages.items()}
+        return {**averages, "updates": self._updates}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Takes over the state of a checkpoint; raises RunError when names or shapes do not fit."""

@@ -72,9 +72,7 @@ class Lamb(torch.optim.Optimizer):
 def _trust_ratios(
     parameters: list[Tensor], updates: tuple[Tensor, ...] | list[Tensor]
 ) -> list[Tensor]:
-    """Returns ‖parameter‖ / ‖update‖ for each pair, or 1 where either is 0;
-    computed on the device.
-    """
+    """‖parameter‖ / ‖update‖ for each pair, or 1 where either is 0; computed on the device."""
     norms = torch.stack(list(torch._foreach_norm(parameters)))
     steps = torch.stack(list(torch._foreach_norm(updates)))
     return list(torch.where((norms > 0) & (steps > 0), norms / steps, 1.0).unbind())

@@ -23,9 +23,7 @@ FIRST, THIRD, FIFTH = 3.4445, -4.7750, 2.0315
 
 
 class Muon(torch.optim.Optimizer):
-    """Nesterov's momentum, made orthogonal, at the size of AdamW's steps: 0.2 · √(longer side)
-    times the rate.
-    """
+    """Nesterov's momentum, made orthogonal, in steps as large as AdamW's: rate · 0.2 · √(side)."""
 
     found_inf: Tensor | None = None  # as FusedAdamW has them: where this is 1, nothing changes …
     grad_scale: Tensor | None = None  # … and gradients count as divided by this
@@ -76,19 +74,17 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Returns matrices (count, rows, columns) with the same singular vectors, all singular values
-    near 1 (in bf16 where that is fast).
+    """Matrices (count, rows, columns) with the same singular vectors and singular values near 1.
 
     A CPU without units for it takes hundreds of times as long in bf16 as in float32.
     """
-    tall = matrices.shape[1] > matrices.shape[2]
-    found = matrices.mT if tall else matrices
+    if matrices.shape[1] > matrices.shape[2]:
+        return orthogonal(matrices.mT).mT
     if matrices.device.type != "cpu" or cpu_computes_in_bf16():
-        found = found.bfloat16()
-    found = found / found.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+        matrices = matrices.bfloat16()
+    matrices = matrices / matrices.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     for _ in range(ROUNDS):
-        gram = torch.bmm(found, found.mT)
-        found = torch.baddbmm(
-            found, torch.baddbmm(gram, gram, gram, beta=THIRD, alpha=FIFTH), found, beta=FIRST
-        )
-    return found.mT if tall else found
+        gram = torch.bmm(matrices, matrices.mT)
+        higher = torch.baddbmm(gram, gram, gram, beta=THIRD, alpha=FIFTH)
+        matrices = torch.baddbmm(matrices, higher, matrices, beta=FIRST)
+    return matrices

@@ -1,9 +1,8 @@
-"""Optimisers: which parameters decay, how fast each layer learns, and state by the names of
-parameters.
-"""
+"""Optimisers: which parameters decay, how fast each layer learns, and the state by names."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,9 +19,8 @@ from tasklm.train.optim.lamb import Lamb
 from tasklm.train.optim.muon import Muon
 
 _ENCODER = re.compile(r"(?:^|.*\.)encoder\.")  # up to the innermost encoder
-_LAYER = re.compile(
-    r"(?:layers\.(\d+)|shared)\."
-)  # what follows it for a layer; layers that share one set of weights are one
+# what follows it for a layer; layers that share one set of weights are one
+_LAYER = re.compile(r"(?:layers\.(\d+)|shared)\.")
 
 
 @dataclass(frozen=True)
@@ -38,11 +36,11 @@ class Rule:
 
     @property
     def betas(self) -> tuple[float, float]:
-        """Shares of the means of gradients and of their squares that a step
-        of AdamW or LAMB keeps.
-        """
-        usual = 0.999 if self.name == "lamb" else 0.98
-        return self.moments.beta1, usual if self.moments.beta2 is None else self.moments.beta2
+        """Shares of the means of gradients and of their squares that a step keeps."""
+        beta2 = self.moments.beta2
+        if beta2 is None:
+            beta2 = 0.999 if self.name == "lamb" else 0.98
+        return self.moments.beta1, beta2
 
 
 class Optimiser:
@@ -50,12 +48,12 @@ class Optimiser:
 
     def __init__(self, names: dict[str, nn.Parameter], parts: list[torch.optim.Optimizer]) -> None:
         self._parts = parts
-        self._peaks = [(group, group["lr"]) for part in parts for group in part.param_groups]
+        groups = itertools.chain.from_iterable(part.param_groups for part in parts)
+        self._peaks = [(group, group["lr"]) for group in groups]
         self._names = names
 
     def step(self, share: float, skip: Tensor | None = None, divisor: Tensor | None = None) -> None:
-        """Does one step at `share` of every peak rate; changes nothing at all where `skip` (0-dim,
-        float, on the device) is 1.
+        """Does one step at `share` of every peak rate; none where `skip` is 1 (0-dim, float).
 
         Gradients count as if divided by `divisor` (0-dim as well), and may be left so. AdamW and
         Muon look at both on the device. LAMB reads `skip`, and so waits for the device.
@@ -68,15 +66,7 @@ class Optimiser:
             elif skip is not None and bool(skip):
                 continue
             elif divisor is not None:
-                torch._foreach_div_(
-                    [
-                        weight.grad
-                        for group in part.param_groups
-                        for weight in group["params"]
-                        if weight.grad is not None
-                    ],
-                    divisor,
-                )
+                torch._foreach_div_(_gradients_of(part), divisor)
             part.step()
 
     def zero_grad(self) -> None:
@@ -85,21 +75,24 @@ class Optimiser:
             part.zero_grad(set_to_none=True)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The state, not copied, as 'name of the parameter/name of the state'; it does not depend
-        on the groups.
-        """
-        state = {
-            parameter: values for part in self._parts for parameter, values in part.state.items()
-        }
-        return {
-            f"{name}/{kind}": tensor
-            for name, parameter in self._names.items()
-            for kind, tensor in state[parameter].items()
-        }
+        """The state, not copied, as 'name of the parameter/name of the state', for any groups."""
+        state: dict[Tensor, dict[str, Tensor]] = {}
+        for part in self._parts:
+            state.update(part.state)
+        tensors = {}
+        for name, parameter in self._names.items():
+            for kind, tensor in state[parameter].items():
+                tensors[f"{name}/{kind}"] = tensor
+        return tensors
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Takes over the state of a checkpoint; raises RunError when names or shapes do not fit."""
         fill(self.tensors(), tensors, "the optimiser")
+
+
+def _gradients_of(optimiser: torch.optim.Optimizer) -> list[Tensor]:
+    weights = itertools.chain.from_iterable(group["params"] for group in optimiser.param_groups)
+    return [weight.grad for weight in weights if weight.grad is not None]
 
 
 def make_optimiser(module: nn.Module, rule: Rule) -> Optimiser:
@@ -109,47 +102,41 @@ def make_optimiser(module: nn.Module, rule: Rule) -> Optimiser:
     which moves the rest.
     """
     if rule.name not in OPTIMISERS:
-        raise RecipeError(
-            [
-                (
-                    f"optimiser = {rule.name!r}: choose from "
-                    f"{', '.join(OPTIMISERS)}{nearest(rule.name, list(OPTIMISERS))}"
-                )
-            ]
-        )
+        choices = ", ".join(OPTIMISERS) + nearest(rule.name, list(OPTIMISERS))
+        raise RecipeError([f"optimiser = {rule.name!r}: choose from {choices}"])
     names = {
         name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad
     }
-    heights = layers_above(list(names)) if rule.layer_decay != 1.0 else dict.fromkeys(names, 0)
+    heights = dict.fromkeys(names, 0)
+    if rule.layer_decay != 1.0:
+        heights = layers_above(list(names))
     rates = {name: rule.rate * rule.layer_decay ** heights[name] for name in names}
     if rule.name == "lamb":
-        return Optimiser(
-            names, [Lamb(_groups(names, rates, rule), rule.rate, rule.betas, rule.moments.epsilon)]
-        )
-    hidden = hidden_matrices(module) if rule.name == "muon" else set()
-    if rule.name == "muon" and not hidden & set(names):
-        raise RecipeError(
-            [
-                (
-                    "optimiser = 'muon': this encoder has no hidden "
-                    "matrices that it could move; choose adamw or lamb"
-                )
-            ]
-        )
-    parts: list[torch.optim.Optimizer] = []
-    if matrices := {name: parameter for name, parameter in names.items() if name in hidden}:
+        groups = _groups(names, rates, rule)
+        return Optimiser(names, [Lamb(groups, rule.rate, rule.betas, rule.moments.epsilon)])
+    rest, parts = names, list[torch.optim.Optimizer]()
+    if rule.name == "muon":
+        hidden = hidden_matrices(module)
+        matrices = {name: parameter for name, parameter in names.items() if name in hidden}
+        rest = {name: parameter for name, parameter in names.items() if name not in hidden}
+        if not matrices:
+            raise RecipeError(
+                [
+                    "optimiser = 'muon': this encoder has no hidden matrices that it could move; "
+                    "choose adamw or lamb"
+                ]
+            )
         parts.append(Muon(_groups(matrices, rates, rule), rule.rate, rule.moments.momentum))
-    if rest := {name: parameter for name, parameter in names.items() if name not in hidden}:
-        parts.append(
-            FusedAdamW(_groups(rest, rates, rule), rule.rate, rule.betas, rule.moments.epsilon)
-        )
+    if rest:
+        groups = _groups(rest, rates, rule)
+        parts.append(FusedAdamW(groups, rule.rate, rule.betas, rule.moments.epsilon))
     return Optimiser(names, parts)
 
 
 def _groups(
     names: dict[str, nn.Parameter], rates: dict[str, float], rule: Rule
 ) -> list[dict[str, Any]]:
-    """Returns parameter groups, one for each rate and decay."""
+    """Parameter groups, one for each rate and decay."""
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in names.items():
         decay = rule.weight_decay if parameter.ndim >= 2 else 0.0
@@ -161,8 +148,7 @@ def _groups(
 
 
 def layers_above(names: list[str]) -> dict[str, int]:
-    """For each parameter, named in the order of the module, how many layers of its encoder lie
-    above it.
+    """The number of layers of its encoder above each parameter; names are in the module's order.
 
     None lie above the top layer, above what the encoder holds after its layers (a last norm) and
     above all outside an encoder.
@@ -181,8 +167,10 @@ def layers_above(names: list[str]) -> dict[str, int]:
             )
         if layer is not None:
             heights[name] = layers[encoder] - 1 - layer
+        elif encoder and position < last[encoder]:
+            heights[name] = layers[encoder]
         else:
-            heights[name] = layers[encoder] if encoder and position < last[encoder] else 0
+            heights[name] = 0
     return heights
 
 
@@ -192,23 +180,23 @@ def _place(name: str) -> tuple[str, int | None]:
     if inside is None:
         return "", None
     layer = _LAYER.match(name, inside.end())
-    return inside.group(), int(layer.group(1) or 0) if layer else None
+    if layer is None:
+        return inside.group(), None
+    return inside.group(), int(layer.group(1) or 0)
 
 
 def hidden_matrices(module: nn.Module) -> set[str]:
-    """The names of the weights of linear maps inside layers: in any list of an encoder, in `layers`
-    or in `shared`.
+    """The names of the weights of linear maps inside layers.
+
+    These are in any list of an encoder, in `layers` or in `shared`.
     """
-    found = set()
+    matrices = set()
     for path, stack in module.named_modules():
         *above, own = path.split(".")
-        if own == "shared" or (
-            isinstance(stack, nn.ModuleList) and (own == "layers" or "encoder" in above)
-        ):
-            inside = [
-                name
-                for name, part in stack.named_modules(prefix=path)
-                if isinstance(part, nn.Linear) and part is not stack
-            ]
-            found |= {f"{name}.weight" for name in inside}
-    return found
+        is_list = isinstance(stack, nn.ModuleList) and (own == "layers" or "encoder" in above)
+        if not is_list and own != "shared":
+            continue
+        for name, part in stack.named_modules(prefix=path):
+            if isinstance(part, nn.Linear) and part is not stack:
+                matrices.add(f"{name}.weight")
+    return matrices

@@ -11,6 +11,8 @@ from tasklm.errors import RecipeError
 from tasklm.recipe.schema import SCHEDULES
 from tasklm.registry import nearest
 
+TOLERANCE = 0.03  # share of the time by which a forecast may miss it
+
 
 class Schedule:
     """A linear rise over the warm-up, then a fall to 0 in one of three shapes.
@@ -77,7 +79,9 @@ class Schedule:
         if progress <= self._rise:
             return 1.0
         left = (1 - progress) / (1 - self._rise)
-        return left if self.shape == "linear" else (1 - math.cos(math.pi * left)) / 2
+        if self.shape == "linear":
+            return left
+        return (1 - math.cos(math.pi * left)) / 2
 
 
 def steps_that_fit(
@@ -85,13 +89,11 @@ def steps_that_fit(
     steps: int,
     seconds: float,
     allowed: float,
-    tolerance: float = 0.03,
     *,
     since: tuple[int, float] = (0, 0.0),
     most: int | None = None,
 ) -> int | None:
-    """The number of steps in all that fit into the seconds allowed, or None where the present
-    number is near enough.
+    """The steps in all that fit into the seconds allowed; None where those planned nearly do.
 
     `step` steps took `seconds`. The pace is that since the mark `since` = (step, seconds): set
     behind the first steps, it leaves out what happens once, such as compilation, which counts as
@@ -103,10 +105,12 @@ def steps_that_fit(
         return None
     pace = seconds_timed / steps_timed
     forecast = seconds + pace * (steps - step)
-    if abs(forecast - allowed) <= tolerance * allowed:
+    if abs(forecast - allowed) <= TOLERANCE * allowed:
         return None
     fitting = step + int((allowed - seconds) / pace)
     if most is not None:
         fitting = min(fitting, most)
     fitting = max(fitting, step + 1)
-    return None if fitting == steps else fitting
+    if fitting == steps:
+        return None
+    return fitting

@@ -1,0 +1,43 @@
+"""What both stages of a training are made from."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tasklm.device.machine import Machine
+from tasklm.encoders.base import Shape
+from tasklm.models.task_model import encoded_with
+from tasklm.tasks.base import Task
+from tasklm.tasks.baselines.wide import Wide
+from tasklm.tasks.examples import Example
+from tasklm.tokens.examples import EncodedExamples
+from tasklm.tokens.shards import Shards
+from tasklm.tokens.tokenizer import Vocabulary
+from tasklm.train.init.first_weights import Counted, count
+
+
+@dataclass
+class TrainingContext:
+    """What both stages are made from."""
+
+    encoder: str
+    shape: Shape
+    task: Task
+    vocabulary: Vocabulary
+    train: EncodedExamples
+    dev: EncodedExamples
+    external: Shards | None  # None: task data only
+    length: int
+    machine: Machine
+    wide: Wide | None = None  # of stage 2
+
+    def encoded(self, examples: Sequence[Example]) -> EncodedExamples:
+        """Examples as stage 2 reads them."""
+        return encoded_with(self.wide, self.task, examples, self.vocabulary, self.length)
+
+    @functools.cached_property
+    def counted(self) -> Counted:
+        """What counts of the text say about its tokens; counted once."""
+        return count(self.train, self.external, self.vocabulary.specials, self.shape)

@@ -1,0 +1,258 @@
+"""The two stages as artefacts: each fills a folder, can be cut off at any moment, and continues."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from tasklm.budget.costs import describe
+from tasklm.budget.rules import stage1_rate, stage2_rate
+from tasklm.models.language_model import describe_language_model, under
+from tasklm.models.weights import load_weights, save_weights
+from tasklm.recipe.schema import Finetune, Train
+from tasklm.run_folder import Seed
+from tasklm.storage.checksums import damage_is_clear
+from tasklm.storage.files import read_json, write_json, write_record
+from tasklm.tracking import Tracker
+from tasklm.train.checkpoints import Checkpoints
+from tasklm.train.context import TrainingContext
+from tasklm.train.learning_curves import Curve, Headline, Speed
+from tasklm.train.loop import Loop, Settings
+from tasklm.train.optim.averages import WeightAverage
+from tasklm.train.optim.optimizers import Rule, make_optimiser
+from tasklm.train.optim.schedules import Schedule
+from tasklm.train.showing import shown_rows
+from tasklm.train.stage1 import JointStage
+from tasklm.train.stage2 import FinetuneStage
+from tasklm.train.stages import batch_of, begin, finetune_stage, joint_stage
+from tasklm.train.steps import Record, step_seed
+from tasklm.train.timing import matmul_ceiling
+
+BEST = "best.safetensors"  # the weights of stage 2 that are best on dev
+
+
+@dataclass(frozen=True)
+class Stage1Plan:
+    """The numbers that stage 1 keeps through every interruption."""
+
+    steps: int
+    rho1: int
+    batch: int
+    seconds_allowed: float | None
+
+
+@dataclass(frozen=True)
+class Stage2Plan:
+    """The numbers of a fine-tuning."""
+
+    epochs: int  # at most
+    metric: str
+    checkpoint_seconds: float
+    seconds_allowed: float | None
+
+
+def run_stage1(
+    folder: Path,
+    context: TrainingContext,
+    settings: Train,
+    plan: Stage1Plan,
+    tracker: Tracker,
+    title: str = "stage 1",
+) -> None:
+    """Trains jointly, from the weights of `begin` or those of `train.start`.
+
+    Leaves model.safetensors (all of it), what describes it, curve.json and summary.json in the
+    folder.
+    """
+    ranks = context.machine.ranks
+    checkpoints = Checkpoints(folder, settings.keep)
+    _drop_damaged(checkpoints, context, tracker)
+    with tracker.progress(f"preparing {title}"):
+        stage = joint_stage(context, settings, plan.rho1, plan.batch)
+        if ranks.of_first(int(not checkpoints.there)):  # else all weights are those of the last one
+            tracker.detail(begin(stage.module, context, settings))
+            # decompositions may differ in signs from machine to machine
+            ranks.give(stage.module.parameters())
+        _show(stage, context, tracker)
+    peak = settings.learning_rate or stage1_rate(context.shape.width, settings.optimiser)
+    rule = Rule(settings.optimiser, peak, settings.weight_decay, moments=settings)
+    loop_settings = Settings(
+        clip=settings.clip,
+        seed=settings.seed,
+        checkpoint_seconds=settings.checkpoint_seconds,
+        accumulate=stage.accumulate,
+        non_finite=settings.non_finite,
+        seconds_allowed=plan.seconds_allowed,
+    )
+    loop = Loop(
+        stage=stage,
+        optimiser=make_optimiser(stage.module, rule),
+        schedule=Schedule(settings.schedule, plan.steps, settings.warmup, settings.decay),
+        settings=loop_settings,
+        checkpoints=checkpoints,
+        machine=context.machine,
+        average=_weight_average(stage.module, settings),
+    )
+    summary = _follow(title, loop, checkpoints.folder, peak, tracker)
+    if not ranks.first:
+        return
+    with _averaged(loop.average):
+        save_weights(folder / "model.safetensors", stage.module.state_dict())
+    describe_language_model(
+        folder, context.encoder, context.shape, context.vocabulary, settings, context.length
+    )
+    chosen = {"rho1": stage.rho1, "batch": plan.batch, "learning_rate": peak, **stage.state()}
+    write_json(folder / "summary.json", {**summary, **chosen})
+    checkpoints.clear()
+
+
+def run_stage2(
+    folder: Path,
+    context: TrainingContext,
+    settings: Finetune,
+    plan: Stage2Plan,
+    seed: Seed,
+    tracker: Tracker,
+) -> None:
+    """Fine-tunes with one seed; leaves best.safetensors, curve.json and summary.json."""
+    # apart from the seeds of stage 1, and from one another
+    seed_of_draws = 1000 + 100 * (seed.stage1 - 1) + seed.stage2
+    stage = finetune_stage(context, settings, seed_of_draws, plan.metric, folder / BEST)
+    weights = load_weights(seed.training / "model.safetensors")
+    stage.module.encoder.load_state_dict(under("encoder.", weights))
+    peak = settings.learning_rate or stage2_rate(context.shape.width)
+    rule = Rule(settings.optimiser, peak, settings.weight_decay, settings.layer_decay, settings)
+    loop_settings = Settings(
+        clip=settings.clip,
+        seed=seed_of_draws,
+        checkpoint_seconds=plan.checkpoint_seconds,
+        accumulate=stage.accumulate,
+        seconds_allowed=_allowed(folder, plan, context),
+        longer=1.0,
+    )
+    epoch = len(stage.stream)
+    average = _weight_average(stage.module, settings)
+    checkpoints = Checkpoints(folder, beside=(BEST,))
+    _drop_damaged(checkpoints, context, tracker)
+    if context.wide is not None and not checkpoints.there:
+        stage.judge(0)  # the wide part alone
+    loop = Loop(
+        stage=stage,
+        optimiser=make_optimiser(stage.module, rule),
+        schedule=Schedule(settings.schedule, plan.epochs * epoch, settings.warmup),
+        settings=loop_settings,
+        checkpoints=checkpoints,
+        machine=context.machine,
+        average=average,
+    )
+    summary = _follow(_title_of(seed), loop, checkpoints.folder, peak, tracker)
+    if summary["steps"] % epoch:  # time ended it within an epoch
+        with _averaged(average):
+            stage.judge(summary["steps"])
+    if not context.machine.ranks.first:
+        return
+    chosen = {"learning_rate": peak, "batch": batch_of(settings, context)}
+    write_json(folder / "summary.json", {**summary, **_best_of(stage, plan, summary), **chosen})
+    checkpoints.clear()
+
+
+def _title_of(seed: Seed) -> str:
+    if seed.stage1 == 1:
+        return f"stage 2, seed {seed.stage2}"
+    return f"stage 2, training {seed.stage1}, seed {seed.stage2}"
+
+
+def _best_of(stage: FinetuneStage, plan: Stage2Plan, summary: dict[str, Any]) -> dict[str, Any]:
+    """What the summary of a fine-tuning says of its best weights and its epochs."""
+    epoch = len(stage.stream)
+    return {
+        "dev": stage.best_score,
+        "best_epoch": -(-stage.best_step // epoch),
+        "share": stage.best_share,
+        "metric": plan.metric,
+        "epochs": -(-summary["steps"] // epoch),
+    }
+
+
+def _weight_average(module: nn.Module, settings: Train | Finetune) -> WeightAverage | None:
+    if not settings.average:
+        return None
+    return WeightAverage(module, settings.average)
+
+
+def _averaged(average: WeightAverage | None) -> AbstractContextManager[None]:
+    """The context in which weights are their averages, where these are taken."""
+    if average is None:
+        return nullcontext()
+    return average.applied()
+
+
+def _allowed(folder: Path, plan: Stage2Plan, context: TrainingContext) -> float | None:
+    """The seconds that a fine-tuning was given when it began."""
+    record = folder / "plan.json"
+    if context.machine.ranks.first and not record.exists():
+        write_record(record, dataclasses.asdict(plan))
+    context.machine.ranks.wait()
+    with damage_is_clear(record):
+        seconds = read_json(record)["seconds_allowed"]
+        return None if seconds is None else float(seconds)
+
+
+def _drop_damaged(checkpoints: Checkpoints, context: TrainingContext, tracker: Tracker) -> None:
+    """Leaves the checkpoints that are whole, before any process reads them."""
+    if context.machine.ranks.first and (dropped := checkpoints.drop_damaged()):
+        goes_on = "the one before" if checkpoints.there else "the beginning"
+        names = ", ".join(dropped)
+        tracker.say(f"{checkpoints.folder}: {names} is damaged: training goes on from {goes_on}")
+    context.machine.ranks.wait()
+
+
+def _show(stage: JointStage, context: TrainingContext, tracker: Tracker) -> None:
+    """Tells in detail what is trained and what it will see: a row of text, and with its masks."""
+    tracker.detail(f"encoder: {describe(stage.cost, context.length)}")
+    before = stage.position()
+    whole = (stage.external or stage.internal).next()
+    stage.go_to(before)
+    corrupted = stage.objective.corrupt(whole, step_seed(1, 1))
+    for line in shown_rows(context.vocabulary, whole, corrupted):
+        tracker.detail(line)
+
+
+def _follow(
+    title: str, loop: Loop, folder: Path, peak_rate: float, tracker: Tracker
+) -> dict[str, Any]:
+    """Runs the loop to its end with a progress bar and a learning curve; returns totals."""
+    machine = loop.machine
+    curve = loop.curve = Curve(folder / "curve.json" if machine.ranks.first else None, peak_rate)
+    record: Record | None = None
+    planned, headline = loop.schedule.steps, Headline()
+    with tracker.progress(title, planned) as bar:
+        bar.note = "compiling" if machine.compiles else ""
+        speed = Speed(machine, matmul_ceiling(machine))
+        for record in loop.run():
+            for message in record.messages:
+                tracker.say(f"{title}: {message}")
+            if point := curve.take(record):
+                tracker.event("step", stage=title, **speed.since_last(record), **point)
+                bar.total = record.steps
+                bar.at(record.step, headline.text(point))
+            else:
+                bar.at(record.step)
+    # no step was wanted: after an interruption, the last one is always done again
+    if record is None:
+        curve.write()
+        return {"steps": 0, "tokens": 0, "flops": 0.0, "seconds": 0.0, "steps_planned": planned}
+    return {
+        "steps": record.step,
+        "tokens": record.tokens,
+        "flops": record.flops,
+        "seconds": round(record.seconds, 3),
+        "steps_planned": planned,
+        "skipped_steps": loop.at.skipped,
+        "micro_batches": loop.accumulate,
+    }

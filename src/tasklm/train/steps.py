@@ -1,0 +1,123 @@
+"""What a stage and the loop hand one another: batches, the work of a step, and its record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+class Batch(Protocol):
+    """The tensors of a step."""
+
+    def part(self, number: int, parts: int) -> Batch:
+        """One of `parts` micro-batches."""
+        ...
+
+    def to(self, device: torch.device) -> Batch:
+        """The same tensors on a device."""
+        ...
+
+    def pinned(self) -> Batch:
+        """The same tensors in memory that a GPU reads by itself."""
+        ...
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        ...
+
+
+@dataclass
+class Step:
+    """What one optimiser step computes, prepared on the CPU."""
+
+    batch: Batch  # the whole of it, however many processes share it
+    # micro-batch on the device → sums of the named losses
+    compute: Callable[[Any], dict[str, Tensor]]
+    targets: dict[str, int]  # of the whole batch, by loss
+    weights: dict[str, float]  # of the losses
+    tokens: int  # that the encoder reads, padding included
+    flops: float  # exact FLOPs of the forward and the backward pass
+    position: dict[str, Any]  # in the data, after this step
+
+
+class Stage(Protocol):
+    """What is trained."""
+
+    @property
+    def module(self) -> nn.Module:
+        """All that is trained."""
+        ...
+
+    def prepare(self, step: int) -> Step:
+        """The work of the next step; called in order, in another thread, ahead of the training."""
+        ...
+
+    def position(self) -> dict[str, Any]:
+        """The position of the next step in the data."""
+        ...
+
+    def go_to(self, position: dict[str, Any]) -> None:
+        """Goes to a position in the data."""
+        ...
+
+    def phase_end(self, steps: int) -> int:
+        """The step, of `steps` in all, at which the present kind of work ends.
+
+        Nothing is prepared beyond it.
+        """
+        ...
+
+    def begin_phase(self, step: int, steps: int) -> str:
+        """Begins another kind of work where the present one ends at `step` of `steps` steps.
+
+        Returns a message for a person, or an empty string.
+        """
+        ...
+
+    def after_step(self, step: int) -> dict[str, float]:
+        """The scores to record after `step` steps (usually none)."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must hold beside weights and position."""
+        ...
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over the state of a checkpoint."""
+        ...
+
+
+class Resumed(Protocol):
+    """What goes along with a training and is in its checkpoints."""
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must hold."""
+        ...
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over the state of a checkpoint."""
+        ...
+
+
+@dataclass
+class Record:
+    """What happened in one step; its losses stay tensors, so that the device need not wait."""
+
+    step: int
+    steps: int
+    share: float  # of the peak learning rate
+    losses: dict[str, Tensor]
+    scores: dict[str, float]
+    tokens: int  # since the start of training
+    flops: float  # since the start of training
+    seconds: float  # since the start of training, interruptions left out
+    messages: list[str]
+
+
+def step_seed(seed: int, step: int) -> int:
+    """The seed of all random draws of one step: a resumed step draws what it would have drawn."""
+    return (seed * 1_000_003 + step) % (2**63)
