@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tasklm.report.charts import number_text, ticks
+from tasklm.report.drawing import number_text, ticks
 from tasklm.report.page import Html, el
 
 WIDTH, HEIGHT = 640, 320

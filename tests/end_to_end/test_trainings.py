@@ -24,7 +24,8 @@ from tasklm.pipeline.file_check import check_files
 from tasklm.pipeline.flow import fit
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import load
-from tasklm.report.comparison import leader, pairs_of, read_runs, render_comparison
+from tasklm.report.comparison import leader, pairs_of, read_runs
+from tasklm.report.comparison_page import render_comparison
 from tasklm.run_folder import best_seed, seeds_of, shipped_stage1
 from tasklm.storage.files import digest
 from tasklm.tasks.classify import Classify

@@ -19,6 +19,7 @@ from tasklm.evaluate.intervals import (
 )
 from tasklm.evaluate.scores import (
     Row,
+    RowInputs,
     Scores,
     SeedScore,
     flops_text,
@@ -66,9 +67,10 @@ def row(
 ) -> Row:
     part = part_of(predicted, 1 if kind == "baseline" else trainings)
     paired = part_of(ours, trainings)
+    on_test = part if test else None
     return make_row(
-        name, kind, TASK, "macro_f1", dev=part, test=part if test else None, ours_test=paired
-    )  # type: ignore[arg-type]
+        RowInputs(name, kind, TASK, "macro_f1", dev=part, test=on_test, ours_test=paired)  # type: ignore[arg-type]
+    )
 
 
 def scores(
@@ -108,10 +110,12 @@ def test_row_holds_what_the_predictions_give() -> None:
 
 
 def test_metrics_come_from_dev_when_there_is_no_test() -> None:
-    made = make_row("x", "ours", TASK, "accuracy", dev=part_of(WEAK), test=Predicted([], [[]]))
+    made = make_row(
+        RowInputs("x", "ours", TASK, "accuracy", dev=part_of(WEAK), test=Predicted([], [[]]))
+    )
     assert made.test is None
     assert made.metrics["accuracy"] == pytest.approx(accuracy_score(GOLD, WEAK[0]))
-    assert make_row("x", "ours", TASK, "accuracy").metrics == {}
+    assert make_row(RowInputs("x", "ours", TASK, "accuracy")).metrics == {}
 
 
 def test_one_seed_has_no_spread() -> None:
@@ -200,7 +204,7 @@ def test_scores_list_each_seed_with_its_numbers() -> None:
     )
     assert ours.test.stage1_sd == pytest.approx(np.std(ours.test.stage1, ddof=1))
     assert over_seeds(made) == "mean ± sd over 6 seeds (2 of stage 1 × 3 of stage 2)"
-    dev_only = make_row("x", "ours", TASK, "macro_f1", dev=part_of(WEAK))
+    dev_only = make_row(RowInputs("x", "ours", TASK, "macro_f1", dev=part_of(WEAK)))
     assert dev_only.dev is not None and dev_only.seeds == [SeedScore(1, 1, dev_only.dev.mean, None)]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tasklm.evaluate.intervals import Predicted
-from tasklm.evaluate.scores import Scores, make_row
+from tasklm.evaluate.scores import Costs, RowInputs, Scores, make_row
 from tasklm.evaluate.verdict import with_verdict
 from tasklm.report.report import ReportParts
 from tasklm.tasks.classify import Classify
@@ -28,32 +28,20 @@ def scores(text: str) -> Scores:
         for predicted in (ours, near)
     )
     task, other = Classify(["0", "1"]), Predicted(names, [["0"] * 80])
-    rows = [
-        make_row(text, "baseline", task, "macro_f1", dev=other, test=other, ours_test=mine),
-        make_row(
-            "random selection",
-            "ablation",
-            task,
-            "macro_f1",
-            dev=theirs,
-            test=theirs,
-            ours_test=mine,
-        ),
-        make_row(
-            "TLM",
-            "ours",
-            task,
-            "macro_f1",
-            dev=mine,
-            test=mine,
-            flops_6nd=2.79e15,
-            flops_exact=2e15,
-            seconds=95,
-            parameters=4_300_000,
-            selected_passages=4000,
-            selected_tokens=512_000,
-        ),
+    costs = Costs(
+        flops_6nd=2.79e15,
+        flops_exact=2e15,
+        seconds=95,
+        parameters=4_300_000,
+        selected_passages=4000,
+        selected_tokens=512_000,
+    )
+    inputs = [
+        RowInputs(text, "baseline", task, "macro_f1", other, other, mine),
+        RowInputs("random selection", "ablation", task, "macro_f1", theirs, theirs, mine),
+        RowInputs("TLM", "ours", task, "macro_f1", mine, mine, costs=costs),
     ]
+    rows = [make_row(one) for one in inputs]
     return with_verdict(
         Scores(
             "macro_f1",

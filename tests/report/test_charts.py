@@ -10,24 +10,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tasklm.report.bar_tables import Range, bars, ranges
 from tasklm.report.charts import (
-    LEFT,
     MOST_POINTS,
-    RIGHT,
-    WIDTH,
-    bars,
     head_grid,
     heat_map,
     histogram,
     legend,
     line_chart,
-    number_text,
-    ranges,
     reliability,
     scatter,
     thinned,
-    ticks,
 )
+from tasklm.report.drawing import LEFT, RIGHT, WIDTH, number_text, ticks
 from tests.report.parts import insights
 
 
@@ -106,7 +101,11 @@ def test_bars_are_as_long_as_their_values() -> None:
 
 
 def test_intervals_lie_around_their_means() -> None:
-    drawn = ranges([("a", 0.5, 0.4, 0.7, [0.45, 0.55], "50"), ("b", 0.2, None, None, [0.2], "20")])
+    rows = [
+        Range("a", 0.5, 0.4, 0.7, [0.45, 0.55], "50"),
+        Range("b", 0.2, None, None, [0.2], "20"),
+    ]
+    drawn = ranges(rows)
     low, right, *singles, mean, other = (
         float(number) for number in re.findall(r"(?:left:|- )([\d.]+)%", drawn)
     )

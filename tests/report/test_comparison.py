@@ -22,9 +22,9 @@ from tasklm.report.comparison import (
     differences,
     read_runs,
     recipe_differences,
-    render_comparison,
     terminal_table,
 )
+from tasklm.report.comparison_page import render_comparison
 from tests.report.checker import checked
 from tests.report.parts import scores
 

@@ -14,7 +14,8 @@ import pytest
 
 from tasklm.evaluate.scores import Scores
 from tasklm.report.report import ReportParts, render, write_report
-from tasklm.report.sections import learning_curves, score_table
+from tasklm.report.score_tables import score_table
+from tasklm.report.sections import learning_curves
 from tasklm.report.selection import highlighted
 from tests.report.checker import checked
 from tests.report.parts import full, scores

@@ -29,11 +29,15 @@ from tasklm.tokens.tokenizer import Vocabulary
 POSITIONAL, VERTICAL = 0.9, 0.9  # at least, and more than
 PERIODS = frozenset(".。．।۔።")
 MOST_TEXTS, TOGETHER = 100, 16  # texts that are looked at, and rows of a batch, at most
-MOST_WEIGHTS = (
-    2**26
-)  # attention weights of a layer that are held at a time: a quarter of a gigabyte
+MOST_WEIGHTS = 2**26  # of a layer's attention, held at a time: a quarter of a gigabyte
 PICTURED = 16  # tokens of the text in the pictures
 MOST_LAYERS, MOST_HEADS = 24, 16  # that are described one by one; all are counted
+KINDS = {  # of heads that are positional, and vertical
+    (True, True): "both",
+    (True, False): "positional",
+    (False, True): "vertical",
+    (False, False): "other",
+}
 
 Take = Callable[[int, Tensor], None]
 
@@ -45,8 +49,9 @@ def has_visible_heads(encoder: nn.Module) -> bool:
 
 @contextmanager
 def watching(encoder: Any, take: Take) -> Iterator[None]:
-    """Hands the attention probabilities of each layer that runs, (rows, heads, queries, keys), to
-    `take`, with the layer's number.
+    """Hands the number of each layer that runs, and its attention probabilities, to `take`.
+
+    These are (rows, heads, queries, keys).
 
     The fused kernels that layers run with give no weights: these are computed again beside them, in
     fp32, from what a layer is given. All calls in the context must be of whole batches without
@@ -73,11 +78,13 @@ def watching(encoder: Any, take: Take) -> Iterator[None]:
 
 
 def _probabilities(layer: BertLayer | ModernLayer, given: tuple[Any, ...]) -> Tensor:
-    """Returns softmax(QKᵀ/√d) of a layer from the arguments of its forward pass."""
+    """The softmax(QKᵀ/√d) of a layer, from the arguments of its forward pass."""
     hidden, layout = given[0], given[1]
     assert layout.pieces is None and layout.bounds is None  # of kernels that run in 16 bits alone
-    read = layer.attention_norm(hidden) if isinstance(layer, ModernLayer) else hidden.states
-    split: Tensor = layer.query_key_value(read)
+    if isinstance(layer, ModernLayer):
+        split: Tensor = layer.query_key_value(layer.attention_norm(hidden))
+    else:
+        split = layer.query_key_value(hidden.states)
     rows, length, _ = split.shape
     both = split.view(rows, length, 3, layer.heads, -1)[:, :, :2]
     if isinstance(layer, ModernLayer):
@@ -109,23 +116,21 @@ def attention_heads(
     if not whole.units:
         return None
     together = max(1, min(TOGETHER, MOST_WEIGHTS // _weights(whole.lengths.max(), heads)))
-    marks = torch.tensor(
-        sorted({vocabulary.cls, vocabulary.sep, *_periods(vocabulary)}), device=device
-    )
-    falls = torch.zeros(
-        (2, encoder.shape.layers, heads), dtype=torch.int64, device=device
-    )  # maxima on neighbours, and on marks
+    mark_ids = sorted({vocabulary.cls, vocabulary.sep, *_periods(vocabulary)})
+    marks = torch.tensor(mark_ids, device=device)
+    # maxima on neighbours, and on marks
+    falls = torch.zeros((2, encoder.shape.layers, heads), dtype=torch.int64, device=device)
     tokens = 0
     was_training = encoder.training
     encoder.eval()
     with torch.inference_mode():
         for _, rows in whole.in_order(together):
             tokens += _count(encoder, rows.to(device), marks, falls)
-        shown, pictures = _pictures(encoder, whole, vocabulary, device)
+        pictured, pictures = _pictures(encoder, whole, vocabulary, device)
     encoder.train(was_training)
     return {
-        "tokens": len(shown),
-        "shown": shown,
+        "tokens": len(pictured),
+        "shown": pictured,
         **_described(falls.cpu().numpy() / tokens, pictures),
         "texts": len(whole.units),
     }
@@ -158,18 +163,18 @@ def _periods(vocabulary: Vocabulary) -> list[int]:
 def _count(encoder: Any, batch: TokenBatch, marks: Tensor, falls: Tensor) -> int:
     """Adds up where the maxima of a batch fall; returns how many tokens it has."""
 
-    def take(layer: int, found: Tensor) -> None:
-        falls[:, layer] += _falls(found, batch, marks)
+    def take(layer: int, probabilities: Tensor) -> None:
+        falls[:, layer] += _falls(probabilities, batch, marks)
 
     with watching(encoder, take):
         encoder(batch)
     return int((batch.pieces > 0).sum())
 
 
-def _falls(found: Tensor, batch: TokenBatch, marks: Tensor) -> Tensor:
+def _falls(probabilities: Tensor, batch: TokenBatch, marks: Tensor) -> Tensor:
     """How many tokens' maxima fall on a neighbour, and on a mark: (2, heads)."""
     real = batch.pieces > 0
-    at = found.argmax(-1)  # (rows, heads, length)
+    at = probabilities.argmax(-1)  # (rows, heads, length)
     here = torch.arange(at.shape[-1], device=at.device)
     near = (at - here).abs() == 1
     on_mark = torch.isin(batch.ids, marks)[:, None].expand_as(at).gather(-1, at)
@@ -179,31 +184,22 @@ def _falls(found: Tensor, batch: TokenBatch, marks: Tensor) -> Tensor:
 def _pictures(
     encoder: Any, examples: EncodedExamples, vocabulary: Vocabulary, device: torch.device
 ) -> tuple[list[str], list[Any]]:
-    """The tokens of the pictured text, and (heads, tokens, tokens) of every layer that is
-    described.
-    """
+    """The tokens of the pictured text, and (heads, tokens, tokens) of each described layer."""
     sizes = np.array([len(unit.tokens) for unit in examples.units])
-    number = int(
-        np.where(sizes <= PICTURED, sizes, -sizes).argmax()
-    )  # the longest that fits, else the shortest
-    alone = EncodedExamples(
-        examples.examples, [examples.units[number]], vocabulary, examples.length
-    )
-    most = min(PICTURED, int(sizes[number]))
+    # the longest that fits, else the shortest
+    unit = examples.units[int(np.where(sizes <= PICTURED, sizes, -sizes).argmax())]
+    alone = EncodedExamples(examples.examples, [unit], vocabulary, examples.length)
+    most = min(PICTURED, len(unit.tokens))
     pictures: list[Any] = []
 
-    def keep(layer: int, found: Tensor) -> None:
+    def keep(layer: int, probabilities: Tensor) -> None:
         if layer < MOST_LAYERS:
-            pictures.append(
-                found[0, :MOST_HEADS, :most, :most].cpu().double().numpy().round(3).tolist()
-            )
+            picture = probabilities[0, :MOST_HEADS, :most, :most].cpu().double().numpy()
+            pictures.append(picture.round(3).tolist())
 
     with watching(encoder, keep):
         encoder(alone.padded(np.array([0])).to(device))
-    names = [
-        vocabulary.tokenizer.id_to_token(token) or ""
-        for token in examples.units[number].tokens[:most]
-    ]
+    names = [vocabulary.tokenizer.id_to_token(token) or "" for token in unit.tokens[:most]]
     return names, pictures
 
 
@@ -213,14 +209,12 @@ def _described(shares: np.ndarray, pictures: Sequence[Any]) -> dict[str, Any]:
     heads = []
     for layer, of_layer in enumerate(pictures):
         for head, picture in enumerate(of_layer):
-            kinds = ["positional"] * bool(positional[layer, head]) + ["vertical"] * bool(
-                vertical[layer, head]
-            )
+            kind = KINDS[bool(positional[layer, head]), bool(vertical[layer, head])]
             heads.append(
                 {
                     "layer": layer + 1,
                     "head": head + 1,
-                    "kind": "both" if len(kinds) == 2 else kinds[0] if kinds else "other",
+                    "kind": kind,
                     "positional": round(float(shares[0, layer, head]), 4),
                     "vertical": round(float(shares[1, layer, head]), 4),
                     "picture": picture,

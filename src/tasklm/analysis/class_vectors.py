@@ -1,5 +1,4 @@
-"""How far the encoder sets the classes apart: the vectors that the head reads, as points in the
-plane, before and after each stage.
+"""How far the encoder sets the classes apart: the vectors that the head reads, in the plane.
 
 t-SNE (van der Maaten and Hinton, "Visualizing Data using t-SNE", 2008), as figure 4 of "Farewell to
 Aimless Large-scale Pretraining" (ISS, arXiv 2305.12816) shows encoders. Neighbours in the plane
@@ -25,9 +24,8 @@ from tasklm.tokens.tokenizer import Vocabulary
 MOST, FEWEST = 200, 8  # examples: more take seconds, fewer have no neighbours
 TEXT = 160  # characters shown of a text
 PERPLEXITY = 30.0  # of scikit-learn and of most published pictures; less where there are few points
-STEPS = (
-    500  # half of scikit-learn's: on 500 points the divergence was within 0.3 % of its end by then
-)
+# half of scikit-learn's: on 500 points the divergence was within 0.3 % of its end by then
+STEPS = 500
 SEED = 0
 BATCH = 64
 
@@ -40,8 +38,9 @@ def class_vectors(
     length: int,
     machine: Machine,
 ) -> dict[str, Any] | None:
-    """Returns {"labels", "number", "texts", "stages": [{"name", "points"}]}, or None where there
-    are fewer than FEWEST examples.
+    """What the report draws: {"labels", "number", "texts", "stages": [{"name", "points"}]}.
+
+    None where there are fewer than FEWEST examples.
 
     `stages` are names and encoders. "labels" are the names of the classes, "number" which of them
     each example has, "points" (x, y) of each example. Of many examples, MOST that are spread evenly
@@ -49,10 +48,8 @@ def class_vectors(
     """
     if len(examples) < FEWEST:
         return None
-    some = [
-        examples[int(number)]
-        for number in np.linspace(0, len(examples) - 1, min(MOST, len(examples))).round()
-    ]
+    numbers = np.linspace(0, len(examples) - 1, min(MOST, len(examples))).round()
+    some = [examples[int(number)] for number in numbers]
     place = {label: number for number, label in enumerate(task.labels)}
     encoded = EncodedExamples.of(task, some, vocabulary, length)
     return {
@@ -70,49 +67,40 @@ def vectors_of(
     encoder: nn.Module, examples: EncodedExamples, machine: Machine
 ) -> NDArray[np.float64]:
     """The first vector (examples, width) that the head reads of each example."""
-    found: NDArray[np.float64] | None = None
+    vectors: NDArray[np.float64] | None = None
     was_training = encoder.training
     encoder.eval()
     with torch.inference_mode(), machine.arithmetic():
         for groups, rows in examples.in_order(max(1, BATCH // examples.together)):
             batch = rows.to(machine.device)
             assert batch.places is not None
-            states = (
-                encoder(batch, batch.flat_places())
-                .view(*batch.places.shape, -1)[:, 0]
-                .double()
-                .cpu()
-                .numpy()
-            )
-            found = np.zeros((len(examples.units), states.shape[1])) if found is None else found
-            found[examples.numbers_of(groups)] = states
+            states = encoder(batch, batch.flat_places()).unflatten(0, batch.places.shape)
+            first = states[:, 0].double().cpu().numpy()
+            if vectors is None:
+                vectors = np.zeros((len(examples.units), first.shape[1]))
+            vectors[examples.numbers_of(groups)] = first
     encoder.train(was_training)
-    assert found is not None
-    return found
+    assert vectors is not None
+    return vectors
 
 
 def in_the_plane(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns points (examples, 2) by t-SNE, the same each time: from the principal components,
-    with a fixed seed, on one thread.
+    """The points (examples, 2) of t-SNE, the same each time.
+
+    It starts from the principal components, with a fixed seed, on one thread.
     """
-    from sklearn.manifold import (
-        TSNE,
-    )  # not at the top: they take a second to import, and every command would wait for it
+    # not at the top: they take a second to import, and every command would wait for it
+    from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    if not np.ptp(vectors, axis=0).any():
-        return np.zeros(
-            (len(vectors), 2)
-        )  # all the same vector: principal components would divide by 0
+    if not np.ptp(vectors, axis=0).any():  # principal components would divide by 0
+        return np.zeros((len(vectors), 2))
     perplexity = min(PERPLEXITY, (len(vectors) - 1) / 3)
-    with threadpool_limits(
-        1
-    ):  # sums over threads come out a little otherwise every time, and t-SNE makes much of it
-        points = TSNE(
-            2, perplexity=perplexity, init="pca", random_state=SEED, max_iter=STEPS
-        ).fit_transform(vectors)
-    found: NDArray[np.float64] = np.asarray(points, np.float64).round(3)
-    return found
+    tsne = TSNE(2, perplexity=perplexity, init="pca", random_state=SEED, max_iter=STEPS)
+    # sums over threads come out a little otherwise every time, and t-SNE makes much of it
+    with threadpool_limits(1):
+        points: NDArray[np.float64] = np.asarray(tsne.fit_transform(vectors), np.float64)
+    return points.round(3)
 
 
 def _cut(text: str) -> str:

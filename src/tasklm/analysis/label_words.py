@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from tasklm.analysis.word_counts import counted
@@ -24,16 +25,17 @@ MILLION = 1e6
 def label_words(
     texts: Sequence[str], labels: Sequence[str], selected: Iterable[str], corpus: Iterable[str]
 ) -> list[dict[str, Any]]:
-    """Returns [{"label", "words": [{"word", "pmi", "selected", "corpus", "examples"}]}]: for each
-    label the words that speak most for it.
+    """For each label the words that speak most for it.
+
+    [{"label", "words": [{"word", "pmi", "selected", "corpus", "examples"}]}]
 
     `texts` and `labels` are the training examples. "selected" and "corpus" are occurrences per
     million words of these texts, "examples" the training examples of the label that hold the word.
     """
     of_label = Counter(labels)
-    shown = sorted(sorted(of_label, key=lambda label: (-of_label[label], label))[:MOST_LABELS])
-    found = _by_label(texts, labels, of_label)
-    wanted = {word for label in shown for word, _, _ in found[label]}
+    frequent = sorted(of_label, key=lambda label: (-of_label[label], label))[:MOST_LABELS]
+    typical = _by_label(texts, labels, of_label)
+    wanted = {word for word, _, _ in chain.from_iterable(typical[label] for label in frequent)}
     here, there = _per_million(selected, wanted), _per_million(corpus, wanted)
     return [
         {
@@ -46,18 +48,17 @@ def label_words(
                     "corpus": there[word],
                     "examples": examples,
                 }
-                for word, pmi, examples in found[label]
+                for word, pmi, examples in typical[label]
             ],
         }
-        for label in shown
+        for label in sorted(frequent)
     ]
 
 
 def _by_label(
     texts: Sequence[str], labels: Sequence[str], of_label: Counter[str]
 ) -> dict[str, list[tuple[str, float, int]]]:
-    """Returns (word, PMI, examples) of each label, highest PMI first; of words with the same PMI
-    those of more examples come first.
+    """The (word, PMI, examples) of each label, highest PMI first, then those of more examples.
 
     PMI = ln(p(word, label) / (p(word) · p(label))) over examples: does a text hold the word, and
     has it the label? A word of one label alone has the highest there can be, −ln p(label), however
@@ -70,7 +71,7 @@ def _by_label(
         holding.update(own)
         together[label].update(own)
     least = max(LEAST, LEAST_SHARE * len(texts))
-    found = {}
+    typical = {}
     for label, counts in together.items():
         pmi = {
             word: math.log(both * len(texts) / (holding[word] * of_label[label]))
@@ -81,8 +82,8 @@ def _by_label(
             (word for word in pmi if pmi[word] > 0),
             key=lambda word: (-pmi[word], -counts[word], word),
         )
-        found[label] = [(word, pmi[word], counts[word]) for word in best[:SHOWN]]
-    return found
+        typical[label] = [(word, pmi[word], counts[word]) for word in best[:SHOWN]]
+    return typical
 
 
 def _per_million(texts: Iterable[str], wanted: set[str]) -> dict[str, float]:

@@ -1,6 +1,4 @@
-"""Which words of a selected passage match the task example that asked for it, by the terms that
-BM25 compares.
-"""
+"""Which words of a selected passage match the task example that asked for it, by BM25's terms."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from tasklm.recipe.schema import Select
 from tasklm.select.lexical.queries import make_queries
 from tasklm.select.lexical.terms import Stemmer, stemmer, terms
 
-COMMON = (
-    0.1  # of the passages: a term that more of them hold tells them apart too little to be shown
-)
+COMMON = 0.1  # of the passages: terms of more of them tell too little to be shown
 MOST_TEXTS = 1000  # of the task, beside those that asked: to guess the language of stop words from
 
 
@@ -26,8 +22,7 @@ def matching_words(
     task: Sequence[str] = (),
     sample: Iterable[str] = (),
 ) -> list[list[str]]:
-    """For each passage the words that it shares with the task example that asked for it first, in
-    the order of the passage.
+    """For each passage the words shared with the task example that asked for it first, in order.
 
     They are lower-cased and split as `analyse.words` splits them; each stands once. `task` are
     texts of the task, `sample` passages of the corpus: terms that more than a tenth of these hold
@@ -52,12 +47,10 @@ def _usual(sample: Iterable[str], stem: Stemmer | None) -> set[str]:
     return {term for term, count in holding.items() if count > COMMON * passages}
 
 
-def _shared(text: str, asked: set[str], stem: Stemmer | None) -> list[str]:
-    """The words of a text whose terms were asked for; of scripts without spaces, characters of
-    pairs that were.
-    """
+def _shared(text: str, query: set[str], stem: Stemmer | None) -> list[str]:
+    """The words of a text that are terms of a query; without spaces, the characters of pairs."""
     matches = list(word_pattern().finditer(text))
-    found: dict[str, None] = {}
+    shared: dict[str, None] = {}
     in_pair = False  # with the word before
     for match, after in zip(matches, [*matches[1:], None], strict=True):
         word = match.group()
@@ -67,11 +60,11 @@ def _shared(text: str, asked: set[str], stem: Stemmer | None) -> list[str]:
             and is_spaceless(word[0])
             and is_spaceless(after.group()[0])
         ):
-            if asked.intersection(terms(word + after.group(), stem)):
-                found |= dict.fromkeys((word.lower(), after.group().lower()))
+            if query.intersection(terms(word + after.group(), stem)):
+                shared |= dict.fromkeys((word.lower(), after.group().lower()))
             in_pair = True
             continue
-        if not in_pair and asked.intersection(terms(word, stem)):
-            found[word.lower()] = None
+        if not in_pair and query.intersection(terms(word, stem)):
+            shared[word.lower()] = None
         in_pair = False
-    return list(found)
+    return list(shared)

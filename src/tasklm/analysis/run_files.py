@@ -13,20 +13,17 @@ NAMES = {"step": "step", "rate": "learning rate", "dev": "dev score"}
 
 
 def curves_of(seeds: Sequence[Seed]) -> list[dict[str, Any]]:
-    """The points of all learning curves, under names that a person reads; "seed" tells several
-    apart.
-    """
+    """The points of all learning curves, under readable names; "seed" tells several apart."""
     trainings = {seed.stage1: seed.training for seed in seeds}
     points = []
     for number, folder in trainings.items():
-        points += _points(
-            folder,
-            {"stage": "stage 1", **({"seed": str(number)} if trainings_of(seeds) > 1 else {})},
-        )
+        of = {"stage": "stage 1"}
+        if trainings_of(seeds) > 1:
+            of["seed"] = str(number)
+        points += _points(folder, of)
     for seed in seeds:
-        points += _points(
-            seed.folder, {"stage": "stage 2", "seed": seed_title(seed, seeds).removeprefix("seed ")}
-        )
+        title = seed_title(seed, seeds).removeprefix("seed ")
+        points += _points(seed.folder, {"stage": "stage 2", "seed": title})
     return points
 
 

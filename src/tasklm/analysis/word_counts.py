@@ -1,5 +1,4 @@
-"""Which words the selection is about: log-odds against a random sample of the corpus, with a
-Dirichlet prior.
+"""Which words the selection is about: log-odds against a random sample, with a Dirichlet prior.
 
 Monroe, Colaresi and Quinn, "Fightin' Words" (2008), section 3.5.1: the prior is the two texts'
 common word distribution, so rare words need more evidence; words are ranked by log-odds over its
@@ -29,8 +28,7 @@ def overrepresented(
     prior: float = 1000.0,
     least: int = 5,
 ) -> list[tuple[str, float, int]]:
-    """Returns up to `count` words (word, log-odds, occurrences in `selected`) most typical of
-    `selected`, surest first.
+    """Up to `count` words (word, log-odds, occurrences) most typical of `selected`, surest first.
 
     `prior` is the number of words the prior weighs as much as; words that occur fewer than `least`
     times are left out.
@@ -46,9 +44,9 @@ def overrepresented(
             continue
         other = there[word]
         alpha = prior * (occurrences + other) / both_total
-        log_odds = math.log(
-            (occurrences + alpha) / (here_total + prior - occurrences - alpha)
-        ) - math.log((other + alpha) / (there_total + prior - other - alpha))
+        odds_here = (occurrences + alpha) / (here_total + prior - occurrences - alpha)
+        odds_there = (other + alpha) / (there_total + prior - other - alpha)
+        log_odds = math.log(odds_here) - math.log(odds_there)
         deviation = math.sqrt(1 / (occurrences + alpha) + 1 / (other + alpha))
         if log_odds > 0:
             ranked.append((log_odds / deviation, word, log_odds, occurrences))
@@ -68,21 +66,20 @@ def word_pattern() -> re.Pattern[str]:
 
 
 def spans(text: str, wanted: Set[str]) -> list[tuple[int, int]]:
-    """Where words stand in a text, as (start, end); `wanted` are words as `corpus.words` splits
-    them.
-    """
-    found: list[tuple[int, int]] = []
+    """Where words stand in a text, as (start, end); `wanted` is split as by `corpus.words`."""
+    positions: list[tuple[int, int]] = []
     for match in word_pattern().finditer(text):
         own, start = words(match.group()), match.start()
         if len(own) == 1:
-            found += [match.span()] if own[0] in wanted else []
+            if own[0] in wanted:
+                positions.append(match.span())
         else:  # of a script without spaces
-            found += [
+            positions += [
                 (start + at, start + at + 1)
                 for at, character in enumerate(match.group())
                 if wanted & set(words(character))
             ]
-    return found
+    return positions
 
 
 def counted(texts: Iterable[str]) -> Counter[str]:

@@ -22,9 +22,9 @@ def compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
         pairs_of,
         read_runs,
         recipe_differences,
-        render_comparison,
         terminal_table,
     )
+    from tasklm.report.comparison_page import render_comparison
     from tasklm.storage.files import write_text
 
     runs = read_runs(folders)

@@ -50,18 +50,18 @@ class Runs:
     def __init__(self, texts: Iterable[str]) -> None:
         self._tails: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
         for text in texts:
-            found = words(text)
-            length = min(RUN, len(found))
-            for start in range(len(found) - length + 1):
-                run = tuple(found[start : start + length])
+            own = words(text)
+            length = min(RUN, len(own))
+            for start in range(len(own) - length + 1):
+                run = tuple(own[start : start + length])
                 self._tails.setdefault(run[:_KEY], set()).add(run[_KEY:])
 
-    def shared_by(self, found: list[str]) -> bool:
+    def shared_by(self, others: list[str]) -> bool:
         """Say whether the words of a text hold one of the runs."""
-        for start in range(len(found) - _KEY + 1):
-            tails = self._tails.get(tuple(found[start : start + _KEY]))
+        for start in range(len(others) - _KEY + 1):
+            tails = self._tails.get(tuple(others[start : start + _KEY]))
             if tails is not None:
-                after = tuple(found[start + _KEY : start + RUN])
+                after = tuple(others[start + _KEY : start + RUN])
                 if any(after[: len(tail)] == tail for tail in tails):
                     return True
         return False
@@ -117,21 +117,20 @@ def _examples(harvest: list[Document]) -> list[Example]:
     """Every prose sentence of SciPy's documentation once, half of them scrambled."""
     chance = random.Random(SEED)
     seen: set[str] = set()
-    found: list[Example] = []
+    examples: list[Example] = []
     for document in harvest:
-        if document.source.startswith("scipy/") and document.source.endswith(".py"):
-            for sentence in _sentences(document.text):
-                key = " ".join(words(sentence))[:60]  # sentences that begin alike count as the same
-                if key not in seen:
-                    seen.add(key)
-                    scrambled = chance.random() < 0.5
-                    text = _scrambled(sentence, chance) if scrambled else sentence
-                    found.append(
-                        Example(
-                            sentence, text, "scrambled" if scrambled else "intact", document.source
-                        )
-                    )
-    return found
+        if not (document.source.startswith("scipy/") and document.source.endswith(".py")):
+            continue
+        for sentence in _sentences(document.text):
+            key = " ".join(words(sentence))[:60]  # sentences that begin alike count as the same
+            if key in seen:
+                continue
+            seen.add(key)
+            text, label = sentence, "intact"
+            if chance.random() < 0.5:
+                text, label = _scrambled(sentence, chance), "scrambled"
+            examples.append(Example(sentence, text, label, document.source))
+    return examples
 
 
 def _sentences(text: str) -> Iterator[str]:
@@ -196,9 +195,7 @@ def _module_end(ordered: list[Example], count: int) -> int:
 def _corpus(
     harvest: list[Document], held_out: set[str], runs: Runs
 ) -> tuple[list[dict[str, str]], int, int]:
-    """Return the corpus rows, how many duplicates and how many contaminated
-    passages were left out.
-    """
+    """Return the corpus rows, and how many duplicates and contaminated passages were left out."""
     rows: list[dict[str, str]] = []
     seen: set[str] = set()
     duplicates = dropped = 0
@@ -206,11 +203,11 @@ def _corpus(
         if document.source in held_out:
             continue
         for passage in passages(document.text):
-            found = words(passage)
-            key = " ".join(found)
+            own = words(passage)
+            key = " ".join(own)
             if key in seen:
                 duplicates += 1
-            elif runs.shared_by(found):
+            elif runs.shared_by(own):
                 dropped += 1
             else:
                 rows.append({"id": f"p{len(rows):06d}", "text": passage, "source": document.source})
@@ -219,9 +216,8 @@ def _corpus(
 
 
 def _lines(rows: Iterable[dict[str, str]]) -> bytes:
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode(
-        "utf-8", "replace"
-    )
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+    return "".join(lines).encode("utf-8", "replace")
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -74,17 +74,17 @@ class Document:
 
 def versions() -> dict[str, str]:
     """Return the installed version of every distribution that is read; raise if one is missing."""
-    found: dict[str, str] = {}
+    installed: dict[str, str] = {}
     for name in DISTRIBUTIONS:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             raise RunError(
                 f"the demo reads the documentation of "
                 f"{name!r}, which tasklm needs but is not installed: "
                 f"run `pip install {name}` (or reinstall tasklm) and try again"
             ) from None
-    return found
+    return installed
 
 
 def documents() -> Iterator[Document]:

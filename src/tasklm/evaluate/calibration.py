@@ -1,5 +1,4 @@
-"""Whether probabilities can be believed: reliability, calibration error, and one temperature that
-mends them.
+"""Whether probabilities can be believed: reliability, and one temperature that mends them.
 
 Guo, Pleiss, Sun and Weinberger, "On Calibration of Modern Neural Networks" (arXiv 1706.04599):
 reliability diagrams and the expected calibration error (section 2), temperature scaling (section
@@ -20,12 +19,8 @@ Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
 BINS = 10  # of equal width, over the probability of the likeliest class
-COLDEST, HOTTEST = (
-    0.01,
-    100.0,
-    # temperatures: where dev holds no mistake the best is 0, where the model knows nothing it is
-    # infinite
-)
+# temperatures: the best is 0 where dev holds no mistake, infinite where the model knows nothing
+COLDEST, HOTTEST = 0.01, 100.0
 SMALLEST = float(np.finfo(np.float32).tiny)  # probabilities that are written as 0 were below this
 ENOUGH = 1e-12  # relative width of the interval around the best 1/T at which the search ends
 
@@ -35,8 +30,7 @@ def calibration(
     gold: Mapping[str, Sequence[str]],
     answers: Mapping[str, Sequence[Answer]],
 ) -> dict[str, Any]:
-    """The temperature that dev gives, and the reliability before and after it on test, or on dev
-    where there is no test.
+    """The temperature that dev gives, and the reliability before and after it on test, or dev.
 
     `gold` and `answers` hold the classes and the answers of each split; answers have the
     probabilities of all `labels`.
@@ -53,8 +47,7 @@ def calibration(
 
 
 def best_temperature(probabilities: Floats, right: Numbers) -> float:
-    """The temperature T with the lowest negative log-likelihood of the `right` classes under
-    softmax(log p / T).
+    """The temperature T at which softmax(log p / T) makes the `right` classes likeliest.
 
     The likelihood is convex in β = 1/T and its slope Σ (E_β[log p] − log p_right) rises with β: the
     zero of the slope is closed in by halving. It is looked for between COLDEST and HOTTEST; a model
@@ -73,7 +66,10 @@ def best_temperature(probabilities: Floats, right: Numbers) -> float:
         return COLDEST
     while high - low > ENOUGH * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+        if slope(middle) < 0:
+            low = middle
+        else:
+            high = middle
     return 2.0 / (low + high)
 
 
@@ -83,15 +79,13 @@ def scaled(probabilities: Floats, temperature: float) -> Floats:
 
 
 def reliability(probabilities: Floats, right: Numbers) -> dict[str, Any]:
-    """Returns {"ece", "nll", "bins": [{"confidence", "accuracy", "count"}]}: calibration error,
-    mean NLL, and bins that are not empty.
-    """
+    """Calibration error "ece", mean "nll" and "bins" (not empty): confidence, accuracy, count."""
     sure, hits = probabilities.max(1), probabilities.argmax(1) == right
-    number = np.clip(
-        np.ceil(sure * BINS).astype(np.int64) - 1, 0, BINS - 1
-    )  # bin m holds (m / 10, (m + 1) / 10]
+    # bin m holds (m / 10, (m + 1) / 10]
+    number = np.clip(np.ceil(sure * BINS).astype(np.int64) - 1, 0, BINS - 1)
     bins = []
-    for own in (number == one for one in range(BINS)):
+    for one in range(BINS):
+        own = number == one
         if own.any():
             bins.append(
                 {
@@ -100,7 +94,8 @@ def reliability(probabilities: Floats, right: Numbers) -> dict[str, Any]:
                     "count": int(own.sum()),
                 }
             )
-    ece = sum(one["count"] * abs(one["accuracy"] - one["confidence"]) for one in bins) / len(right)
+    gaps = [one["count"] * abs(one["accuracy"] - one["confidence"]) for one in bins]
+    ece = sum(gaps) / len(right)
     nll = -_logits(probabilities)[np.arange(len(right)), right].mean()
     return {"ece": float(ece), "nll": float(nll), "bins": bins}
 
@@ -108,9 +103,7 @@ def reliability(probabilities: Floats, right: Numbers) -> dict[str, Any]:
 def _arrays(
     labels: Sequence[str], gold: Sequence[str], answers: Sequence[Answer]
 ) -> tuple[Floats, Numbers]:
-    """The probabilities (examples, classes), each row of sum 1, and the
-    number of each right class.
-    """
+    """The probabilities (examples, classes), each row of sum 1, and the number of right classes."""
     rows = np.array(
         [[answer["probabilities"][label] for label in labels] for answer in answers], np.float64
     )
@@ -119,11 +112,11 @@ def _arrays(
 
 
 def _logits(probabilities: Floats) -> Floats:
-    found: Floats = np.log(np.maximum(probabilities, SMALLEST))
-    return found
+    logits: Floats = np.log(np.maximum(probabilities, SMALLEST))
+    return logits
 
 
 def _softmax(logits: Floats) -> Floats:
-    found: Floats = np.exp(logits - logits.max(1, keepdims=True))
-    found /= found.sum(1, keepdims=True)
-    return found
+    probabilities: Floats = np.exp(logits - logits.max(1, keepdims=True))
+    probabilities /= probabilities.sum(1, keepdims=True)
+    return probabilities

@@ -43,9 +43,9 @@ def per_class(matrix: Array) -> list[ClassScore]:
     for right, gold, predicted in zip(matrix.diagonal(), matrix.sum(1), matrix.sum(0), strict=True):
         scores.append(
             ClassScore(
-                precision=float(right / predicted) if predicted else 0.0,
-                recall=float(right / gold) if gold else 0.0,
-                f1=float(2 * right / (gold + predicted)) if gold + predicted else 0.0,
+                precision=float(right / max(1, predicted)),
+                recall=float(right / max(1, gold)),
+                f1=float(2 * right / max(1, gold + predicted)),
                 gold=int(gold),
                 predicted=int(predicted),
             )

@@ -40,9 +40,7 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Resampling:
-    """How many resamples are drawn, how much of them an interval covers, and
-    the draw's own seed.
-    """
+    """How many resamples are drawn, how much of them an interval covers, and the draw's seed."""
 
     resamples: int = 1000
     confidence: float = 0.95
@@ -70,12 +68,15 @@ class Difference:
 
     def p_text(self) -> str:
         """p for a table: '≤ 0.002' where it may well be less, else '0.31'."""
-        return f"{'≤ ' if self.at_floor else ''}{self.p:.2g}"
+        return f"≤ {self.p:.2g}" if self.at_floor else f"{self.p:.2g}"
 
     def sureness(self) -> str:
         """p for a sentence, with the number of resamples that it was counted in."""
-        counted = f" at {self.resamples:,} resamples" if self.resamples else ""
-        return f"p {'≤' if self.at_floor else '='} {self.p:.2g}{counted}"
+        relation = "≤" if self.at_floor else "="
+        text = f"p {relation} {self.p:.2g}"
+        if self.resamples:
+            text += f" at {self.resamples:,} resamples"
+        return text
 
 
 def resampled_text(*shapes: tuple[int, int]) -> str:
@@ -99,7 +100,7 @@ def statistics_of(metric: Metric, predicted: Predicted) -> Floats:
     rows = np.stack(
         [np.asarray(metric.statistics(predicted.gold, row), np.float64) for row in predicted.seeds]
     )
-    return rows.reshape(*predicted.shape, *rows.shape[1:])
+    return rows.reshape(predicted.shape + rows.shape[1:])
 
 
 def per_seed(metric: Metric, statistics: Floats) -> Floats:
@@ -110,13 +111,10 @@ def per_seed(metric: Metric, statistics: Floats) -> Floats:
 def bootstrap_interval(
     metric: Metric, statistics: Floats, resampling: Resampling = USUAL
 ) -> tuple[float, float]:
-    """The percentile interval of the mean over seeds; `statistics` are as
-    `statistics_of` has them.
-    """
+    """The percentile interval of the mean over seeds, from what `statistics_of` returns."""
     weights = _weights_of(statistics, resampling, 1)
-    return _percentiles(
-        _drawn_scores(metric, _rows(statistics), weights, resampling.seed), resampling.confidence
-    )
+    scores = _drawn_scores(metric, _rows(statistics), weights, resampling.seed)
+    return _percentiles(scores, resampling.confidence)
 
 
 def paired_difference(
@@ -161,13 +159,10 @@ def seed_weights(
 
 
 def _weights_of(statistics: Floats, resampling: Resampling, stream: int) -> Floats:
-    """The weights of all seeds in each resample, (resamples, seeds); each model has its own stream
-    of draws.
-    """
+    """The weights of all seeds, (resamples, seeds); each model has its own stream of draws."""
     generator = np.random.default_rng((resampling.seed, stream))
-    weights = seed_weights(
-        statistics.shape[0], statistics.shape[1], resampling.resamples, generator
-    )
+    trainings, tunings = statistics.shape[:2]
+    weights = seed_weights(trainings, tunings, resampling.resamples, generator)
     return weights.reshape(resampling.resamples, -1)
 
 
@@ -177,9 +172,7 @@ def _rows(statistics: Floats) -> Floats:
 
 
 def _drawn_scores(metric: Metric, statistics: Floats, weights: Floats, seed: int) -> Floats:
-    """For each resample the scores of all rows on its examples, summed by its weights:
-    (resamples,).
-    """
+    """For each resample the scores of all rows on its examples, summed by its weights."""
     scores, start = [], 0
     for sums in _resampled(statistics, len(weights), seed):
         values = metric.value(sums)

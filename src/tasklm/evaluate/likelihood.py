@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import torch
@@ -56,7 +56,9 @@ class Likelihood:
     @property
     def per_token(self) -> float | None:
         """The mean of its tokens, None where there is none."""
-        return self.total / len(self.scores) if self.scores else None
+        if not self.scores:
+            return None
+        return self.total / len(self.scores)
 
 
 class Scorer:
@@ -65,14 +67,9 @@ class Scorer:
     def __init__(self, model: LanguageModel) -> None:
         name = model.settings.objective
         if name not in METHODS:
-            raise RecipeError(
-                [
-                    (
-                        f"train.objective = {name!r} gives no probability of a token; "
-                        f"train with one of {', '.join(METHODS)} to score texts"
-                    )
-                ]
-            )
+            problem = f"train.objective = {name!r} gives no probability of a token"
+            way_out = f"train with one of {', '.join(METHODS)} to score texts"
+            raise RecipeError([f"{problem}; {way_out}"])
         self.model, self.method = model, METHODS[name]
 
     def scored(self, texts: Sequence[str], bar: Bar | None = None) -> Iterator[Likelihood]:
@@ -89,32 +86,30 @@ class Scorer:
             for numbers in self.model.vocabulary.encode(texts)
         ]
         with torch.inference_mode():
-            scored = self.method(self.model, [window for windows in cut for window in windows])
+            scored = self.method(self.model, list(chain.from_iterable(cut)))
         if not all(np.isfinite(scores).all() for scores in scored):
             raise RunError("the model's scores are not finite numbers. Train it again.")
         scores = iter(scored)
         specials = set(self.model.vocabulary.specials)
         for windows in cut:
-            pairs = [
-                pair
-                for window in windows
-                for pair in zip(window, next(scores).tolist(), strict=True)
-            ]
-            kept = [(token, score) for token, score in pairs if token not in specials]
+            pairs: list[tuple[int, float]] = []
+            for window in windows:
+                pairs += zip(window, next(scores).tolist(), strict=True)
+            scorable = [(token, score) for token, score in pairs if token not in specials]
             yield Likelihood(
-                [token for token, _ in kept],
-                [score for _, score in kept],
-                len(pairs) - len(kept),
-                len(windows),
+                tokens=[token for token, _ in scorable],
+                scores=[score for _, score in scorable],
+                left_out=len(pairs) - len(scorable),
+                windows=len(windows),
             )
 
 
 def windows_of(numbers: list[int], most: int) -> Windows:
-    """The tokens in as few parts of at most `most` as will do, of nearly equal size: none is left
-    with little context.
-    """
+    """The tokens in as few parts of at most `most` as will do, of nearly equal size."""
+    if not numbers:
+        return []
     count = -(-len(numbers) // most)
-    bounds = [len(numbers) * part // count for part in range(count + 1)] if count else []
+    bounds = [len(numbers) * part // count for part in range(count + 1)]
     return [numbers[start:end] for start, end in pairwise(bounds)]
 
 
@@ -128,12 +123,8 @@ def _batches(model: LanguageModel, windows: Windows) -> Iterator[tuple[list[int]
         longest = len(windows[order[0]]) + 2
         rows = max(1, TOKENS // longest)
         numbers, order = order[:rows], order[rows:]
-        yield (
-            numbers,
-            padded_rows(
-                [vocabulary.around(windows[number]) for number in numbers], vocabulary.pad
-            ).to(model.device),
-        )
+        tokens = [vocabulary.around(windows[number]) for number in numbers]
+        yield numbers, padded_rows(tokens, vocabulary.pad).to(model.device)
 
 
 def _in_one_pass(
@@ -142,13 +133,12 @@ def _in_one_pass(
     """The score of every token of every window, by a function that gives those of a batch (rows,
     length).
     """
-    found = [np.zeros(len(window)) for window in windows]
+    by_window = [np.zeros(len(window)) for window in windows]
     for numbers, batch in _batches(model, windows):
-        for number, scores in zip(
-            numbers, scores_of(model, batch).double().cpu().numpy(), strict=True
-        ):
-            found[number][:] = scores[1 : len(windows[number]) + 1]
-    return found
+        rows = scores_of(model, batch).double().cpu().numpy()
+        for number, scores in zip(numbers, rows, strict=True):
+            by_window[number][:] = scores[1 : len(windows[number]) + 1]
+    return by_window
 
 
 def by_energies(model: LanguageModel, windows: Windows) -> list[np.ndarray]:
@@ -197,16 +187,13 @@ def by_masking(model: LanguageModel, windows: Windows) -> list[np.ndarray]:
     and get 0.
     """
     specials = set(model.vocabulary.specials)
-    asked = [
-        (number, at)
-        for number, window in enumerate(windows)
-        for at, token in enumerate(window)
-        if token not in specials
-    ]
-    found = [np.zeros(len(window)) for window in windows]
-    for places, batch in _batches(model, [windows[number] for number, _ in asked]):
+    masked: list[tuple[int, int]] = []  # windows and the positions in them, one by one
+    for number, window in enumerate(windows):
+        masked += [(number, at) for at, token in enumerate(window) if token not in specials]
+    by_window = [np.zeros(len(window)) for window in windows]
+    for places, batch in _batches(model, [windows[number] for number, _ in masked]):
         rows = torch.arange(len(places))
-        columns = torch.tensor([asked[place][1] + 1 for place in places])
+        columns = torch.tensor([masked[place][1] + 1 for place in places])
         answers, ids = batch.ids[rows, columns], batch.ids.clone()
         ids[rows, columns] = model.vocabulary.mask
         wanted = (rows * ids.shape[1] + columns).to(model.device)
@@ -215,9 +202,9 @@ def by_masking(model: LanguageModel, windows: Windows) -> list[np.ndarray]:
         )
         scores = logits.float().log_softmax(-1).gather(1, answers[:, None]).squeeze(1).tolist()
         for place, score in zip(places, scores, strict=True):
-            number, at = asked[place]
-            found[number][at] = score
-    return found
+            number, at = masked[place]
+            by_window[number][at] = score
+    return by_window
 
 
 METHODS: dict[str, Callable[[LanguageModel, Windows], list[np.ndarray]]] = {

@@ -1,6 +1,4 @@
-"""The words that a text shares with many others, as `corpus.words` splits
-them: rare ones say more.
-"""
+"""The words that a text shares with many others, as `corpus.words` splits them."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ class Overlaps:
 
     words: list[str]  # of the text, each once
     rarity: np.ndarray  # of each: ln((1 + texts) / texts that have it)
-    found: np.ndarray  # numbers of words, those of one text after those of another
+    numbers: np.ndarray  # numbers of words, those of one text after those of another
     offsets: np.ndarray  # where each text's begin, and the end
 
     def __len__(self) -> int:
@@ -27,7 +25,7 @@ class Overlaps:
 
     def shared(self, place: int) -> list[str]:
         """The words in common with the text at a place, the rarest first."""
-        own = self.found[self.offsets[place] : self.offsets[place + 1]]
+        own = self.numbers[self.offsets[place] : self.offsets[place + 1]]
         return [self.words[number] for number in own[np.argsort(-self.rarity[own], kind="stable")]]
 
     def nearest(self, most: int) -> np.ndarray:
@@ -37,19 +35,20 @@ class Overlaps:
         A tie goes to the earlier text. Texts with no word in common are taken when there are too
         few others.
         """
-        adds = np.concatenate([[0.0], np.cumsum(self.rarity[self.found])])
+        adds = np.concatenate([[0.0], np.cumsum(self.rarity[self.numbers])])
         together = adds[self.offsets[1:]] - adds[self.offsets[:-1]]
         return np.sort(np.argsort(-together.round(9), kind="stable")[:most])
 
 
 def overlaps(text: str, others: Iterable[str]) -> Overlaps:
     """What the text shares with each of the others, which are read once, one after another."""
-    asked = list(dict.fromkeys(words(text)))
-    number = {word: i for i, word in enumerate(asked)}
-    found, offsets = array("i"), array("q", [0])
+    own = list(dict.fromkeys(words(text)))
+    number = {word: i for i, word in enumerate(own)}
+    shared, offsets = array("i"), array("q", [0])
     for other in others:
-        found.extend(sorted(number[word] for word in set(words(other)) if word in number))
-        offsets.append(len(found))
-    numbers = np.array(found, np.int64)
-    having = np.bincount(numbers, minlength=len(asked))
-    return Overlaps(asked, np.log(len(offsets) / np.maximum(1, having)), numbers, np.array(offsets))
+        shared.extend(sorted(number[word] for word in set(words(other)) if word in number))
+        offsets.append(len(shared))
+    numbers = np.array(shared, np.int64)
+    having = np.bincount(numbers, minlength=len(own))
+    rarity = np.log(len(offsets) / np.maximum(1, having))
+    return Overlaps(own, rarity, numbers, np.array(offsets))

@@ -31,9 +31,8 @@ class Candidates:
     id: Any
     texts: list[str]
     scores: list[float]  # of the system that made the list
-    right: (
-        frozenset[int] | None
-    )  # numbers of the right ones, none where the answer is not in the list; None: not known
+    # numbers of the right ones, none where the answer is not in the list; None: not known
+    right: frozenset[int] | None
 
     def chosen(self, likelihoods: Sequence[float], weight: float) -> int:
         """The number of the candidate with the largest score + weight · PLL, the first on a tie."""
@@ -45,12 +44,10 @@ class Candidates:
 
 
 def read_candidates(path: Path) -> list[Candidates]:
-    """The lists of a file of JSON lines; `answer` is the number of a
-    candidate, from 0, or a text.
-    """
+    """The lists of a file of JSON lines; `answer` is a candidate's number, from 0, or a text."""
     if kind_of(path) not in (".jsonl", ".ndjson", ".json"):
         raise DataError("lists of candidates must be JSON lines (.jsonl)", file=path, remedy=_FORM)
-    found = []
+    lists = []
     for row in read_rows(path):
 
         def wrong(problem: str, line: int = row.line) -> DataError:
@@ -61,15 +58,9 @@ def read_candidates(path: Path) -> list[Candidates]:
             raise wrong("'candidates' is not a list of one or more")
         texts = [_text(candidate, number, wrong) for number, candidate in enumerate(candidates)]
         scores = [_score(candidate, number, wrong) for number, candidate in enumerate(candidates)]
-        found.append(
-            Candidates(
-                row.values.get("id", row.line),
-                texts,
-                scores,
-                _right(row.values.get("answer"), texts, wrong),
-            )
-        )
-    return found
+        right = _right(row.values.get("answer"), texts, wrong)
+        lists.append(Candidates(row.values.get("id", row.line), texts, scores, right))
+    return lists
 
 
 def _text(candidate: Any, number: int, wrong: Callable[[str], DataError]) -> str:
@@ -108,15 +99,15 @@ def _right(
 def accuracy(
     lists: Sequence[Candidates], likelihoods: Sequence[Sequence[float]], weight: float
 ) -> float | None:
-    """The share of the lists with an answer in which the right candidate is chosen; None where no
-    list has one.
-    """
+    """The share of the lists with answers whose right candidate is chosen; None where none has."""
     hits = [
         each.chosen(scores, weight) in each.right
         for each, scores in zip(lists, likelihoods, strict=True)
         if each.right is not None
     ]
-    return sum(hits) / len(hits) if hits else None
+    if not hits:
+        return None
+    return sum(hits) / len(hits)
 
 
 def best_weight(
@@ -127,9 +118,9 @@ def best_weight(
     """
     best: tuple[float, float] | None = None
     for weight in WEIGHTS:
-        found = accuracy(lists, likelihoods, weight)
-        if found is not None and (best is None or found > best[1]):
-            best = weight, found
+        share = accuracy(lists, likelihoods, weight)
+        if share is not None and (best is None or share > best[1]):
+            best = weight, share
     if best is None:
         raise DataError(
             "no list has an 'answer', so that λ cannot be chosen",

@@ -1,6 +1,4 @@
-"""The scores of a run: one row per model or baseline, over seeds, with intervals, costs and a
-verdict; scores.json.
-"""
+"""The scores of a run, scores.json: a row per model or baseline with intervals and costs."""
 
 from __future__ import annotations
 
@@ -49,8 +47,7 @@ METRIC_NAMES = {
 
 @dataclass(frozen=True)
 class Spread:
-    """A score over seeds: mean, sample sd, each seed's value, and the bootstrap interval where
-    there is one.
+    """A score over seeds: mean, sample sd, each seed's value, and the bootstrap interval if any.
 
     `stage1` has the mean of each training of stage 1 over its fine-tunings, where there are
     several.
@@ -66,14 +63,14 @@ class Spread:
     @property
     def stage1_sd(self) -> float | None:
         """The sample sd over the trainings of stage 1; None where there is one."""
-        return float(np.std(self.stage1, ddof=1)) if len(self.stage1) > 1 else None
+        if len(self.stage1) < 2:
+            return None
+        return float(np.std(self.stage1, ddof=1))
 
 
 @dataclass(frozen=True)
 class SeedScore:
-    """The scores of one model: fine-tuning `stage2` of the training `stage1`,
-    both counted from 1.
-    """
+    """The scores of one model: fine-tuning `stage2` of training `stage1`, both counted from 1."""
 
     stage1: int
     stage2: int
@@ -119,9 +116,7 @@ class Scores:
     confidence: float = 0.95
     recipe: str = ""  # hash of the recipe that they are of
     trainings: int = 1  # of stage 1
-    # whether the model is the linear model of words alone, since training brought nothing better on
-    # dev
-    linear: bool = False
+    linear: bool = False  # the model is that of words alone: training was no better on dev
 
     @property
     def ours(self) -> Row | None:
@@ -130,143 +125,140 @@ class Scores:
 
 
 def spread(values: Sequence[float] | Floats, interval: tuple[float, float] | None = None) -> Spread:
-    """Mean and sample sd (0 for one) of the scores of seeds; (trainings, fine-tunings) also has
-    means of trainings.
-    """
+    """Mean and sample sd (0 for one) over seeds, which may be (trainings, fine-tunings)."""
     scores = np.asarray(values, np.float64)
     sd = float(np.std(scores, ddof=1)) if scores.size > 1 else 0.0
-    low, high = interval if interval is not None else (None, None)
-    stage1 = scores.mean(1).tolist() if scores.ndim == 2 and len(scores) > 1 else []
+    low, high = interval or (None, None)
+    stage1 = []
+    if scores.ndim == 2 and len(scores) > 1:
+        stage1 = scores.mean(1).tolist()
     return Spread(float(scores.mean()), sd, scores.ravel().tolist(), low, high, stage1)
 
 
-def make_row(
-    name: str,
-    kind: Kind,
-    task: Task,
-    metric: str,
-    *,
-    dev: Predicted | None = None,
-    test: Predicted | None = None,
-    ours_test: Predicted | None = None,
-    resampling: Resampling = USUAL,
-    flops_6nd: float = 0.0,
-    flops_exact: float = 0.0,
-    seconds: float = 0.0,
-    parameters: int = 0,
-    selected_passages: int = 0,
-    selected_tokens: int = 0,
-) -> Row:
-    """The row of the predictions on dev and test; `ours_test`, those of our model, are paired with
-    them.
-    """
-    chosen = task.metric(metric)
-    dev, test = (part if part is not None and len(part.gold) else None for part in (dev, test))
-    on_dev, on_test, against = None, None, None
+@dataclass(frozen=True)
+class Costs:
+    """What a row cost to make, as `Row` has it."""
+
+    flops_6nd: float = 0.0
+    flops_exact: float = 0.0
+    seconds: float = 0.0
+    parameters: int = 0
+    selected_passages: int = 0
+    selected_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class RowInputs:
+    """What a row is made of; `ours_test`, the predictions of our model, are paired with `test`."""
+
+    name: str
+    kind: Kind
+    task: Task
+    metric: str
+    dev: Predicted | None = None
+    test: Predicted | None = None
+    ours_test: Predicted | None = None
+    resampling: Resampling = USUAL
+    costs: Costs = Costs()
+
+
+def make_row(inputs: RowInputs) -> Row:
+    """The row of a model's predictions on dev and test."""
+    task, metric = inputs.task, inputs.task.metric(inputs.metric)
+    dev, test = _unless_empty(inputs.dev), _unless_empty(inputs.test)
+    on_dev, on_test, against, resampled = None, None, None, "test examples"
     if dev is not None:
-        on_dev = spread(per_seed(chosen, statistics_of(chosen, dev)))
+        on_dev = spread(per_seed(metric, statistics_of(metric, dev)))
     if test is not None:
-        statistics = statistics_of(chosen, test)
-        on_test = spread(
-            per_seed(chosen, statistics), bootstrap_interval(chosen, statistics, resampling)
-        )
-        if ours_test is not None and kind != "ours":
-            against = paired_difference(
-                chosen, statistics_of(chosen, ours_test), statistics, resampling
-            )
-    scored = test or dev
+        statistics = statistics_of(metric, test)
+        interval = bootstrap_interval(metric, statistics, inputs.resampling)
+        on_test = spread(per_seed(metric, statistics), interval)
+        resampled = resampled_text(test.shape)
+        if inputs.ours_test is not None and inputs.kind != "ours":
+            ours = statistics_of(metric, inputs.ours_test)
+            against = paired_difference(metric, ours, statistics, inputs.resampling)
+    metrics: dict[str, float] = {}
+    seeds: list[SeedScore] = []
+    if (scored := test or dev) is not None:
+        metrics = {name: _mean(task.metric(name), scored) for name in task.metrics}
+        if inputs.kind in ("ours", "ablation"):
+            seeds = _seed_scores(scored, on_dev, on_test)
     return Row(
-        name,
-        kind,
+        inputs.name,
+        inputs.kind,
         on_dev,
         on_test,
-        {}
-        if scored is None
-        else {other: _mean(task.metric(other), scored) for other in task.metrics},
-        flops_6nd=flops_6nd,
-        flops_exact=flops_exact,
-        seconds=seconds,
-        parameters=parameters,
-        selected_passages=selected_passages,
-        selected_tokens=selected_tokens,
+        metrics,
+        **dataclasses.asdict(inputs.costs),
         against=against,
-        seeds=_seed_scores(scored, on_dev, on_test) if kind in ("ours", "ablation") else [],
-        resampled=resampled_text(test.shape) if test is not None else "test examples",
+        seeds=seeds,
+        resampled=resampled,
     )
+
+
+def _unless_empty(predicted: Predicted | None) -> Predicted | None:
+    """The predictions of a split, None where it has no examples."""
+    return predicted if predicted is not None and len(predicted.gold) else None
 
 
 def _mean(metric: Metric, predicted: Predicted) -> float:
     return float(per_seed(metric, statistics_of(metric, predicted)).mean())
 
 
-def _seed_scores(
-    scored: Predicted | None, dev: Spread | None, test: Spread | None
-) -> list[SeedScore]:
+def _seed_scores(scored: Predicted, dev: Spread | None, test: Spread | None) -> list[SeedScore]:
     """The scores of each seed beside one another, those of the first training of stage 1 first."""
-    if scored is None:
-        return []
+    none: list[float | None] = [None] * len(scored.seeds)
+    on_dev = dev.values if dev is not None else none
+    on_test = test.values if test is not None else none
     tunings = scored.shape[1]
-    on_dev, on_test = (
-        [None] * len(scored.seeds) if part is None else part.values for part in (dev, test)
-    )
-    both = zip(on_dev, on_test, strict=True)
-    return [
-        SeedScore(number // tunings + 1, number % tunings + 1, *values)
-        for number, values in enumerate(both)
-    ]
+    seeds = []
+    for number, (dev_score, test_score) in enumerate(zip(on_dev, on_test, strict=True)):
+        training, tuning = divmod(number, tunings)
+        seeds.append(SeedScore(training + 1, tuning + 1, dev_score, test_score))
+    return seeds
 
 
 def table(scores: Scores, costs: bool = False) -> Table:
     """The score table for the terminal; with `costs`, FLOPs and time too."""
     on_test = any(row.test is not None for row in scores.rows)
-    interval = f", [{scores.confidence:.0%} interval]" if on_test else ""
-    title = f"{metric_name(scores.metric)} × 100, {over_seeds(scores)}{interval}"
-    shown = Table(
+    columns = {"model": [row.name for row in scores.rows]}
+    columns["dev"] = [spread_text(row.dev) for row in scores.rows]
+    title, caption = f"{metric_name(scores.metric)} × 100, {over_seeds(scores)}", None
+    if on_test:
+        columns["test"] = [spread_text(row.test) for row in scores.rows]
+        title += f", [{scores.confidence:.0%} interval]"
+        caption = Text(interval_text(scores))
+    if costs:
+        columns["FLOPs"] = [flops_text(row.flops_exact or row.flops_6nd) for row in scores.rows]
+        columns["time"] = [time_text(row.seconds) for row in scores.rows]
+    drawn = Table(
         title=Text(title),
         title_style="bold",
         title_justify="left",
+        caption=caption,
+        caption_justify="left",
         box=SIMPLE_HEAD,
         pad_edge=False,
         show_edge=False,
     )
-    if on_test:
-        shown.caption, shown.caption_justify = Text(interval_text(scores)), "left"
-    shown.add_column("model", overflow="fold")
-    shown.add_column("dev", justify="right", no_wrap=True)
-    if on_test:
-        shown.add_column("test", justify="right", no_wrap=True)
-    for column in ("FLOPs", "time") if costs else ():
-        shown.add_column(column, justify="right", no_wrap=True)
-    for row in scores.rows:
-        cells = [
-            row.name,
-            spread_text(row.dev),
-            *([spread_text(row.test)] if on_test else []),
-            *(
-                [flops_text(row.flops_exact or row.flops_6nd), time_text(row.seconds)]
-                if costs
-                else []
-            ),
-        ]
-        shown.add_row(
-            *[Text(cell) for cell in cells], style="bold" if row.kind == "ours" else None
-        )  # Text: [ ] is no markup
-    return shown
+    drawn.add_column("model", overflow="fold")
+    for name in list(columns)[1:]:
+        drawn.add_column(name, justify="right", no_wrap=True)
+    for row, cells in zip(scores.rows, zip(*columns.values(), strict=True), strict=True):
+        style = "bold" if row.kind == "ours" else None
+        drawn.add_row(*map(Text, cells), style=style)  # Text: [ ] is no markup
+    return drawn
 
 
 def over_seeds(scores: Scores) -> str:
-    """What the numbers of the table are of: 'mean ± sd over 9 seeds (3 of
-    stage 1 × 3 of stage 2)'.
-    """
+    """What the numbers are of: 'mean ± sd over 9 seeds (3 of stage 1 × 3 of stage 2)'."""
     seeds = scores.trainings * scores.seeds
     if seeds == 1:
         return "one seed"
-    stages = (
-        f" ({scores.trainings} of stage 1 × {scores.seeds} of stage 2)"
-        if scores.trainings > 1
-        else " of stage 2"
-    )
-    return f"mean ± sd over {seeds} seeds{stages}"
+    if scores.trainings == 1:
+        return f"mean ± sd over {seeds} seeds of stage 2"
+    stages = f"{scores.trainings} of stage 1 × {scores.seeds} of stage 2"
+    return f"mean ± sd over {seeds} seeds ({stages})"
 
 
 def interval_text(scores: Scores) -> str:
@@ -284,31 +276,31 @@ def metric_name(metric: str) -> str:
 
 
 def spread_text(value: Spread | None) -> str:
-    """Returns '71.2 ± 0.8 [68.0, 74.1]', or a dash."""
+    """A score for a table: '71.2 ± 0.8 [68.0, 74.1]', or a dash."""
     if value is None:
         return "–"
-    sd = f" ± {100 * value.sd:.1f}" if len(value.values) > 1 else ""
-    interval = (
-        ""
-        if value.low is None or value.high is None
-        else f" [{100 * value.low:.1f}, {100 * value.high:.1f}]"
-    )
-    return f"{100 * value.mean:.1f}{sd}{interval}"
+    text = f"{100 * value.mean:.1f}"
+    if len(value.values) > 1:
+        text += f" ± {100 * value.sd:.1f}"
+    if value.low is not None and value.high is not None:
+        text += f" [{100 * value.low:.1f}, {100 * value.high:.1f}]"
+    return text
 
 
 def score_text(value: Spread, confidence: float | None = None) -> str:
     """The mean, and for a given confidence its interval, for use in a sentence."""
+    mean = f"{100 * value.mean:.1f}"
     if confidence is None or value.low is None or value.high is None:
-        return f"{100 * value.mean:.1f}"
-    return (
-        f"{100 * value.mean:.1f} ({confidence:.0%} "
-        f"interval {100 * value.low:.1f} to {100 * value.high:.1f})"
-    )
+        return mean
+    interval = f"{100 * value.low:.1f} to {100 * value.high:.1f}"
+    return f"{mean} ({confidence:.0%} interval {interval})"
 
 
 def flops_text(flops: float) -> str:
-    """Returns '2.7e18', or a dash for nothing."""
-    return f"{flops:.1e}".replace("e+", "e") if flops > 0 and math.isfinite(flops) else "–"
+    """A number of FLOPs: '2.7e18', or a dash for nothing."""
+    if flops > 0 and math.isfinite(flops):
+        return f"{flops:.1e}".replace("e+", "e")
+    return "–"
 
 
 def time_text(seconds: float) -> str:
@@ -332,21 +324,17 @@ def from_dict(values: Mapping[str, Any]) -> Scores:
 
 
 def of_this_recipe(scores: Scores, run: Path) -> bool:
-    """Whether scores are of the recipe that a run folder has now, which is written when a run
-    starts, and they when it ends.
-    """
-    return scores.recipe in (
-        "",
-        recipe_key(run / "recipe.toml"),
-    )  # "": they were written before this was noted
+    """Whether scores, written when a run ends, are of the recipe that its folder has now."""
+    # "": they were written before this was noted
+    return scores.recipe in ("", recipe_key(run / "recipe.toml"))
 
 
 def _read_row(values: Mapping[str, Any]) -> Row:
-    against = None if values.get("against") is None else Difference(**values["against"])
-    seeds = [SeedScore(**seed) for seed in values.get("seeds", ())]
-    both = {split: _read_spread(values[split]) for split in ("dev", "test")}
-    return Row(**{**values, **both, "against": against, "seeds": seeds})
-
-
-def _read_spread(values: Mapping[str, Any] | None) -> Spread | None:
-    return None if values is None else Spread(**values)
+    fields = dict(values)
+    fields["seeds"] = [SeedScore(**seed) for seed in values.get("seeds", ())]
+    for split in ("dev", "test"):
+        if values[split] is not None:
+            fields[split] = Spread(**values[split])
+    if values.get("against") is not None:
+        fields["against"] = Difference(**values["against"])
+    return Row(**fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tasklm.errors import DataError, RunError
 from tasklm.evaluate.scores import from_dict
@@ -33,9 +34,9 @@ def splits_of(run: Path, task: Task, way_out: str) -> Splits:
             f"those of the model in {run}: the file has changed since"
         )
         raise RunError(f"{problem}. Put the old file back, or {way_out}")
-    before = (
-        from_dict(read_json(run / "scores.json")).data if (run / "scores.json").exists() else {}
-    )
+    before: dict[str, Any] = {}
+    if (run / "scores.json").exists():
+        before = from_dict(read_json(run / "scores.json")).data
     changed = [
         f"{name} has {len(examples):,} examples and had {before[name]:,}"
         for name, examples in splits.named().items()

@@ -8,9 +8,8 @@ from tasklm.evaluate.intervals import Difference
 from tasklm.evaluate.scores import Row, Scores, Spread, metric_name, score_text
 
 LINEAR = "The model is the linear model of words alone: training brought nothing better on dev. "
-TRAININGS = (
-    3  # of stage 1, of each model: fewer tell too little of what another seed would have given
-)
+# of stage 1, of each model: fewer tell too little of what another seed would have given
+TRAININGS = 3
 
 
 def with_verdict(scores: Scores) -> Scores:
@@ -20,74 +19,65 @@ def with_verdict(scores: Scores) -> Scores:
 
 
 def verdict(scores: Scores) -> str:
-    """Our score, the best other row, and whether the difference is more than chance; then what was
-    resampled.
+    """Our score, the best other row, whether the difference is chance, and what was resampled.
 
     It is about one model: an ensemble of ours is neither judged nor compared with.
     """
     ours = scores.ours
     others = [row for row in scores.rows if row.kind not in ("ours", "ensemble")]
-    judged = others if ours is None else [ours]
-    on_test = any(row.test is not None for row in judged)
+    judged = [ours] if ours is not None else others
+    split = "test" if any(row.test is not None for row in judged) else "dev"
 
     def of(row: Row) -> Spread | None:
-        return row.test if on_test else row.dev
+        return row.test if split == "test" else row.dev
 
-    name = f"{'test' if on_test else 'dev'} {metric_name(scores.metric)}"
+    name = f"{split} {metric_name(scores.metric)}"
     scored = [(row, value) for row in others if (value := of(row)) is not None]
     best, theirs = max(scored, key=lambda pair: pair[1].mean, default=(None, None))
-    mine = None if ours is None else of(ours)
-    if ours is None or mine is None:
-        rest = (
-            "."
-            if best is None or theirs is None
-            else f"; the best other row is {best.name} with {score_text(theirs)} {name}."
-        )
-        return "The model has not been scored yet" + rest
+    if ours is None or (mine := of(ours)) is None:
+        unscored = "The model has not been scored yet"
+        if best is None or theirs is None:
+            return f"{unscored}."
+        return f"{unscored}; the best other row is {best.name} with {score_text(theirs)} {name}."
     our_score = score_text(mine, scores.confidence)
-    against = best.against if best is not None else None
-    end = "; there is no test set, and dev chose the model, so this flatters it."
-    if on_test:
-        end = f". Resampled: {ours.resampled if against is None else against.resampled}."
+    end, sure = f". Resampled: {ours.resampled}.", ""
+    if best is not None and best.against is not None:
+        end = f". Resampled: {best.against.resampled}."
+        sure = f" ({sureness(ours, best, best.against, 1 - scores.confidence)})"
+    if split == "dev":
+        end = "; there is no test set, and dev chose the model, so this flatters it."
     if best is None or theirs is None:
         return f"{ours.name} scores {our_score} {name}; there is nothing to compare it with{end}"
-    sure = "" if against is None else f" ({sureness(ours, best, against, 1 - scores.confidence)})"
     if mine.mean == theirs.mean:
         return f"{ours.name} and {best.name} tie: both score {our_score} {name}{end}"
     if mine.mean < theirs.mean:
-        return (
-            f"{best.name} wins: {score_text(theirs)} {name} "
-            f"against {our_score} of {ours.name}{sure}{end}"
-        )
+        lead = f"{best.name} wins: {score_text(theirs)} {name}"
+        return f"{lead} against {our_score} of {ours.name}{sure}{end}"
     ahead = f"ahead of the best other row, {best.name}, with {score_text(theirs)}"
     return f"{ours.name} scores {our_score} {name}, {ahead}{sure}{end}"
 
 
 def sureness(ours: Row, other: Row, difference: Difference, level: float) -> str:
     """How large a difference is, its p, and what may be concluded from it at a level."""
-    return (
-        f"difference {100 * abs(difference.difference):.1f}, "
-        f"{difference.sureness()}: {_conclusion(ours, other, difference.p < level)}"
-    )
+    size = f"{100 * abs(difference.difference):.1f}"
+    conclusion = _conclusion(ours, other, difference.p < level)
+    return f"difference {size}, {difference.sureness()}: {conclusion}"
 
 
 def _conclusion(ours: Row, other: Row, beyond_chance: bool) -> str:
-    """Calls a difference significant only where luck of the seed, which baselines do not have, was
-    looked at too.
-    """
+    """Calls a difference significant only where luck of the seed was looked at too."""
     if not beyond_chance:
         return "not significant, it may be chance"
     trained = [row.trainings for row in (ours, other) if row.kind != "baseline"]
     if min(trained) >= TRAININGS:
         return "significant"
     if len(trained) == 1:
-        return (
-            f"significant for "
-            f"{'this one training' if trained[0] == 1 else f'these {trained[0]} trainings'} "
-            f"of stage 1"
-        )
+        count = trained[0]
+        these = "this one training" if count == 1 else f"these {count} trainings"
+        return f"significant for {these} of stage 1"
+    one, two = trained
     return (
-        f"clear on these test examples, but {_trainings(*trained)}, "
+        f"clear on these test examples, but {_trainings(one, two)}, "
         f"so luck of the seed is not excluded: --train.seeds {TRAININGS}"
     )
 

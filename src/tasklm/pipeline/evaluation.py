@@ -9,7 +9,7 @@ from typing import Any
 
 from tasklm.artifacts import Artefacts
 from tasklm.evaluate.intervals import Predicted, Resampling
-from tasklm.evaluate.scores import Kind, Row, Scores, make_row
+from tasklm.evaluate.scores import Costs, Kind, Row, RowInputs, Scores, make_row
 from tasklm.models.task_model import TaskModel, cost_of, kept_of, new_encoder, save_models
 from tasklm.models.weights import load_weights
 from tasklm.pipeline.context import Run, TaskData
@@ -120,7 +120,15 @@ def model_row(
     together = kind == "ensemble"
     spent, cost = _spent(run, seeds, together), cost_of(parts.encoder, parts.shape)
     each = 1 if together else trainings_of(seeds)
-    return make_row(
+    costs = Costs(
+        flops_6nd=cost.six_nd(int(spent["tokens"])),
+        flops_exact=spent["flops"] + _influence_flops(run, parts),
+        seconds=round(_before_seconds(run, parts) + spent["seconds"], 1),
+        parameters=(len(seeds) if together else 1) * cost.parameters,
+        selected_passages=len(parts.external) if parts.external is not None else 0,
+        selected_tokens=int(parts.external.offsets[-1]) if parts.external is not None else 0,
+    )
+    inputs = RowInputs(
         name,
         kind,
         task.task,
@@ -129,13 +137,9 @@ def model_row(
         test=labels_of(task, predictions, "test", each) if "test" in predictions else None,
         ours_test=ours_test,
         resampling=_resampling(run),
-        flops_6nd=cost.six_nd(int(spent["tokens"])),
-        flops_exact=spent["flops"] + _influence_flops(run, parts),
-        seconds=round(_before_seconds(run, parts) + spent["seconds"], 1),
-        parameters=(len(seeds) if together else 1) * cost.parameters,
-        selected_passages=len(parts.external) if parts.external is not None else 0,
-        selected_tokens=int(parts.external.offsets[-1]) if parts.external is not None else 0,
+        costs=costs,
     )
+    return make_row(inputs)
 
 
 def _spent(run: Run, seeds: list[Seed], together: bool) -> dict[str, float]:
@@ -194,21 +198,20 @@ def baseline_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list
             split: Predicted([example.label for example in held[split]], [labels[split]])
             for split in held
         }
-        rows.append(
-            make_row(
-                name,
-                "baseline",
-                task.task,
-                task.metric,
-                dev=scored.get("dev"),
-                test=scored.get("test"),
-                ours_test=ours_test,
-                resampling=_resampling(run),
-                seconds=_baseline_seconds(run)
-                if number == len(found) - 1
-                else 0.0,  # nearly all of it is the last one's
-            )
+        # nearly all of the time is the last one's
+        seconds = _baseline_seconds(run) if number == len(found) - 1 else 0.0
+        inputs = RowInputs(
+            name,
+            "baseline",
+            task.task,
+            task.metric,
+            dev=scored.get("dev"),
+            test=scored.get("test"),
+            ours_test=ours_test,
+            resampling=_resampling(run),
+            costs=Costs(seconds=seconds),
         )
+        rows.append(make_row(inputs))
     return rows
 
 

@@ -1,6 +1,4 @@
-"""The parts of the report about single answers: which classes are taken for which, how sure the
-model is, and where it is wrong.
-"""
+"""The parts of the report about single answers: confusions, confidence, and mistakes."""
 
 from __future__ import annotations
 
@@ -26,9 +24,8 @@ from tasklm.report.page import (
 )
 from tasklm.report.sections import is_number
 
-MOST_CLASSES = (
-    25  # a larger confusion matrix cannot be read; its picture and its most frequent confusions can
-)
+# a larger confusion matrix cannot be read; its picture and its most frequent confusions can
+MOST_CLASSES = 25
 MOST_CONFUSIONS = 25
 MOST_SCORED = 300  # classes with scores of their own
 OPEN_MISTAKES = 10
@@ -41,30 +38,32 @@ def classes(
     scores: Sequence[tuple[str, ClassScore]] = (),
     of: str = "",
 ) -> Html:
-    """The confusion matrix and precision, recall and F1 of each class, which follow from the matrix
-    where they are not given.
+    """The confusion matrix and the scores of each class, by default taken from it.
 
     Its cells lead to their mistakes where those listed are of single classes: `wrong` are the right
     answers to them. `of` says whose answers these are.
     """
-    made = [soft(of)] if of else []
+    parts = []
+    if of:
+        parts.append(soft(of))
     if confusion is not None and len(confusion[0]):
         names, matrix = [str(label) for label in confusion[0]], np.asarray(confusion[1])
-        linked = bool(wrong) and set(wrong) <= set(names)
-        made.append(
-            _matrix(names, matrix, linked)
-            if len(names) <= MOST_CLASSES
-            else _confusions(names, matrix)
-        )
+        if len(names) <= MOST_CLASSES:
+            parts.append(_matrix(names, matrix, linked=bool(wrong) and set(wrong) <= set(names)))
+        else:
+            parts.append(_confusions(names, matrix))
         scores = scores or list(zip(names, per_class(matrix), strict=True))
-    return joined([*made, el("h3", "By class"), _by_class(scores)]) if scores else Html("")
+    if not scores:
+        return Html("")
+    return joined([*parts, el("h3", "By class"), _by_class(scores)])
 
 
 def _by_class(scores: Sequence[tuple[str, ClassScore]]) -> Html:
     """The table of classes, the most frequent ones where there are many, in the order given."""
-    places = sorted(range(len(scores)), key=lambda place: -scores[place][1].gold)[:MOST_SCORED]
-    scores, left_out = [scores[place] for place in sorted(places)], len(scores) - len(places)
-    scored = table(
+    by_frequency = sorted(range(len(scores)), key=lambda number: -scores[number][1].gold)
+    left_out = len(by_frequency[MOST_SCORED:])
+    scores = [scores[number] for number in sorted(by_frequency[:MOST_SCORED])]
+    listed = table(
         ["class", "precision", "recall", "F1", "examples", "predicted"],
         [
             [
@@ -81,104 +80,82 @@ def _by_class(scores: Sequence[tuple[str, ClassScore]]) -> Html:
         ],
         label="Scores by class",
     )
-    rest = f" The {left_out:,} classes with the fewest examples are left out." if left_out else ""
-    return joined(
-        [
-            scored,
-            soft(f"Precision, recall and F1 × 100; examples are those that have the class.{rest}"),
-        ]
-    )
+    about = "Precision, recall and F1 × 100; examples are those that have the class."
+    if left_out:
+        about += f" The {left_out:,} classes with the fewest examples are left out."
+    return joined([listed, soft(about)])
 
 
 def _matrix(names: Sequence[str], matrix: Any, linked: bool) -> Html:
-    head = el(
-        "tr", el("th", "is ↓  taken for →"), *(el("th", word(name), scope="col") for name in names)
-    )
+    titles = joined(el("th", word(name), scope="col") for name in names)
+    head = el("tr", el("th", "is ↓  taken for →"), titles)
     rows = []
-    for gold, (name, counts) in enumerate(zip(names, matrix, strict=True)):
-        shares = counts / max(1, counts.sum())
-        cells = []
-        for at, (count, share) in enumerate(zip(counts, shares, strict=True)):
-            number: Any = f"{int(count):,}"
-            if linked and count and at != gold:
-                number = el(
-                    "a",
-                    number,
-                    href="#mistakes",
-                    data_gold=clipped(name, 60),
-                    data_predicted=clipped(names[at], 60),
-                )
-            cells.append(
-                el(
-                    "td",
-                    number,
-                    class_="right" if gold == at else "wrong" if count else None,
-                    title=(
-                        f"{clipped(name, 60)} → {clipped(names[at], 60)}: "
-                        f"{int(count):,} of {int(counts.sum()):,} ({share:.1%})"
-                    ),
-                    style=f"--share:{share:.3f}" if count else None,
-                )
-            )
-        rows.append(el("tr", el("th", word(name), scope="row"), *cells))
+    for gold, counts in enumerate(matrix):
+        cells = [_matrix_cell(names, counts, gold, at, linked) for at in range(len(names))]
+        rows.append(el("tr", el("th", word(names[gold]), scope="row"), joined(cells)))
     about = (
-        "Rows are the right classes, columns what they "
-        "were taken for; the colour is the share of the row."
+        "Rows are the right classes, columns what they were taken for; "
+        "the colour is the share of the row."
     )
-    more = " A number leads to those mistakes that are listed below." if linked else ""
-    shown = scrolling(
-        el("table", el("thead", head), el("tbody", *rows), class_="matrix"), "Confusion matrix"
-    )
-    return joined([shown, soft(about + more)])
+    if linked:
+        about += " A number leads to those mistakes that are listed below."
+    matrix_table = el("table", el("thead", head), el("tbody", joined(rows)), class_="matrix")
+    return joined([scrolling(matrix_table, "Confusion matrix"), soft(about)])
+
+
+def _matrix_cell(names: Sequence[str], counts: Any, gold: int, at: int, linked: bool) -> Html:
+    """One cell of the matrix: how many examples of class `gold` were taken for class `at`."""
+    count, total = int(counts[at]), int(counts.sum())
+    share = counts[at] / max(1, total)
+    is_name, taken_for = clipped(names[gold], 60), clipped(names[at], 60)
+    number: Any = f"{count:,}"
+    title = f"{is_name} → {taken_for}: {number} of {total:,} ({share:.1%})"
+    style = f"--share:{share:.3f}" if count else None
+    if at == gold:
+        return el("td", number, class_="right", title=title, style=style)
+    if not count:
+        return el("td", number, title=title)
+    if linked:
+        number = el("a", number, href="#mistakes", data_gold=is_name, data_predicted=taken_for)
+    return el("td", number, class_="wrong", title=title, style=style)
 
 
 def _confusions(names: Sequence[str], matrix: Any) -> Html:
     off = np.array(matrix)
     np.fill_diagonal(off, 0)
     order = np.argsort(-off, axis=None, kind="stable")[:MOST_CONFUSIONS]
-    pairs = [(int(flat) // len(names), int(flat) % len(names)) for flat in order]
-    found = [(gold, guess) for gold, guess in pairs if off[gold, guess]]
-    rows = [
-        [word(names[gold]), word(names[guess]), f"{int(off[gold, guess]):,}"]
-        for gold, guess in found
-    ]
-    keys = [
-        [clipped(names[gold], 60), clipped(names[guess], 60), int(off[gold, guess])]
-        for gold, guess in found
-    ]
+    rows, keys = [], []
+    for flat in order:
+        gold, guess = divmod(int(flat), len(names))
+        if count := int(off[gold, guess]):
+            rows.append([word(names[gold]), word(names[guess]), f"{count:,}"])
+            keys.append([clipped(names[gold], 60), clipped(names[guess], 60), count])
     about = soft(f"The most frequent of all confusions between {len(names)} classes.")
     shares = matrix / np.maximum(1, matrix.sum(1, keepdims=True))
-    picture = heat_map(
-        (
-            f"{len(names)} classes: right ones downwards, "
-            f"what they were taken for across, in the order of the table"
-        ),
-        shares,
+    title = (
+        f"{len(names)} classes: right ones downwards, "
+        "what they were taken for across, in the order of the table"
     )
+    picture = heat_map(title, shares)
     listed = table(
         ["is", "taken for", "examples"], rows, left=2, keys=keys, label="Most frequent confusions"
     )
     return el("div", picture, el("div", about, listed), class_="halves")
 
 
-def calibration(found: Mapping[str, Any] | None, seed: str = "") -> Html:
-    """The reliability diagrams before and after temperature scaling, or nothing; `seed` says whose
-    answers these are.
-    """
-    if not found:
+def calibration(measured: Mapping[str, Any] | None, seed: str = "") -> Html:
+    """The reliability diagrams before and after temperature scaling; `seed` says whose answers."""
+    if not measured:
         return Html("")
     drawn, rows = [], []
-    for name, title in (
-        ("before", "before temperature scaling"),
-        ("after", "after temperature scaling"),
-    ):
-        one = found.get(name)
+    for time in ("before", "after"):
+        one = measured.get(time)
         if not one:
             continue
-        numbers = (
-            f"expected calibration error {one['ece']:.4f}, negative log-likelihood {one['nll']:.4f}"
-        )
-        drawn.append(reliability(f"{title[0].upper()}{title[1:]}", one["bins"], numbers))
+        error, likelihood = f"{one['ece']:.4f}", f"{one['nll']:.4f}"
+        numbers = f"expected calibration error {error}, negative log-likelihood {likelihood}"
+        title = f"{time} temperature scaling"
+        drawn.append(reliability(title.capitalize(), one["bins"], numbers))
         rows += [
             [title, f"{bin_['confidence']:.3f}", f"{bin_['accuracy']:.3f}", f"{bin_['count']:,}"]
             for bin_ in one["bins"]
@@ -186,25 +163,24 @@ def calibration(found: Mapping[str, Any] | None, seed: str = "") -> Html:
     if not any(drawn):
         return Html("")
     whose = f"the model of {seed}" if seed else "the model"
-    same = ""
-    if found["split"] == "dev":
-        same = (
+    about = (
+        f"How often {whose} is right when it is so sure, on {measured['split']}. "
+        "On the dashed line confidence and accuracy are equal; "
+        "below it the model is surer than it should be. "
+        "The larger a dot, the more examples. "
+        f"The temperature, {measured['temperature']:.3f}, divides the model's outputs; "
+        "it was chosen on dev, and changes no answer."
+    )
+    if measured["split"] == "dev":
+        about += (
             " There is no test: the temperature is judged where it was "
             "chosen, and the second picture is better than on other texts."
         )
-    about = (
-        f"How often {whose} is right when it is so sure, "
-        f"on {found['split']}. On the dashed line confidence and accuracy are equal; "
-        "below it the model is surer than it should be. "
-        "The larger a dot, the more examples. The temperature, "
-        f"{found['temperature']:.3f}, divides the model's "
-        f"outputs; it was chosen on dev, and changes no answer.{same}"
-    )
     listed = folded(
         "The bins in numbers",
         table(["", "confidence", "accuracy", "examples"], rows, label="Calibration bins"),
     )
-    return joined([el("p", about), el("div", *drawn, class_="charts"), listed])
+    return joined([el("p", about), el("div", joined(drawn), class_="charts"), listed])
 
 
 def sure_of(entries: Sequence[Mapping[str, Any]]) -> bool:
@@ -213,29 +189,23 @@ def sure_of(entries: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def mistakes(entries: Sequence[Mapping[str, Any]], of: str = "") -> Html:
-    """The texts that the model was wrong about, in the order given; `of` says whose answers these
-    are.
-    """
+    """The texts that the model was wrong about, in the order given; `of` says whose answers."""
     if not entries:
         return Html("")
-    shown = [_mistake(entry) for entry in entries]
-    first, rest = shown[:OPEN_MISTAKES], shown[OPEN_MISTAKES:]
-    more = (
-        folded(f"{len(rest):,} more" + (", less and less sure" if sure_of(entries) else ""), *rest)
-        if rest
-        else ""
-    )
-    return joined(
-        [soft(of) if of else "", el("div", *first, more, class_="filtered", data_what="mistakes")]
-    )
+    cards = [_mistake(entry) for entry in entries]
+    if rest := cards[OPEN_MISTAKES:]:
+        summary = f"{len(rest):,} more"
+        if sure_of(entries):
+            summary += ", less and less sure"
+        cards[OPEN_MISTAKES:] = [folded(summary, joined(rest))]
+    listed = el("div", joined(cards), class_="filtered", data_what="mistakes")
+    return joined([soft(of), listed]) if of else listed
 
 
 def _mistake(entry: Mapping[str, Any]) -> Html:
-    sure = (
-        f" with probability {entry['probability']:.2f}"
-        if is_number(entry.get("probability"))
-        else ""
-    )
+    sure = ""
+    if is_number(entry.get("probability")):
+        sure = f" with probability {entry['probability']:.2f}"
     predicted, gold = (clipped(entry.get(name, ""), 60) for name in ("predicted", "gold"))
     head = joined(["predicted ", el("b", word(predicted)), f"{sure}, is ", el("b", word(gold))])
     text = passage(str(entry.get("text", "")), 800)
@@ -252,26 +222,23 @@ def _mistake(entry: Mapping[str, Any]) -> Html:
 
 def _pushed(mistake: Mapping[str, Any]) -> Html:
     """The training examples that pushed most for the wrong label of a mistake."""
-    found = mistake.get("pushed") or ()
-    if not found:
+    attributions = mistake.get("pushed")
+    if not attributions:
         return Html("")
-    cards = [
-        joined(
-            [
-                joined([el("b", word(push["label"])), " · "]) if push.get("label") else "",
-                f"score {push['score']:.3f} · {clipped(push.get('where', ''), 200)}",
-                passage(str(push.get("text", "")), 400),
-                soft(
-                    "words in common: ",
-                    ", ".join(clipped(one, 60) for one in push["shared"][:MOST_SHARED]),
-                )
-                if push.get("shared")
-                else "",
-            ]
-        )
-        for push in found
-    ]
-    return folded(
-        joined(["Training examples that pushed most for ", word(mistake.get("predicted", ""))]),
-        items(cards),
-    )
+    predicted = word(mistake.get("predicted", ""))
+    title = joined(["Training examples that pushed most for ", predicted])
+    return folded(title, items(map(_attribution, attributions)))
+
+
+def _attribution(attribution: Mapping[str, Any]) -> Html:
+    """A training example, and how much it pushed."""
+    parts: list[Any] = []
+    if attribution.get("label"):
+        parts += [el("b", word(attribution["label"])), " · "]
+    where = clipped(attribution.get("where", ""), 200)
+    parts.append(f"score {attribution['score']:.3f} · {where}")
+    parts.append(passage(str(attribution.get("text", "")), 400))
+    if attribution.get("shared"):
+        shared = [clipped(one, 60) for one in attribution["shared"][:MOST_SHARED]]
+        parts.append(soft("words in common: ", ", ".join(shared)))
+    return joined(parts)

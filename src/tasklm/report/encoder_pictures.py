@@ -1,28 +1,24 @@
-"""The parts of the report about the inside of the model: its class vectors
-and its attention heads.
-"""
+"""The parts of the report about the inside of the model: class vectors and attention heads."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tasklm.report.charts import Group, head_grid, legend, scatter
 from tasklm.report.inline_svg import SERIES
-from tasklm.report.page import Html, clipped, el, folded, joined, soft, table
+from tasklm.report.page import Html, clipped, count_of, el, folded, joined, soft, table
 
 HINT_LENGTH = 80
 
 
-def class_vectors(found: Mapping[str, Any] | None, seed: str = "") -> Html:
-    """The t-SNE of the class vectors in its stages, coloured by label, or nothing; `seed` says
-    whose stage 2 it is.
-    """
-    if not found or not found["stages"] or not len(found["number"]):
+def class_vectors(vectors: Mapping[str, Any] | None, seed: str = "") -> Html:
+    """The t-SNE of the class vectors by stage, coloured by label; `seed` has trained stage 2."""
+    if not vectors or not vectors["stages"] or not len(vectors["number"]):
         return Html("")
-    labels = [str(label) for label in found["labels"]]
-    number = [int(one) for one in found["number"]]
+    labels = [str(label) for label in vectors["labels"]]
+    number = [int(one) for one in vectors["number"]]
     counted = Counter(number)
     coloured = [
         label for label, _ in sorted(counted.items(), key=lambda entry: (-entry[1], entry[0]))
@@ -41,69 +37,67 @@ def class_vectors(found: Mapping[str, Any] | None, seed: str = "") -> Html:
         entries.append((f"{len(counted) - len(coloured)} other labels", f"{len(rest):,}"))
     texts = [
         f"{clipped(labels[at], 40)}: {_start(text)}"
-        for at, text in zip(number, found["texts"], strict=True)
+        for at, text in zip(number, vectors["texts"], strict=True)
     ]
     panels = [
-        scatter(str(stage["name"]), stage["points"], groups, texts) for stage in found["stages"]
+        scatter(str(stage["name"]), stage["points"], groups, texts) for stage in vectors["stages"]
     ]
     whose = f" Stage 2 is that of {seed}." if seed else ""
     about = (
         f"Each point is a text of dev, placed by t-SNE: "
         f"near points have similar vectors, distances between groups mean little.{whose}"
     )
-    return joined(
-        [
-            el("p", about),
-            el("div", legend(entries, grey), el("div", *panels, class_="charts"), class_="linked"),
-        ]
-    )
+    charts = el("div", joined(panels), class_="charts")
+    return joined([el("p", about), el("div", legend(entries, grey), charts, class_="linked")])
 
 
-def attention(found: Mapping[str, Any] | None, seed: str = "") -> Html:
-    """The grid of attention heads with those that look at neighbours or at separators marked, or
-    nothing.
-
-    `seed` says whose model it is.
-    """
-    if not found or not found["heads"]:
+def attention(attention_map: Mapping[str, Any] | None, seed: str = "") -> Html:
+    """The grid of attention heads, framed by what they look at; `seed` says whose model it is."""
+    if not attention_map or not attention_map["heads"]:
         return Html("")
-    heads = sorted(found["heads"], key=lambda head: (head["layer"], head["head"]))
+    heads = sorted(attention_map["heads"], key=lambda head: (head["layer"], head["head"]))
     hints = [
         f"layer {head['layer']}, head {head['head']}: "
         f"{head['kind']}; {head['positional']:.0%} on a neighbour, "
         f"{head['vertical']:.0%} on a special token or full stop"
         for head in heads
     ]
-    total = found["total"]
-    about = joined(
+    pictured = soft(
+        "The tokens of the pictures, in their order: ",
+        joined((el("bdi", clipped(token, 40)) for token in attention_map["shown"]), " "),
+    )
+    title = (
+        "Layers downwards, heads across; "
+        "each square shows how tokens (downwards) look at tokens (across)"
+    )
+    grid = head_grid(title, heads, attention_map["tokens"], hints)
+    numbers = folded("All heads in numbers", _heads_table(heads))
+    return joined([el("p", _about_heads(attention_map, seed)), grid, pictured, numbers])
+
+
+def _about_heads(attention_map: Mapping[str, Any], seed: str) -> Html:
+    """How many heads are of which kind, and what the kinds are."""
+    total = attention_map["total"]
+    whose = f", in the model of {seed}" if seed else ""
+    return joined(
         [
-            el("b", f"{found['positional']:,} of {total:,}"),
+            el("b", f"{attention_map['positional']:,} of {total:,}"),
             " heads are positional ",
             el("span", class_="frame positional"),
             ": at least 90 % of their tokens look most at the token before or after. ",
-            el("b", f"{found['vertical']:,} of {total:,}"),
+            el("b", f"{attention_map['vertical']:,} of {total:,}"),
             " are vertical ",
             el("span", class_="frame vertical"),
             ": more than 90 % look most at [CLS], [SEP] or a full stop; ",
             el("span", class_="frame both"),
             " are both. The definitions are those of figure 3 of TLM (arXiv 2111.04130), "
             "whose models have more positional and fewer vertical heads than BERT. ",
-            (
-                f"Counted in {found['texts']:,} "
-                f"row{'s' if found['texts'] != 1 else ''} of "
-                f"dev{f', in the model of {seed}' if seed else ''}."
-            ),
+            f"Counted in {count_of(attention_map['texts'], 'row')} of dev{whose}.",
         ]
     )
-    pictured = soft(
-        "The tokens of the pictures, in their order: ",
-        joined((el("bdi", clipped(token, 40)) for token in found["shown"]), " "),
-    )
-    title = (
-        "Layers downwards, heads across; "
-        "each square shows how tokens (downwards) look at tokens (across)"
-    )
-    grid = head_grid(title, heads, found["tokens"], hints)
+
+
+def _heads_table(heads: Sequence[Mapping[str, Any]]) -> Html:
     rows = [
         [
             head["layer"],
@@ -119,13 +113,8 @@ def attention(found: Mapping[str, Any] | None, seed: str = "") -> Html:
         for head in heads
     ]
     header = ["layer", "head", "kind", "on a neighbour", "on a special token or full stop"]
-    listed = joined(
-        [
-            table(header, rows, left=3, keys=keys, label="Attention heads"),
-            soft("Shares of tokens whose largest weight lies there."),
-        ]
-    )
-    return joined([el("p", about), grid, pictured, folded("All heads in numbers", listed)])
+    listed = table(header, rows, left=3, keys=keys, label="Attention heads")
+    return joined([listed, soft("Shares of tokens whose largest weight lies there.")])
 
 
 def _start(text: Any) -> str:

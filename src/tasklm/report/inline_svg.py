@@ -1,5 +1,4 @@
-"""From a drawing as matplotlib writes it to a piece of a page: colours of the page, no ids, a hint
-on every mark.
+"""From a drawing of matplotlib to a piece of a page: the page's colours, no ids, hints on marks.
 
 Nothing in the result refers to anything by id, so that any number of drawings can stand in one
 page: markers become circles, and clipping, which no drawing here needs, is left out.
@@ -39,11 +38,11 @@ def inline(
         path.get("id", ""): _radius(path.get("d", ""))
         for path in root.iterfind(f".//{_SVG}defs/{_SVG}path")
     }
-    content = [_made(child, radii, hints, classes) for child in root]
-    return el("svg", *content, viewBox=root.get("viewBox"), role="img", aria_label=title)
+    content = joined(_rebuilt(child, radii, hints, classes) for child in root)
+    return el("svg", content, viewBox=root.get("viewBox"), role="img", aria_label=title)
 
 
-def _made(
+def _rebuilt(
     node: ElementTree.Element,
     radii: Mapping[str, float],
     hints: Mapping[str, Sequence[str]],
@@ -55,7 +54,7 @@ def _made(
     if name in hints or name in classes:
         return _group(node, radii, hints.get(name), classes.get(name))
     if tag == "g":
-        return joined(_made(child, radii, hints, classes) for child in node)
+        return joined(_rebuilt(child, radii, hints, classes) for child in node)
     return _mark(node, radii, None, _style(node))
 
 
@@ -72,9 +71,9 @@ def _group(
     ]
     if hints is not None and len(hints) != len(marks):
         raise ValueError(f"{len(hints)} hints for {len(marks)} marks of {node.get('id')}")
-    shown = hints if hints is not None else [None] * len(marks)
-    made = [_mark(mark, radii, hint, None) for mark, hint in zip(marks, shown, strict=True)]
-    return el("g", *made, class_=class_, style=_style(marks[0]) if marks else None)
+    each: Sequence[str | None] = hints or [None] * len(marks)
+    content = [_mark(mark, radii, hint, None) for mark, hint in zip(marks, each, strict=True)]
+    return el("g", joined(content), class_=class_, style=_style(marks[0]) if marks else None)
 
 
 def _mark(
@@ -82,23 +81,24 @@ def _mark(
 ) -> Html:
     """One mark; a group gives its marks their style, so that it is written once."""
     tag = node.tag.removeprefix(_SVG)
-    content = [el("title", hint)] if hint is not None else []
+    title = el("title", hint) if hint is not None else ""
     if tag == "use":
         at = {
             "cx": _short(node.get("x", "")),
             "cy": _short(node.get("y", "")),
             "r": f"{radii[node.get(_LINK, '')[1:]]:g}",
         }
-        return el("circle", *content, **at, style=style)
+        return el("circle", title, **at, style=style)
     if tag == "text":
         turned = node.get("transform", "")
-        turn = None if re.match(r"rotate\(-?0[ ,]", turned) else _short(turned) or None
+        if re.match(r"rotate\(-?0[ ,]", turned):
+            turned = ""
         return el(
             "text",
             node.text or "",
             x=_short(node.get("x", "")),
             y=_short(node.get("y", "")),
-            transform=turn,
+            transform=_short(turned) or None,
             style=style,
         )
     if tag == "image":
@@ -111,25 +111,22 @@ def _mark(
         return el("image", href=source, class_="pixels", **size)
     if tag != "path":
         raise ValueError(f"a drawing holds <{tag}>, which a page does not know")
-    return el("path", *content, d=_short(" ".join(node.get("d", "").split())), style=style)
+    return el("path", title, d=_short(" ".join(node.get("d", "").split())), style=style)
 
 
 def _style(node: ElementTree.Element) -> str | None:
     rules = [rule.strip() for rule in node.get("style", "").split(";") if rule.strip()]
-    kept = [rule for rule in rules if rule.split(":")[0] not in _FONT]
-    return (
-        _SENTINEL.sub(lambda found: f"var(--{_NAMES[int(found.group(1), 16)]})", "; ".join(kept))
-        or None
-    )
+    style = "; ".join(rule for rule in rules if rule.split(":")[0] not in _FONT)
+    return _SENTINEL.sub(lambda match: f"var(--{_NAMES[int(match[1], 16)]})", style) or None
 
 
 def _short(numbers: str) -> str:
-    return _LONG.sub(lambda found: f"{float(found.group()):.2f}".rstrip("0").rstrip("."), numbers)
+    return _LONG.sub(lambda match: f"{float(match.group()):.2f}".rstrip("0").rstrip("."), numbers)
 
 
 def _radius(path: str) -> float:
     """The radius of a round marker, whose path begins at its top or bottom."""
-    found = re.match(r"M\s+-?0\s+(-?[\d.]+)", path)
-    if found is None:
+    start = re.match(r"M\s+-?0\s+(-?[\d.]+)", path)
+    if start is None:
         raise ValueError(f"a marker is not round: {path[:40]}")
-    return round(abs(float(found.group(1))), 2)
+    return round(abs(float(start[1])), 2)

@@ -35,15 +35,13 @@ def escaped(value: Any) -> Html:
 
 
 def el(name: str, *children: Any, **attributes: Any) -> Html:
-    """One element; `class_` stands for class, underscores in names for hyphens, None leaves one
-    out.
-    """
-    shown = "".join(
+    """One element; `class_` stands for class, underscores for hyphens, None leaves a name out."""
+    written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escaped(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return Html(f"<{name}{shown}>{joined(children)}</{name}>")
+    return Html(f"<{name}{written}>{joined(children)}</{name}>")
 
 
 def joined(parts: Iterable[Any], between: str = "") -> Html:
@@ -54,11 +52,14 @@ def joined(parts: Iterable[Any], between: str = "") -> Html:
 def clipped(text: Any, length: int) -> str:
     """The text cut to about `length` characters, with a sign that it was."""
     whole = str(text)
-    return (
-        whole
-        if len(whole) <= length
-        else whole[:length].rstrip() + f" … ({len(whole) - length:,} more characters)"
-    )
+    if len(whole) <= length:
+        return whole
+    return whole[:length].rstrip() + f" … ({len(whole) - length:,} more characters)"
+
+
+def count_of(number: int, name: str) -> str:
+    """A number of things: '1 example', '2 examples'."""
+    return f"{number:,} {name}" if number == 1 else f"{number:,} {name}s"
 
 
 def table(
@@ -76,41 +77,36 @@ def table(
     itself. With `keys`, what each cell is sorted by, the page's script lets a reader sort it by any
     column.
     """
-    head = el(
-        "tr",
-        *(
-            el("th", cell, scope="col", class_=None if at < left else "n")
-            for at, cell in enumerate(header)
-        ),
-    )
-    body, stacks = [], len(header) > STACKED_FROM
-    names = [str(cell) if stacks and at else None for at, cell in enumerate(header)]
+    styles = [None] * left + ["n"] * (len(header) - left)
+    names: list[str | None] = [None] * len(header)
+    kinds = []
+    if keys is not None:
+        kinds.append("sortable")
+    if len(header) > STACKED_FROM:
+        kinds.append("stacked")
+        names[1:] = map(str, header[1:])
+    titles = [
+        el("th", cell, scope="col", class_=style)
+        for cell, style in zip(header, styles, strict=True)
+    ]
+    body = []
     for number, row in enumerate(rows):
-        sort = [None] * len(row) if keys is None else keys[number]
-        styles = [None if at < left else "n" for at in range(len(row))]
+        sort = keys[number] if keys is not None else [None] * len(row)
         cells = [
-            el(
-                "td" if at or not left else "th",
-                cell,
-                class_=style,
-                data_sort=key,
-                scope=None if at or not left else "row",
-                data_name=name,
-            )
-            for at, (cell, style, key, name) in enumerate(
-                zip(row, styles, sort, names, strict=True)
-            )
+            el("td", cell, class_=style, data_sort=key, data_name=name)
+            for cell, style, key, name in zip(row, styles, sort, names, strict=True)
         ]
-        body.append(el("tr", *cells, class_="ours" if number in strong else None))
-    kinds = [*(["sortable"] if keys is not None else []), *(["stacked"] if stacks else [])]
-    content = el("table", el("thead", head), el("tbody", *body), class_=" ".join(kinds) or None)
-    return scrolling(content, label)
+        if left:
+            cells[0] = el("th", row[0], data_sort=sort[0], scope="row")
+        body.append(el("tr", joined(cells), class_="ours" if number in strong else None))
+    head = el("thead", el("tr", joined(titles)))
+    return scrolling(
+        el("table", head, el("tbody", joined(body)), class_=" ".join(kinds) or None), label
+    )
 
 
 def scrolling(content: Html, label: str) -> Html:
-    """Returns content that scrolls sideways by itself, with the keyboard too, where the page is
-    narrower.
-    """
+    """Content that scrolls sideways by itself, by keyboard too, where the page is narrower."""
     return el("div", content, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
@@ -129,37 +125,26 @@ def word(text: Any, length: int = 60) -> Html:
     return el("bdi", clipped(text, length))
 
 
-def folded(summary: Any, *content: Any, shown: bool = False) -> Html:
-    """Returns content that is shown on request, without any script."""
-    return el("details", el("summary", summary), *content, open="" if shown else None)
+def folded(summary: Any, *content: Any, unfolded: bool = False) -> Html:
+    """Content that is shown on request, without any script."""
+    return el("details", el("summary", summary), joined(content), open="" if unfolded else None)
 
 
 def soft(*text: Any) -> Html:
     """A remark in a quieter voice."""
-    return el("p", *text, class_="soft")
+    return el("p", joined(text), class_="soft")
 
 
 def document(title: str, heading: Html, sections: Sequence[tuple[str, str, Html]]) -> str:
-    """A whole page: its heading, a table of contents and its sections (name, title, content); empty
-    ones are left out.
-    """
-    made = [(name, shown, body) for name, shown, body in sections if body]
-    links = el(
-        "nav",
-        items(el("a", shown, href=f"#{name}") for name, shown, _ in made),
-        aria_label="Contents",
-    )
-    main = [
-        el(
-            "section",
-            el("h2", shown, id=f"{name}-title"),
-            body,
-            id=name,
-            aria_labelledby=f"{name}-title",
-        )
-        for name, shown, body in made
-    ]
-    content = joined([heading, links if made else "", el("main", *main)], "\n")
+    """A whole page: heading, contents, and the sections (name, title, body) that are not empty."""
+    links, bodies = [], []
+    for name, section_title, body in sections:
+        if body:
+            links.append(el("a", section_title, href=f"#{name}"))
+            top = el("h2", section_title, id=f"{name}-title")
+            bodies.append(el("section", top, body, id=name, aria_labelledby=f"{name}-title"))
+    contents = el("nav", items(links), aria_label="Contents") if links else ""
+    content = joined([heading, contents, el("main", joined(bodies))], "\n")
     script = _file("page.js")
     return Template(_file("template.html")).substitute(
         title=escaped(clipped(title, 200)),

@@ -15,9 +15,11 @@ from numpy.typing import ArrayLike
 from tasklm.evaluate.confusion import ClassScore
 from tasklm.evaluate.scores import Scores
 from tasklm.report.answers import calibration, classes, mistakes, sure_of
+from tasklm.report.costs import cost
 from tasklm.report.encoder_pictures import attention, class_vectors
 from tasklm.report.page import Html, clipped, document, el, folded, items, joined, soft
-from tasklm.report.sections import cost, data, heading, learning_curves, score_table
+from tasklm.report.score_tables import score_table
+from tasklm.report.sections import data, heading, learning_curves
 from tasklm.report.selection import label_words, selected, typical_words
 from tasklm.storage.files import write_text
 
@@ -90,6 +92,7 @@ def render(parts: ReportParts) -> str:
     """The whole page."""
     wrong = [str(mistake.get("gold", "")) for mistake in parts.mistakes]
     of = f"On {parts.split}, by the model of {parts.seed}." if parts.split else ""
+    sorted_by_confidence = sure_of(parts.mistakes)
     sections = [
         ("scores", "Scores", score_table(parts.scores)),
         ("learning", "Learning curves", learning_curves(parts.curves)),
@@ -101,7 +104,7 @@ def render(parts: ReportParts) -> str:
         ),
         (
             "mistakes",
-            "Most confident mistakes" if sure_of(parts.mistakes) else "Mistakes",
+            "Most confident mistakes" if sorted_by_confidence else "Mistakes",
             mistakes(parts.mistakes, of),
         ),
         (
@@ -131,18 +134,21 @@ def _selection(parts: ReportParts) -> Html:
 
 
 def _reproduce(parts: ReportParts) -> Html:
-    made = []
+    blocks = []
     if parts.notes:
-        made += [el("h3", "What was decided"), items(clipped(note, 1000) for note in parts.notes)]
+        blocks += [
+            el("h3", "What was decided"),
+            items(clipped(note, 1000) for note in parts.notes),
+        ]
     if parts.command:
         about = (
             "The recipe below, saved as recipe.toml, "
             "trains such a model again: the same files, sizes, batches and steps."
         )
-        made += [el("p", about), el("pre", clipped(parts.command, MOST_TEXT), tabindex="0")]
+        blocks += [el("p", about), el("pre", clipped(parts.command, MOST_TEXT), tabindex="0")]
     if parts.made_with:
-        made.append(soft(f"This run: {clipped(parts.made_with, 300)}."))
+        blocks.append(soft(f"This run: {clipped(parts.made_with, 300)}."))
     if parts.recipe_toml:
         title = "The recipe, with what was decided filled in and no budget that would decide again"
-        made.append(folded(title, el("pre", clipped(parts.recipe_toml, MOST_TEXT), tabindex="0")))
-    return joined(made)
+        blocks.append(folded(title, el("pre", clipped(parts.recipe_toml, MOST_TEXT), tabindex="0")))
+    return joined(blocks)

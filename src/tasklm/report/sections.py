@@ -1,4 +1,4 @@
-"""The parts of the report about the whole run: verdict, scores, curves, data and cost.
+"""The parts of the report about the whole run: verdict, learning curves and data.
 
 An absent part is empty.
 """
@@ -10,23 +10,22 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
 
-from tasklm.evaluate.intervals import Difference
 from tasklm.evaluate.scores import (
     Row,
     Scores,
     Spread,
     flops_text,
-    interval_text,
     metric_name,
-    over_seeds,
     score_text,
-    spread_text,
     time_text,
 )
-from tasklm.report.charts import Point, bars, line_chart, number_text, ranges
+from tasklm.report.charts import Point, line_chart
+from tasklm.report.costs import bert_base_times
+from tasklm.report.drawing import number_text
 from tasklm.report.page import (
     Html,
     clipped,
+    count_of,
     el,
     escaped,
     folded,
@@ -36,274 +35,109 @@ from tasklm.report.page import (
     soft,
     table,
 )
+from tasklm.report.score_tables import mean_on, score_on
 
-TLM, ISS = "TLM, table 2", "ISS, table 3"
-SOURCES = (
-    "TLM: NLP From Scratch Without Large-Scale Pretraining, arXiv 2111.04130. "
-    "ISS: Farewell to Aimless Large-scale Pretraining: "
-    "Influential Subset Selection for Language Model, arXiv 2305.12816."
-)
-PUBLISHED = [  # training FLOPs as 6 × parameters × tokens, and the table that reports them
-    ("RoBERTa-large", 4.36e21, TLM),
-    ("RoBERTa-base", 1.54e21, TLM),
-    ("BERT-large", 9.07e19, TLM),
-    ("TLM large", 7.59e19, TLM),
-    ("BERT-base", 2.79e19, TLM),
-    ("TLM medium", 8.30e18, TLM),
-    ("ISS large", 8.30e18, ISS),
-    ("ISS medium", 4.15e18, ISS),
-    ("TLM small", 2.74e18, TLM),
-    ("ISS small", 1.82e18, ISS),
-]
-BERT_BASE = 2.79e19
-MOST_METRICS = 3  # beside the first
 MOST_EXAMPLES, MOST_CONTAMINATED = 5, 10
-KINDS = {
-    "ours": "this model",
-    "ensemble": "this model, all seeds",
-    "ablation": "ablation",
-    "baseline": "baseline",
-}
+CHART_ORDER = {"loss": 0, "dev score": 1}  # others come after these
+LOUD = ("error", "warning")  # levels of findings that have a card of their own
+
+Series = dict[str, list[Point]]
+Tile = tuple[str, str, str]  # name, value, and what is said about it
 
 
 def heading(title: str, scores: Scores | None, start: str = "") -> Html:
-    """The top of the report: the verdict in one sentence, what the cheap baselines say, and the
-    numbers to remember.
+    """The top of the report: the verdict, what the cheap baselines say, and the main numbers.
 
     `start` is the checkpoint that the training went on from, if from one.
     """
-    sentence = (
-        scores.verdict
-        if scores is not None and scores.verdict
-        else "The model has not been scored yet."
-    )
-    made = [el("h1", clipped(title, 200)), el("p", clipped(sentence, 2000), class_="verdict")]
+    verdict = "The model has not been scored yet."
     if scores is not None:
-        made += [_cheapest(scores), _tiles(scores, start)]
-    return el("header", *made)
+        verdict = scores.verdict or verdict
+    parts = [el("h1", clipped(title, 200)), el("p", clipped(verdict, 2000), class_="verdict")]
+    if scores is not None:
+        parts += [_cheapest(scores), _tiles(scores, start)]
+    return el("header", joined(parts))
 
 
 def _cheapest(scores: Scores) -> Html:
-    """What the best baseline scores, where the verdict is about an ablation,
-    which is better still.
-    """
-    ours, on_test = scores.ours, scores.ours is not None and scores.ours.test is not None
-    others = [
-        row
-        for row in scores.rows
-        if row.kind in ("baseline", "ablation") and _of(row, on_test) is not None
-    ]
-    best = max(others, key=lambda row: _mean(row, on_test), default=None)
-    cheap = max(
-        (row for row in others if row.kind == "baseline"),
-        key=lambda row: _mean(row, on_test),
-        default=None,
-    )
-    if ours is None or best is None or cheap is None or best is cheap or _of(ours, on_test) is None:
-        return Html("")
-    spread = _of(cheap, on_test)
-    assert spread is not None
-    side = "behind" if _mean(cheap, on_test) < _mean(ours, on_test) else "ahead"
-    p = (
-        f", {cheap.against.sureness()}, resampled: {cheap.against.resampled}"
-        if on_test and cheap.against is not None
-        else ""
-    )
-    size = f"{100 * abs(_mean(cheap, on_test) - _mean(ours, on_test)):.1f}"
-    return soft(
-        f"The best cheap baseline, {cheap.name}, scores {score_text(spread)}: {size} {side}{p}."
-    )
-
-
-def _tiles(scores: Scores, start: str) -> Html:
+    """What the best baseline scores, where the verdict is about an ablation that beats it."""
     ours = scores.ours
     if ours is None:
         return Html("")
-    score = ours.test if ours.test is not None else ours.dev
-    where = "test" if ours.test is not None else "dev"
-    shown = []
-    if score is not None:
-        interval = (
-            ""
-            if score.low is None or score.high is None
-            else f"{scores.confidence:.0%} interval {_range(score)}"
-        )
-        shown.append(
-            (
-                f"{where} {metric_name(scores.metric)}",
-                f"{100 * score.mean:.1f}",
-                " · ".join(filter(None, [interval, _spreads(score)])),
-            )
-        )
+    on_test = ours.test is not None
+
+    def mean(row: Row) -> float:
+        return mean_on(row, on_test)
+
+    scored = [row for row in scores.rows if score_on(row, on_test) is not None]
+    baselines = [row for row in scored if row.kind == "baseline"]
+    if score_on(ours, on_test) is None or not baselines:
+        return Html("")
+    cheap = max(baselines, key=mean)
+    best = max((row for row in scored if row.kind in ("baseline", "ablation")), key=mean)
+    spread = score_on(cheap, on_test)
+    if best is cheap or spread is None:
+        return Html("")
+    side = "behind" if mean(cheap) < mean(ours) else "ahead"
+    sureness = ""
+    if on_test and cheap.against is not None:
+        sureness = f", {cheap.against.sureness()}, resampled: {cheap.against.resampled}"
+    distance = f"{100 * abs(mean(cheap) - mean(ours)):.1f} {side}{sureness}"
+    return soft(f"The best cheap baseline, {cheap.name}, scores {score_text(spread)}: {distance}.")
+
+
+def _tiles(scores: Scores, start: str) -> Html:
+    """The numbers to remember, each in a tile."""
+    if scores.ours is None:
+        return Html("")
+    tiles = [
+        el("div", el("dt", name), el("dd", el("b", value), el("span", about)), class_="tile")
+        for name, value, about in [*_score_tiles(scores), *_cost_tiles(scores.ours, start)]
+    ]
+    return el("dl", joined(tiles), class_="tiles") if tiles else Html("")
+
+
+def _score_tiles(scores: Scores) -> list[Tile]:
+    assert scores.ours is not None
+    split, score = "test", scores.ours.test
+    if score is None:
+        split, score = "dev", scores.ours.dev
+    if score is None:
+        return []
+    about = _seeds_text(score)
+    if score.low is not None and score.high is not None:
+        interval = f"{100 * score.low:.1f} to {100 * score.high:.1f}"
+        about = f"{scores.confidence:.0%} interval {interval} · {about}"
+    return [(f"{split} {metric_name(scores.metric)}", f"{100 * score.mean:.1f}", about)]
+
+
+def _cost_tiles(ours: Row, start: str) -> list[Tile]:
+    tiles: list[Tile] = []
     if ours.parameters:
-        shown.append(("parameters", _big(ours.parameters), f"{ours.parameters:,}"))
+        tiles.append(("parameters", _big(ours.parameters), f"{ours.parameters:,}"))
     if ours.flops_6nd > 0:
-        about = (
-            f"beside those of {clipped(start, 60)}"
-            if start
-            else f"BERT-base took {_times(BERT_BASE / ours.flops_6nd)}"
-        )
-        shown.append(("training FLOPs", flops_text(ours.flops_6nd), about))
+        about = f"BERT-base took {bert_base_times(ours.flops_6nd)}"
+        if start:
+            about = f"beside those of {clipped(start, 60)}"
+        tiles.append(("training FLOPs", flops_text(ours.flops_6nd), about))
     if ours.seconds > 0:
-        shown.append(
-            (
-                "time",
-                time_text(ours.seconds),
-                "selection and training" if ours.selected_passages else "training",
-            )
-        )
+        about = "selection and training" if ours.selected_passages else "training"
+        tiles.append(("time", time_text(ours.seconds), about))
     if ours.selected_passages:
         tokens = f"{ours.selected_tokens:,} tokens" if ours.selected_tokens else ""
-        shown.append(("passages selected", f"{ours.selected_passages:,}", tokens))
-    made = [
-        el("div", el("dt", name), el("dd", el("b", value), el("span", about)), class_="tile")
-        for name, value, about in shown
-    ]
-    return el("dl", *made, class_="tiles") if made else Html("")
+        tiles.append(("passages selected", f"{ours.selected_passages:,}", tokens))
+    return tiles
 
 
-def _spreads(score: Spread) -> str:
-    """The spread of a score over all seeds, and over the trainings of stage 1 where there are
-    several.
-    """
+def _seeds_text(score: Spread) -> str:
+    """The spread of a score over all seeds, and over trainings of stage 1 if there are several."""
     if len(score.values) == 1:
         return "1 seed"
-    stage1 = (
-        ""
-        if score.stage1_sd is None
-        else f", ± {100 * score.stage1_sd:.1f} over {len(score.stage1)} trainings of stage 1"
-    )
-    return f"± {100 * score.sd:.1f} over {len(score.values)} seeds{stage1}"
-
-
-def score_table(scores: Scores | None) -> Html:
-    """All rows drawn on one scale, and tables of their scores, of other metrics and of costs.
-
-    One table of all would be wider than a page.
-    """
-    if scores is None or not scores.rows:
-        return Html("")
-    others = [
-        name
-        for name in dict.fromkeys(name for row in scores.rows for name in row.metrics)
-        if name != scores.metric
-    ][:MOST_METRICS]
-    costs = ["FLOPs", "6·N·tokens", "time", "parameters", "passages"]
-    stage1 = ["stage 1"] if scores.trainings > 1 else []
-    header = [
-        "model",
-        "what",
-        "dev",
-        "test",
-        *stage1,
-        "each seed",
-        *map(metric_name, others),
-        "ours − this",
-        "p",
-        *costs,
-    ]
-    cells = [_cells(row, others, bool(stage1)) for row in scores.rows]
-    keys = [_keys(row, others, bool(stage1)) for row in scores.rows]
-    ours = [number for number, row in enumerate(scores.rows) if row.kind == "ours"]
-
-    def part(first: int, last: int, label: str, left: int = 1, also: Sequence[int] = ()) -> Html:
-        columns = [0, *range(first, last), *also]
-        body, sort = ([[row[at] for at in columns] for row in rows] for rows in (cells, keys))
-        names = [header[at] for at in columns]
-        return table(names, body, left=left, strong=ours, keys=sort, label=label)
-
-    each = 4 + len(stage1)  # the column of each seed
-    after = each + 1 + len(others)  # the column of the difference
-    seeded = any(
-        len(spread.values) > 1 for row in scores.rows if (spread := row.test or row.dev) is not None
-    )
-    tables = [part(1, each, "Scores", left=2, also=(after, after + 1))]
-    if others or seeded:
-        tables.append(part(each if seeded else each + 1, after, "Other metrics"))
-    tables.append(part(after + 2, len(header), "Costs"))
-    means = "; in the column stage 1, over the means of its trainings" if stage1 else ""
-    about = (
-        f"{metric_name(scores.metric)} × 100; "
-        f"{over_seeds(scores)}{means} (sample standard deviations). "
-        f"In brackets {scores.confidence:.0%} bootstrap intervals; {interval_text(scores)}. "
-        "Differences are paired over test examples, "
-        "the seeds of either side drawn apart from the other's; "
-        "p ≤ is the least that so many resamples can show. "
-        "FLOPs are counted exactly, forward and backward; "
-        "6·N·tokens is the estimate that papers report. "
-        "These and time are of selection, and of one seed "
-        "of stages 1 and 2, on average (an ensemble: all seeds)."
-    )
-    return joined([_ranges(scores), *tables, soft(about)])
-
-
-def _ranges(scores: Scores) -> Html:
-    on_test = any(row.test is not None for row in scores.rows)
-    drawn = [(row, spread) for row in scores.rows if (spread := _of(row, on_test)) is not None]
-    rows = [
-        (row.name, spread.mean, spread.low, spread.high, spread.values, spread_text(spread))
-        for row, spread in drawn
-    ]
-    strong = [number for number, (row, _) in enumerate(drawn) if row.kind == "ours"]
-    name = el("h3", f"{'test' if on_test else 'dev'} {metric_name(scores.metric)} × 100")
-    return joined([name, ranges(rows, strong)]) if len(rows) > 1 else Html("")
-
-
-def _cells(row: Row, others: Sequence[str], several: bool) -> list[Any]:
-    sd = _stage1_sd(row)
-    stage1 = ["–" if sd is None else f"± {100 * sd:.1f}"] if several else []
-    return [
-        row.name,
-        KINDS[row.kind],
-        spread_text(row.dev),
-        spread_text(row.test),
-        *stage1,
-        _each_seed(row),
-        *(f"{100 * row.metrics[name]:.1f}" if name in row.metrics else "–" for name in others),
-        *_against(row),
-        flops_text(row.flops_exact),
-        flops_text(row.flops_6nd),
-        time_text(row.seconds),
-        f"{row.parameters:,}" if row.parameters else "–",
-        f"{row.selected_passages:,}" if row.selected_passages else "–",
-    ]
-
-
-def _stage1_sd(row: Row) -> float | None:
-    score = row.test or row.dev
-    return None if score is None else score.stage1_sd
-
-
-def _each_seed(row: Row) -> str:
-    """The scores of single seeds; those of one training of stage 1 stand together."""
-    score = row.test or row.dev
-    if score is None or len(score.values) == 1:
-        return "–"
-    tunings = len(score.values) // max(1, len(score.stage1))
-    values = [f"{100 * value:.1f}" for value in score.values]
-    return " | ".join(
-        " ".join(values[start : start + tunings]) for start in range(0, len(values), tunings)
-    )
-
-
-def _keys(row: Row, others: Sequence[str], several: bool) -> list[Any]:
-    """What the cells of a row are sorted by."""
-    dev, test = (spread.mean if spread is not None else "" for spread in (row.dev, row.test))
-    difference, p = (row.against.difference, row.against.p) if row.against is not None else ("", "")
-    stage1 = [_stage1_sd(row) or ""] if several else []
-    costs = [row.flops_exact, row.flops_6nd, row.seconds, row.parameters, row.selected_passages]
-    return [
-        row.name,
-        KINDS[row.kind],
-        dev,
-        test,
-        *stage1,
-        test or dev,
-        *(row.metrics.get(name, "") for name in others),
-        difference,
-        p,
-        *costs,
-    ]
+    over_seeds = f"± {100 * score.sd:.1f} over {len(score.values)} seeds"
+    if score.stage1_sd is None:
+        return over_seeds
+    trainings = f"± {100 * score.stage1_sd:.1f} over {len(score.stage1)} trainings of stage 1"
+    return f"{over_seeds}, {trainings}"
 
 
 def learning_curves(curves: Sequence[Mapping[str, Any]]) -> Html:
@@ -312,43 +146,57 @@ def learning_curves(curves: Sequence[Mapping[str, Any]]) -> Html:
     What has a value at one step only, such as the dev score of a single epoch, is no curve: it is
     put into words.
     """
-    charts: dict[tuple[str, str], dict[str, list[Point]]] = {}
+    stages: dict[str, dict[str, Series]] = {}
     for record in curves:
-        if not is_number(record.get("step")):
-            continue
-        seed = "" if record.get("seed") is None else f" · seed {clipped(record['seed'], 20)}"
-        for name, value in record.items():
-            if name in ("step", "stage", "seed") or not is_number(value):
-                continue
-            name = clipped(name, 60)
-            group = "loss" if "loss" in name else "dev score" if name.startswith("dev") else name
-            series = charts.setdefault((clipped(record.get("stage", ""), 60), group), {})
-            series.setdefault(f"{name}{seed}".removeprefix("loss: "), []).append(
-                (record["step"], value)
-            )
-    order = {"loss": 0, "dev score": 1}
-    stages = list(dict.fromkeys(stage for stage, _ in charts))
-    ordered = sorted(
-        charts.items(), key=lambda entry: (stages.index(entry[0][0]), order.get(entry[0][1], 2))
-    )
-    made = []
-    for stage in stages:
-        drawn, sentences = [], []
-        for group, series in [(group, series) for (of, group), series in ordered if of == stage]:
+        if is_number(record.get("step")):
+            groups = stages.setdefault(clipped(record.get("stage", ""), 60), {})
+            _add_points(groups, record)
+    parts: list[Html] = []
+    for stage, groups in stages.items():
+        charts, sentences = [], []
+        for group in sorted(groups, key=lambda name: CHART_ORDER.get(name, len(CHART_ORDER))):
             title = f"{stage}: {group}" if stage else group
-            steps = {step for points in series.values() for step, _ in points}
+            steps = _steps_of(groups[group])
             if len(steps) > 1:
-                drawn.append(line_chart(title, series))
+                charts.append(line_chart(title, groups[group]))
             else:
-                values = ", ".join(
-                    f"{name} {number_text(points[-1][1])}" for name, points in series.items()
-                )
-                sentences.append(
-                    soft(f"{title}, after step {number_text(steps.pop())} alone: {values}.")
-                )
-        made += [el("div", *drawn, class_="charts")] if any(drawn) else []
-        made += sentences
-    return joined(made)
+                sentences.append(_single_step(title, steps.pop(), groups[group]))
+        if any(charts):
+            parts.append(el("div", joined(charts), class_="charts"))
+        parts += sentences
+    return joined(parts)
+
+
+def _add_points(groups: dict[str, Series], record: Mapping[str, Any]) -> None:
+    """Adds the numbers of a record to the lines of their charts."""
+    seed = ""
+    if record.get("seed") is not None:
+        seed = f" · seed {clipped(record['seed'], 20)}"
+    for name, value in record.items():
+        if name in ("step", "stage", "seed") or not is_number(value):
+            continue
+        name = clipped(name, 60)
+        lines = groups.setdefault(_chart_of(name), {})
+        line = lines.setdefault(f"{name}{seed}".removeprefix("loss: "), [])
+        line.append((record["step"], value))
+
+
+def _chart_of(name: str) -> str:
+    if "loss" in name:
+        return "loss"
+    return "dev score" if name.startswith("dev") else name
+
+
+def _steps_of(series: Series) -> set[float]:
+    steps: set[float] = set()
+    for points in series.values():
+        steps.update(step for step, _ in points)
+    return steps
+
+
+def _single_step(title: str, step: float, series: Series) -> Html:
+    values = [f"{name} {number_text(points[-1][1])}" for name, points in series.items()]
+    return soft(f"{title}, after step {number_text(step)} alone: {', '.join(values)}.")
 
 
 def data(
@@ -357,83 +205,43 @@ def data(
     contamination: Sequence[Mapping[str, Any]],
     reading: Sequence[str] = (),
 ) -> Html:
-    """What was noticed while reading, the counts, what the audit found, and what was dropped
-    because it holds dev or test text.
-    """
-    made: list[Html] = [items(clipped(note, 1000) for note in reading)] if reading else []
+    """What was noticed while reading, the counts, the findings, and contaminated passages."""
+    parts: list[Html] = []
+    if reading:
+        parts.append(items(clipped(note, 1000) for note in reading))
     if scores is not None and scores.data:
-        counts: list[list[Any]] = []
-        for name, value in scores.data.items():
-            inner = value.items() if isinstance(value, Mapping) else [("", value)]
-            counts += [
-                [clipped(f"{name} {part}".replace("_", " ").strip(), 100), _value(count)]
-                for part, count in inner
-            ]
-        made.append(table(["", "count"], counts, label="Counts"))
-    loud = [one for level in ("error", "warning") for one in findings if one.get("level") == level]
-    quiet = [one for one in findings if one.get("level") not in ("error", "warning")]
-    made += [el("div", _finding(one), class_="card") for one in loud]
+        parts.append(table(["", "count"], _counts(scores.data), label="Counts"))
+    for level in LOUD:
+        loud = [finding for finding in findings if finding.get("level") == level]
+        parts += [el("div", _finding(finding), class_="card") for finding in loud]
+    quiet = [finding for finding in findings if finding.get("level") not in LOUD]
     if quiet:
-        made.append(el("div", items(_finding(one) for one in quiet), class_="card quiet"))
+        parts.append(el("div", items(map(_finding, quiet)), class_="card quiet"))
     if contamination:
-        made.append(el("h3", "Corpus passages dropped because they hold text of dev or test"))
-        for entry in contamination[:MOST_CONTAMINATED]:
-            known = [
-                (name, value)
-                for name, value in entry.items()
-                if name != "text" and value not in (None, "")
-            ]
-            facts = " · ".join(f"{name} {clipped(value, 300)}" for name, value in known)
-            made.append(
-                el(
-                    "div",
-                    el("div", facts, class_="soft"),
-                    passage(str(entry.get("text", "")), 600),
-                    class_="card",
-                )
-            )
-    return joined(made)
+        parts.append(el("h3", "Corpus passages dropped because they hold text of dev or test"))
+        parts += map(_dropped_passage, contamination[:MOST_CONTAMINATED])
+    return joined(parts)
 
 
-def cost(scores: Scores | None, start: str = "") -> Html:
-    """What the model cost to train beside published models, counted alike; `start` is the
-    checkpoint that it went on from.
-    """
-    ours = None if scores is None else scores.ours
-    if ours is None or ours.flops_6nd <= 0:
-        return Html("")
-    exact = (
-        f" Counted exactly, this run took {flops_text(ours.flops_exact)}."
-        if ours.flops_exact > 0
-        else ""
-    )
-    compared = (
-        f"This run went on from {clipped(start, 60)}, whose own training is not counted."
-        if start
-        else f"BERT-base's pretraining cost {_times(BERT_BASE / ours.flops_6nd)}."
-    )
-    return joined([cost_bars([(ours.name, ours.flops_6nd)]), soft(f"{compared}{exact}")])
+def _counts(data: Mapping[str, Any]) -> list[list[Any]]:
+    """Rows of names and counts, those of a group each under the name of the group."""
+    rows = []
+    for name, value in data.items():
+        group = value if isinstance(value, Mapping) else {"": value}
+        for part, count in group.items():
+            label = f"{name} {part}".replace("_", " ").strip()
+            rows.append([clipped(label, 100), _value(count)])
+    return rows
 
 
-def cost_bars(own: Sequence[tuple[str, float]]) -> Html:
-    """Returns training FLOPs of some models beside the published ones, largest first, on a
-    logarithmic scale.
-    """
-    entries: list[tuple[str, float, str]] = [
-        *PUBLISHED,
-        *((name, flops, "") for name, flops in own),
+def _dropped_passage(entry: Mapping[str, Any]) -> Html:
+    facts = [
+        f"{name} {clipped(value, 300)}"
+        for name, value in entry.items()
+        if name != "text" and value not in (None, "")
     ]
-    entries.sort(key=lambda entry: -entry[1])
-    rows = [(name, flops, flops_text(flops)) for name, flops, _ in entries]
-    here = [number for number, (_, _, source) in enumerate(entries) if not source]
-    notes = [source or "this page" for _, _, source in entries]
-    about = (
-        "Training FLOPs as 6 × parameters × tokens, "
-        "on a logarithmic scale: pretraining for BERT and RoBERTa, all of the training "
-        f"for the others (TLM's are means over eight tasks). "
-        f"The last column says which table reports the number. {SOURCES}"
-    )
-    return joined([bars(rows, log=True, strong=here, notes=notes), soft(about)])
+    text = passage(str(entry.get("text", "")), 600)
+    return el("div", el("div", " · ".join(facts), class_="soft"), text, class_="card")
 
 
 def is_number(value: Any) -> bool:
@@ -441,59 +249,25 @@ def is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _of(row: Row, on_test: bool) -> Spread | None:
-    return row.test if on_test else row.dev
-
-
-def _mean(row: Row, on_test: bool) -> float:
-    spread = _of(row, on_test)
-    return spread.mean if spread is not None else -math.inf
-
-
-def _range(spread: Spread) -> str:
-    assert spread.low is not None and spread.high is not None
-    return f"{100 * spread.low:.1f} to {100 * spread.high:.1f}"
-
-
-def _times(ratio: float) -> str:
-    return f"{f'{ratio:,.0f}' if ratio >= 10 else f'{ratio:.2g}'} times as much"
-
-
 def _big(number: int) -> str:
-    return (
-        f"{number / 1e6:.1f}M"
-        if number >= 1_000_000
-        else f"{number / 1e3:.0f}K"
-        if number >= 1000
-        else str(number)
-    )
-
-
-def _against(row: Row) -> list[str]:
-    if row.against is None:
-        return ["–", "–"]
-    return [difference_text(row.against), row.against.p_text()]
-
-
-def difference_text(against: Difference) -> str:
-    """Returns '+4.6 [+1.2, +7.9]'."""
-    return f"{100 * against.difference:+.1f} [{100 * against.low:+.1f}, {100 * against.high:+.1f}]"
+    if number >= 1_000_000:
+        return f"{number / 1e6:.1f}M"
+    return f"{number / 1e3:.0f}K" if number >= 1000 else str(number)
 
 
 def _finding(finding: Mapping[str, Any]) -> Html:
     level = clipped(finding.get("level") or "note", 20)
-    style = level if level in ("error", "warning") else "note"
-    examples = [
-        clipped(example, 300) for example in (finding.get("examples") or ())[:MOST_EXAMPLES]
-    ]
+    style = level if level in LOUD else "note"
     check = f" · {clipped(finding['check'], 100)}" if finding.get("check") else ""
-    named = el("div", el("span", level, class_=f"level {style}"), escaped(check))
-    shown = (
-        folded(f"{len(examples)} example{'s' if len(examples) > 1 else ''}", items(examples))
-        if examples
-        else escaped("")
-    )
-    return joined([named, el("p", clipped(finding.get("message", ""), 1000)), shown])
+    parts = [
+        el("div", el("span", level, class_=f"level {style}"), escaped(check)),
+        el("p", clipped(finding.get("message", ""), 1000)),
+    ]
+    examples = (finding.get("examples") or ())[:MOST_EXAMPLES]
+    if examples:
+        listed = items(clipped(example, 300) for example in examples)
+        parts.append(folded(count_of(len(examples), "example"), listed))
+    return joined(parts)
 
 
 def _value(value: Any) -> str:

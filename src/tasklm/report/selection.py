@@ -1,6 +1,4 @@
-"""The parts of the report about the selected text: where it comes from, how it scored, what it
-looks like, and its words.
-"""
+"""The parts of the report about the selected text: its sources, scores, examples and words."""
 
 from __future__ import annotations
 
@@ -10,12 +8,13 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from tasklm.analysis.word_counts import spans, word_pattern
-from tasklm.report.charts import bars, histogram
+from tasklm.report.bar_tables import bars
+from tasklm.report.charts import histogram
 from tasklm.report.page import (
     Html,
     clipped,
+    count_of,
     el,
-    escaped,
     folded,
     joined,
     passage,
@@ -26,6 +25,7 @@ from tasklm.report.page import (
 
 MOST_SOURCES = 20
 MOST_WORDS = 30
+MOST_QUERIES = 3  # of a passage
 FEW_LABELS, OPEN_LABELS = 6, 2  # of few labels all tables are open
 TEXT_LENGTH, QUERY_LENGTH = 1500, 300
 
@@ -38,41 +38,40 @@ def selected(
     ranks: ArrayLike,
     scores: ArrayLike,
 ) -> Html:
-    """Returns counts by source, histograms of scores and ranks, and example
-    passages, or nothing.
-    """
-    made = []
+    """Counts by source, histograms of scores and ranks, and example passages, or nothing."""
+    parts = []
     if sources:
-        total = sum(sources.values())
-        ordered = sorted(sources.items(), key=lambda entry: (-entry[1], entry[0]))
-        if rest := ordered[MOST_SOURCES:]:
-            ordered = [
-                *ordered[:MOST_SOURCES],
-                (f"{len(rest)} more sources", sum(count for _, count in rest)),
-            ]
-        shown = [
-            (clipped(name, 60), float(count), f"{count:,} ({count / max(1, total):.0%})")
-            for name, count in ordered
-        ]
-        made += [el("h3", f"{total:,} passages by source"), bars(shown)]
+        parts.append(_sources(sources))
     charts = [
         histogram("Scores of the selected passages", scores, "score"),
         histogram("Ranks of the selected passages, 1 for the best", ranks, "rank"),
     ]
     if any(charts):
-        made.append(el("div", *charts, class_="charts"))
+        parts.append(el("div", joined(charts), class_="charts"))
     if passages:
-        marked = any(entry.get("matched") for entry in passages)
-        about = (
-            "Marked: words shared with the first task example listed, "
-            "which asked for the passage (the most common are not marked)."
-        )
-        made += [
-            el("h3", "Example passages"),
-            *([soft(about)] if marked else []),
-            *_cards(passages),
-        ]
-    return joined(made)
+        parts.append(el("h3", "Example passages"))
+        if any(entry.get("matched") for entry in passages):
+            about = (
+                "Marked: words shared with the first task example listed, "
+                "which asked for the passage (the most common are not marked)."
+            )
+            parts.append(soft(about))
+        parts += map(_card, passages)
+    return joined(parts)
+
+
+def _sources(sources: Mapping[str, int]) -> Html:
+    """How many passages come from which source."""
+    total = sum(sources.values())
+    ordered = sorted(sources.items(), key=lambda entry: (-entry[1], entry[0]))
+    if rest := ordered[MOST_SOURCES:]:
+        others = (f"{len(rest)} more sources", sum(count for _, count in rest))
+        ordered[MOST_SOURCES:] = [others]
+    rows = [
+        (clipped(name, 60), float(count), f"{count:,} ({count / max(1, total):.0%})")
+        for name, count in ordered
+    ]
+    return joined([el("h3", f"{total:,} passages by source"), bars(rows)])
 
 
 def typical_words(entries: WordOdds, against_random: WordOdds = ()) -> Html:
@@ -80,18 +79,19 @@ def typical_words(entries: WordOdds, against_random: WordOdds = ()) -> Html:
 
     `against_random`: more often than the random selection of the ablation, where there is one.
     """
-    made = []
-    for others, some in (
-        ("passages drawn at random from the corpus", entries),
-        ("the random selection (ablation)", against_random),
-    ):
-        if some:
-            shown = [
-                (clipped(one, 40), odds, f"{odds:.2f} · {count:,} times")
-                for one, odds, count in some[:MOST_WORDS]
+    odds_against = {
+        "passages drawn at random from the corpus": entries,
+        "the random selection (ablation)": against_random,
+    }
+    halves = []
+    for others, words in odds_against.items():
+        if words:
+            rows = [
+                (clipped(name, 40), odds, f"{odds:.2f} · {count:,} times")
+                for name, odds, count in words[:MOST_WORDS]
             ]
-            made.append(el("div", el("h4", f"More often than in {others}"), bars(shown)))
-    if not made:
+            halves.append(el("div", el("h4", f"More often than in {others}"), bars(rows)))
+    if not halves:
         return Html("")
     about = (
         "The surest first: log-odds with a Dirichlet prior (Monroe, "
@@ -99,53 +99,20 @@ def typical_words(entries: WordOdds, against_random: WordOdds = ()) -> Html:
         "occurs in the selection. Both are counted in at most 2,000 "
         "passages spread evenly over the selection, and in as few of the others."
     )
-    return joined(
-        [el("h3", "Words of the selection"), soft(about), el("div", *made, class_="halves")]
-    )
+    title = el("h3", "Words of the selection")
+    return joined([title, soft(about), el("div", joined(halves), class_="halves")])
 
 
 def label_words(entries: Sequence[Mapping[str, Any]]) -> Html:
-    """For each label the words that point to it most and how often the selection and the corpus
-    hold them, or nothing.
-    """
+    """For each label the words that point to it most, and how often the texts hold them."""
     filled = [entry for entry in entries if entry.get("words")]
     if not filled:
         return Html("")
-    made = []
+    tables = []
     for number, entry in enumerate(filled):
-        shown = entry["words"]
-        ratios = [one["selected"] / one["corpus"] if one["corpus"] else None for one in shown]
-        rows = [
-            [
-                word(one["word"], 40),
-                f"{one['pmi']:.2f}",
-                f"{one['selected']:,.1f}",
-                f"{one['corpus']:,.1f}",
-                "–" if ratio is None else f"{ratio:,.1f} ×",
-                f"{one['examples']:,}",
-            ]
-            for one, ratio in zip(shown, ratios, strict=True)
-        ]
-        keys = [
-            [
-                clipped(one["word"], 40),
-                one["pmi"],
-                one["selected"],
-                one["corpus"],
-                ratio,
-                one["examples"],
-            ]
-            for one, ratio in zip(shown, ratios, strict=True)
-        ]
-        header = ["word", "PMI", "selection", "corpus", "ratio", "examples"]
-        listed = table(header, rows, keys=keys, label="Words of a label")
-        made.append(
-            folded(
-                word(entry["label"]),
-                listed,
-                shown=len(filled) <= FEW_LABELS or number < OPEN_LABELS,
-            )
-        )
+        unfolded = len(filled) <= FEW_LABELS or number < OPEN_LABELS
+        listed = _words_table(entry["words"])
+        tables.append(folded(word(entry["label"]), listed, unfolded=unfolded))
     about = (
         "The words with the highest pointwise mutual information with a "
         "label in the training examples, their occurrences per million "
@@ -154,9 +121,24 @@ def label_words(entries: Sequence[Mapping[str, Any]]) -> Html:
         "many training examples of the label hold them. "
         "A selection that serves the task holds them more often than the corpus."
     )
-    return joined(
-        [el("h3", "Words that point to a label"), soft(about), el("div", *made, class_="columns")]
-    )
+    title = el("h3", "Words that point to a label")
+    return joined([title, soft(about), el("div", joined(tables), class_="columns")])
+
+
+def _words_table(words: Sequence[Mapping[str, Any]]) -> Html:
+    rows, keys = [], []
+    for one in words:
+        ratio, ratio_text = None, "–"
+        if one["corpus"]:
+            ratio = one["selected"] / one["corpus"]
+            ratio_text = f"{ratio:,.1f} ×"
+        name, examples = one["word"], one["examples"]
+        pmi, selected, corpus = one["pmi"], one["selected"], one["corpus"]
+        numbers = [f"{pmi:.2f}", f"{selected:,.1f}", f"{corpus:,.1f}"]
+        rows.append([word(name, 40), *numbers, ratio_text, f"{examples:,}"])
+        keys.append([clipped(name, 40), pmi, selected, corpus, ratio, examples])
+    header = ["word", "PMI", "selection", "corpus", "ratio", "examples"]
+    return table(header, rows, keys=keys, label="Words of a label")
 
 
 def highlighted(text: str, matched: Set[str]) -> Html:
@@ -164,41 +146,35 @@ def highlighted(text: str, matched: Set[str]) -> Html:
     plain = {
         match.span() for match in word_pattern().finditer(text) if match.group().lower() in matched
     }
-    made: list[Any] = []
+    parts: list[Any] = []
     end = 0
     for start, stop in sorted(plain | set(spans(text, matched))):
         if start >= end:
-            made += [text[end:start], el("mark", text[start:stop])]
+            parts += [text[end:start], el("mark", text[start:stop])]
             end = stop
-    return joined([*made, text[end:]])
+    return joined([*parts, text[end:]])
 
 
-def _cards(passages: Sequence[Mapping[str, Any]]) -> list[Html]:
-    made = []
-    for entry in passages:
-        matched = {str(one).lower() for one in entry.get("matched") or ()}
-        known = [
-            name for name in ("id", "source", "score", "rank") if entry.get(name) not in (None, "")
-        ]
-        facts = [f"{name} {_short(entry[name])}" for name in known]
-        asked = [str(query) for query in entry.get("asked_by") or ()]
-        text = el(
-            "p",
-            highlighted(clipped(entry.get("text", ""), TEXT_LENGTH), matched),
-            class_="text",
-            dir="auto",
-        )
-        queries = escaped("")
-        if asked:
-            more = "" if len(asked) <= 3 else f", 3 of {len(asked):,} shown"
-            queries = folded(
-                f"asked for by {len(asked):,} task example{'s' if len(asked) > 1 else ''}{more}",
-                *(passage(query, QUERY_LENGTH) for query in asked[:3]),
-            )
-        made.append(
-            el("div", el("div", " · ".join(facts), class_="soft"), text, queries, class_="card")
-        )
-    return made
+def _card(entry: Mapping[str, Any]) -> Html:
+    """One selected passage, its facts, and the task examples that asked for it."""
+    matched = {str(one).lower() for one in entry.get("matched") or ()}
+    facts = [
+        f"{name} {_short(entry[name])}"
+        for name in ("id", "source", "score", "rank")
+        if entry.get(name) not in (None, "")
+    ]
+    text = highlighted(clipped(entry.get("text", ""), TEXT_LENGTH), matched)
+    parts = [
+        el("div", " · ".join(facts), class_="soft"),
+        el("p", text, class_="text", dir="auto"),
+    ]
+    if queries := [str(query) for query in entry.get("asked_by") or ()]:
+        summary = f"asked for by {count_of(len(queries), 'task example')}"
+        if len(queries) > MOST_QUERIES:
+            summary += f", {MOST_QUERIES} of {len(queries):,} shown"
+        examples = [passage(query, QUERY_LENGTH) for query in queries[:MOST_QUERIES]]
+        parts.append(folded(summary, joined(examples)))
+    return el("div", joined(parts), class_="card")
 
 
 def _short(value: Any) -> str:

@@ -1,6 +1,4 @@
-"""Messages and learning curves from the events of a run as they are written, thinned to what a page
-can show.
-"""
+"""Messages and learning curves from the events of a run, thinned to what a page can show."""
 
 from __future__ import annotations
 
@@ -9,14 +7,12 @@ import math
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-MOST_POINTS, FEWEST, MOST = (
-    6000,
-    20,
-    240,
-)  # of all curves together; of one line, at least and at most
+MOST_POINTS = 6000  # of all curves together
+FEWEST, MOST = 20, 240  # points of one line
 KEPT = 4 * MOST  # points of a line that are kept in memory
 MESSAGES, MESSAGE_LENGTH = 40, 500  # that are kept, the latest; characters of one
 LINES = 12  # of one chart
@@ -59,7 +55,9 @@ class History:
 
     def latest(self, stages: Sequence[str]) -> dict[str, float]:
         """The numbers of the last point, where it is of one of these stages."""
-        return _numbers(self._latest) if self._latest.get("stage") in stages else {}
+        if self._latest.get("stage") not in stages:
+            return {}
+        return _numbers(self._latest)
 
     def _new(self) -> Iterator[dict[str, Any]]:
         try:
@@ -102,7 +100,7 @@ class History:
 
 
 def charts_of(histories: dict[str, History], doing: str = "") -> list[dict[str, Any]]:
-    """Returns groups of charts: {of, title, charts: [{title, lines: [{name, points}]}]}.
+    """Groups of charts: {of, title, charts: [{title, lines: [{name, points}]}]}.
 
     `of` is the comparison whose training it is, "" for the run's own. What is being done comes
     first, then the run's own, later stages before earlier ones.
@@ -114,7 +112,8 @@ def charts_of(histories: dict[str, History], doing: str = "") -> list[dict[str, 
         for title in dict.fromkeys(_group(stage) for stage in reversed(stages)):
             inside = {stage: lines for stage, lines in stages.items() if _group(stage) == title}
             groups.append({"of": name, "title": title, "charts": _charts(inside)})
-    lines = [line for group in groups for chart in group["charts"] for line in chart["lines"]]
+    charts = chain.from_iterable(group["charts"] for group in groups)
+    lines = list(chain.from_iterable(chart["lines"] for chart in charts))
     most = max(FEWEST, min(MOST, MOST_POINTS // max(1, len(lines))))
     for line in lines:
         line["points"] = [[x, float(f"{y:.5g}")] for x, y in thinned(line["points"], most)]
@@ -129,54 +128,48 @@ def thinned(points: list[Point], most: int) -> list[Point]:
 
 
 def _charts(stages: dict[str, dict[str, list[Point]]]) -> list[dict[str, Any]]:
-    """Returns losses, dev score, learning rate and speed of a stage, the last two of its latest
-    seed only.
-    """
-    losses = sorted(
-        {
-            name
-            for lines in stages.values()
-            for name in lines
-            if name not in TITLES and name not in NOT_DRAWN
-        }
-    )
-    last = list(stages)[-1:]
-    wanted = [
-        ("loss", losses, list(stages)),
-        *(
-            (title, [name], list(stages) if name == "dev" else last)
-            for name, title in TITLES.items()
-        ),
-    ]
-    made = []
-    for title, names, of in wanted:
-        lines = [
-            {"name": _line_name(title, name, stage, len(names)), "points": stages[stage][name]}
-            for stage in of
-            for name in names
-            if name in stages[stage]
-        ]
+    """Losses, dev score, learning rate and speed of a stage; the last two of the latest seed."""
+    names = set(chain.from_iterable(stages.values()))
+    losses = sorted(names - TITLES.keys() - NOT_DRAWN)
+    every, last = list(stages), list(stages)[-1:]
+    wanted = [("loss", losses, every), (TITLES["dev"], ["dev"], every)]
+    wanted += [(title, [name], last) for name, title in TITLES.items() if name != "dev"]
+    charts = []
+    for title, own, of in wanted:
+        lines: list[dict[str, Any]] = []
+        for stage in of:
+            points = stages[stage]
+            lines += [
+                {"name": _line_name(title, name, stage, len(own)), "points": points[name]}
+                for name in own
+                if name in points
+            ]
         if lines:
-            made.append({"title": title, "lines": lines[-LINES:]})
-    return made
+            charts.append({"title": title, "lines": lines[-LINES:]})
+    return charts
 
 
 def _line_name(title: str, name: str, stage: str, names: int) -> str:
-    """What a line is called: what it shows, and of which training and seed
-    where that needs saying.
-    """
+    """What a line is called: what it shows, and of which training and seed if that needs saying."""
     number, training, seed = _place(stage) or FIRST
-    of = [f"training {training}"] if training > 1 else []
-    of += [f"seed {seed}"] if number == 2 else []
-    if not of:
+    parts = []
+    if training > 1:
+        parts.append(f"training {training}")
+    if number == 2:
+        parts.append(f"seed {seed}")
+    if not parts:
         return name if title == "loss" else title
-    return ", ".join([*([] if names == 1 else [name]), *of])
+    if names > 1:
+        parts.insert(0, name)
+    return ", ".join(parts)
 
 
 def _group(stage: str) -> str:
     """The stage whose chart a curve stands in: all trainings and all seeds of a stage share one."""
     place = _place(stage)
-    return stage if place is None or place == FIRST else f"stage {place[0]}"
+    if place is None or place == FIRST:
+        return stage
+    return f"stage {place[0]}"
 
 
 def _place(stage: str) -> Place | None:
@@ -184,7 +177,9 @@ def _place(stage: str) -> Place | None:
     if stage == "scoring model":
         return FIRST
     known = STAGE.fullmatch(stage)
-    return None if known is None else (int(known[1]), int(known[2] or 1), int(known[3] or 0))
+    if known is None:
+        return None
+    return int(known[1]), int(known[2] or 1), int(known[3] or 0)
 
 
 def _after(one: str, other: str) -> bool:

@@ -26,44 +26,39 @@ def plain_page(state: dict[str, Any]) -> dict[str, str]:
     if state["scores"]:
         parts += [el("p", state["scores"]["verdict"], class_="verdict"), _table(state["scores"])]
     if state["report"]:
-        parts.append(
-            el(
-                "p",
-                el(
-                    "a",
-                    "report" if state["report"] == "new" else "report of the run before",
-                    href="report.html",
-                ),
-            )
-        )
-    parts.append(
-        el("ol", *(el("li", f"{step['name']}: {MARKS[step['state']]}") for step in state["flow"]))
-    )
+        title = "report" if state["report"] == "new" else "report of the run before"
+        parts.append(el("p", el("a", title, href="report.html")))
+    steps = [el("li", f"{step['name']}: {MARKS[step['state']]}") for step in state["flow"]]
+    parts.append(el("ol", joined(steps)))
     if state["bars"]:
         parts.append(items(bar_text(bar) for bar in state["bars"]))
     if state["latest"]:
-        parts.append(
-            items(
-                f"{name.replace('_', ' ')}: {value:.4g}" for name, value in state["latest"].items()
-            )
-        )
+        latest = state["latest"].items()
+        parts.append(items(f"{name.replace('_', ' ')}: {value:.4g}" for name, value in latest))
     if state["messages"]:
-        said = (
-            f"{time.strftime('%H:%M:%S', time.localtime(one['time']))} {one['text']}"
-            for one in state["messages"]
-        )
-        parts += [el("h2", "Messages"), items(said)]
+        messages = map(_message, state["messages"])
+        parts += [el("h2", "Messages"), items(messages)]
     return {
         "title": el("title", f"{state['name']}: {state['status']}"),
         "plain": joined(parts, "\n"),
     }
 
 
+def _message(message: dict[str, Any]) -> str:
+    clock = time.strftime("%H:%M:%S", time.localtime(message["time"]))
+    return f"{clock} {message['text']}"
+
+
 def bar_text(bar: dict[str, Any]) -> str:
     """How far a piece of work is, in words."""
-    share = f": {min(1.0, bar['done'] / bar['total']):.0%}" if bar["total"] else ""
-    left = f", {bar['about']}" if bar["about"] else ""
-    return f"{bar['title']}{share}{left}" + (f" ({bar['note']})" if bar["note"] else "")
+    text = str(bar["title"])
+    if bar["total"]:
+        text += f": {min(1.0, bar['done'] / bar['total']):.0%}"
+    if bar["about"]:
+        text += f", {bar['about']}"
+    if bar["note"]:
+        text += f" ({bar['note']})"
+    return text
 
 
 def _table(scores: dict[str, Any]) -> Html:

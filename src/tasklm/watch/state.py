@@ -1,5 +1,4 @@
-"""What a page that follows a run shows, read from the run folder: where in the flow it is, how far,
-curves, messages, scores.
+"""What a page that follows a run shows, read from the run folder: steps, curves, scores and more.
 
 Nothing here asks the process that runs, and nothing is written: a run on another machine is
 followed as well if its folder is seen.
@@ -12,7 +11,8 @@ import json
 import threading
 import time
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,7 @@ STEP_OF = {
     "ensemble": "report",
     "insights": "report",
 }
-INSIDE_ANOTHER = {
-    "ranking"
-}  # artefacts that are built while another one is, so that their time counts there
+INSIDE_ANOTHER = {"ranking"}  # built while another artefact is, so that their time counts there
 
 
 @dataclass(frozen=True)
@@ -122,20 +120,20 @@ class Watched:
         status, current = self._status(started, running, records)
         flow = _flow(status, current, records, recipe, comparisons)
         since = started or 0.0
-        where, progress = (
-            self._progress(histories, since) if status in ("running", "stopped") else ("", None)
-        )
+        where, progress = "", None
+        if status in ("running", "stopped"):
+            where, progress = self._progress(histories, since)
+        times = [since, *(history.time for history in histories.values())]
+        bars, latest, quiet = [], {}, ""
+        if progress:
+            times.append(progress["time"])
+            bars = [_bar(bar, now - progress["time"], status) for bar in progress["bars"]]
+            latest = histories[where].latest([bar["title"] for bar in progress["bars"]])
         seconds = round(self._seconds(now, since, running, histories), 1)
-        news = round(
-            max(
-                [
-                    since,
-                    *(history.time for history in histories.values()),
-                    progress["time"] if progress else 0.0,
-                ]
-            ),
-            3,
-        )
+        news = round(max(times), 3)
+        if status == "running" and now - news > QUIET:
+            quiet = duration(now - news)
+        scores_since = since if status == "running" else 0.0
         return {
             "name": self.folder.resolve().name,
             "status": status,
@@ -144,20 +142,14 @@ class Watched:
             "spent": duration(seconds),
             "minutes": recipe.get("budget", {}).get("minutes"),
             "news": news,
-            "quiet": duration(now - news) if status == "running" and now - news > QUIET else "",
+            "quiet": quiet,
             "flow": flow,
             "doing": where,
-            "bars": [_bar(bar, now - progress["time"], status) for bar in progress["bars"]]
-            if progress
-            else [],
-            "latest": histories[where].latest([bar["title"] for bar in progress["bars"]])
-            if progress
-            else {},
+            "bars": bars,
+            "latest": latest,
             "curves": self._charts_now(histories, where),
             "messages": _messages(histories),
-            "scores": _scores_of(
-                self.folder / "scores.json", since if status == "running" else 0.0
-            ),
+            "scores": _scores_of(self.folder / "scores.json", scores_since),
             "report": self._report_age(since),
             "folder": str(self.folder),
         }
@@ -178,9 +170,7 @@ class Watched:
     def _status(
         self, started: float | None, running: bool, records: list[Record]
     ) -> tuple[str, str]:
-        """How the run is: waiting, running, finished, stopped (in the middle) or ended (as asked);
-        and the step it is in.
-        """
+        """How the run is (waiting, running, finished, stopped, or ended as asked), and its step."""
         if started is None:
             return "waiting", ""
         if not running and self._report_age(started) == "new":
@@ -196,38 +186,36 @@ class Watched:
         )
         if running:
             return "running", latest.step if latest else STEPS[0]
-        unfinished = [
-            record for record in records if record.partial
-        ]  # by this process or by one before it
+        # by this process or by one before it
+        unfinished = [record for record in records if record.partial]
         if unfinished:
             return "stopped", max(unfinished, key=lambda record: record.when).step
-        furthest = max(
-            (STEPS.index(record.step) for record in records if not record.partial), default=None
-        )
-        return ("ended", STEPS[furthest]) if furthest is not None else ("stopped", STEPS[0])
+        if not records:
+            return "stopped", STEPS[0]
+        return "ended", max((record.step for record in records), key=STEPS.index)
 
     def _report_age(self, started: float) -> str | None:
         """Whether there is a report: of the latest process (new), or of one before (old)."""
         changed = _changed(self.report)
-        return None if not changed else "new" if changed >= started else "old"
+        if not changed:
+            return None
+        return "new" if changed >= started else "old"
 
     def _progress(
         self, histories: dict[str, History], since: float
     ) -> tuple[str, dict[str, Any] | None]:
-        """The latest work under way of the latest process, and of which comparison it is ("" for
-        the run itself).
-        """
-        found = []
-        for name in histories:
-            path = (self.folder / "compare" / name if name else self.folder) / "progress.json"
+        """The work under way of the latest process, after the comparison it is of ("": the run)."""
+        under_way: dict[str, dict[str, Any]] = {}
+        for name, history in histories.items():
+            path = history.path.with_name("progress.json")
             progress = _read_json(path)
             if progress and progress.get("bars") and _changed(path) >= since:
-                found.append((progress["time"], name, progress))
-        if not found:
+                under_way[name] = progress
+        if not under_way:
             newest = max(histories, key=lambda name: histories[name].time)
             return newest, None
-        _, name, progress = max(found, key=lambda one: one[0])
-        return name, progress
+        latest = max(under_way, key=lambda name: under_way[name]["time"])
+        return latest, under_way[latest]
 
     def _seconds(
         self, now: float, started: float, running: bool, histories: dict[str, History]
@@ -235,19 +223,20 @@ class Watched:
         """The time spent on the run, interruptions left out."""
         path = self.folder / "clock.json"
         clock = _read_json(path) or {}
+        seconds = float(clock.get("seconds", 0.0))
+        if not started:
+            return seconds
         until = now if running else max(history.time for history in histories.values())
-        return float(clock.get("seconds", 0.0)) + max(
-            0.0, until - max(started, _changed(path)) if started else 0.0
-        )
+        return seconds + max(0.0, until - max(started, _changed(path)))
 
 
 def _bar(bar: dict[str, Any], age: float, status: str) -> dict[str, Any]:
     """One piece of work with the seconds that it still takes, where these are known."""
     done, total, rate = bar["done"], bar["total"], bar["rate"]
-    left = None
+    left, about = None, ""
     if total and rate and rate > 0 and status == "running":
         left = round(max(0.0, (total - done) / rate - age), 1)
-    about = "" if left is None else f"about {duration(left, rough=True)} left"
+        about = f"about {duration(left, rough=True)} left"
     return {
         "title": bar["title"],
         "done": done,
@@ -261,26 +250,23 @@ def _bar(bar: dict[str, Any], age: float, status: str) -> dict[str, Any]:
 def _flow(
     status: str, current: str, records: list[Record], recipe: dict[str, Any], comparisons: list[str]
 ) -> list[dict[str, Any]]:
-    """The steps of the flow that this run has: each with its state (done, now, stopped, next) and
-    the seconds it took.
-    """
-    left_out = {"compare"} if not comparisons else set()
+    """The steps of this run, each with its state (done, now, stopped, next) and its seconds."""
+    left_out = set()
+    if not comparisons:
+        left_out.add("compare")
     if not recipe.get("data", {}).get("corpus") or recipe.get("train", {}).get("rho1") == 0:
         left_out.add("select")
     place = STEPS.index(current) if current else -1
-    states = {"running": "now", "stopped": "stopped"}
+    here = {"running": "now", "stopped": "stopped"}.get(status, "done")
     flow = []
     for number, step in enumerate(STEPS):
         if step in left_out:
             continue
-        state = (
-            "done" if number < place else "next" if number > place else states.get(status, "done")
-        )
-        seconds = (
-            sum(record.seconds for record in records if record.step == step)
-            if state == "done"
-            else 0.0
-        )
+        state, seconds = here, 0.0
+        if number != place:
+            state = "done" if number < place else "next"
+        if state == "done":
+            seconds = sum(record.seconds for record in records if record.step == step)
         took = duration(seconds) if seconds else ""
         flow.append({"name": step, "state": state, "seconds": round(seconds, 1), "took": took})
     return flow
@@ -288,64 +274,55 @@ def _flow(
 
 def _records(folder: Path, comparisons: list[str]) -> list[Record]:
     """The artefacts of a run and of the runs that it is compared with."""
-    found = []
+    records = []
     for name, step in STEP_OF.items():
-        found += _record(folder / name, step, name not in INSIDE_ANOTHER)
-    for training in sorted(
-        {path.with_name(path.name.removesuffix(".partial")) for path in folder.glob("stage1-*")}
-    ):  # beside stage1
-        found += _record(training, "stage 1")
+        records += _record(folder / name, step, name not in INSIDE_ANOTHER)
+    for training in _names(folder.glob("stage1-*")):  # beside stage1
+        records += _record(folder / training, "stage 1")
     for tuned in sorted(folder.glob("stage2*")):
-        for seed in _folders(tuned):
-            found += _record(tuned / seed, "stage 2")
+        if tuned.is_dir():
+            for seed in _names(tuned.iterdir()):
+                records += _record(tuned / seed, "stage 2")
     for comparison in comparisons:
         inside = _records(folder / "compare" / comparison, [])
-        found += [
-            Record("compare", record.when, record.partial, record.seconds) for record in inside
-        ]
-    return found
+        records += [replace(record, step="compare") for record in inside]
+    return records
 
 
 def _record(path: Path, step: str, counts: bool = True) -> list[Record]:
-    found = []
-    for file, partial in (
-        (path / "artefact.json", False),
-        (path.with_name(f"{path.name}.partial") / "partial.json", True),
-    ):
-        if when := _changed(file):
-            seconds = (
-                (_read_json(file) or {}).get("seconds", 0.0) if counts and not partial else 0.0
-            )
-            found.append(Record(step, when, partial, float(seconds)))
-    return found
+    """What there is of an artefact: finished, under way, or both."""
+    records = []
+    finished = path / "artefact.json"
+    if when := _changed(finished):
+        values = _read_json(finished) or {}
+        records.append(Record(step, when, False, float(counts and values.get("seconds", 0.0))))
+    if when := _changed(path.with_name(f"{path.name}.partial") / "partial.json"):
+        records.append(Record(step, when, True, 0.0))
+    return records
 
 
-def _folders(path: Path) -> list[str]:
-    """The names of the artefacts in a folder, finished or under way."""
-    return (
-        sorted({one.name.removesuffix(".partial") for one in path.iterdir()})
-        if path.is_dir()
-        else []
-    )
+def _names(paths: Iterable[Path]) -> list[str]:
+    """The names of artefacts, finished or under way."""
+    return sorted({path.name.removesuffix(".partial") for path in paths})
 
 
 def _comparisons(recipe: dict[str, Any]) -> list[str]:
     """The comparisons that the recipe asks for, by the names of their folders."""
-    asked = recipe.get("evaluate", {}).get("compare", [])
+    names = recipe.get("evaluate", {}).get("compare", [])
     return [
         name
-        for name in asked
+        for name in names
         if isinstance(name, str) and "/" not in name and name not in ("", ".", "..")
     ]
 
 
 def _messages(histories: dict[str, History]) -> list[dict[str, Any]]:
     """The latest messages, the latest first."""
-    said = [
-        (when, name, text) for name, history in histories.items() for when, text in history.messages
-    ]
-    latest = sorted(said, key=lambda one: one[0])[-MESSAGES:]
-    return [{"time": when, "of": name, "text": text} for when, name, text in reversed(latest)]
+    messages: list[dict[str, Any]] = []
+    for name, history in histories.items():
+        messages += [{"time": when, "of": name, "text": text} for when, text in history.messages]
+    latest = sorted(messages, key=lambda message: message["time"])[-MESSAGES:]
+    return latest[::-1]
 
 
 def _scores_of(path: Path, since: float) -> dict[str, Any] | None:
@@ -372,17 +349,16 @@ def _scores_of(path: Path, since: float) -> dict[str, Any] | None:
 def _spread(value: dict[str, Any] | None) -> str:
     if value is None:
         return "–"
-    sd = f" ± {100 * value['sd']:.1f}" if len(value["values"]) > 1 else ""
-    interval = (
-        "" if value["low"] is None else f" [{100 * value['low']:.1f}, {100 * value['high']:.1f}]"
-    )
-    return f"{100 * value['mean']:.1f}{sd}{interval}"
+    text = f"{100 * value['mean']:.1f}"
+    if len(value["values"]) > 1:
+        text += f" ± {100 * value['sd']:.1f}"
+    if value["low"] is not None:
+        text += f" [{100 * value['low']:.1f}, {100 * value['high']:.1f}]"
+    return text
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
-    """The values of a JSON file, or None when it is not there; files of a run are replaced whole,
-    so none is half written.
-    """
+    """The values of a JSON file, which is never half written, or None when it is not there."""
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
