@@ -25,7 +25,7 @@ from tasklm.select.base import Ranking, Workplace, union, write_selection
 from tasklm.select.bm25 import open_index
 from tasklm.select.lexical.search import Scoring, search
 from tasklm.select.lexical.terms import terms
-from tasklm.select.spark.bm25 import FetchedPassages, spark_search
+from tasklm.select.spark.bm25 import spark_search
 from tasklm.tracking import SILENT
 
 PASSAGE_WORDS = 16
@@ -126,9 +126,7 @@ def on_spark(
     place = Workplace(Artefacts(folder), folder / "scratch", SILENT, memory=1 << 16, threads=1)
     ranking = spark_search(store, queries, found.banned, scoring, "none", place)
     chosen = union(ranking, 200)
-    write_selection(
-        folder / "selected.parquet", FetchedPassages(store, chosen.passages, folder), chosen
-    )
+    write_selection(folder / "selected.parquet", store.fetch(chosen.passages, folder), chosen)
     assert sorted(path.name for path in folder.iterdir()) == [
         "chunks.npy",
         "kept.npy",

@@ -21,7 +21,7 @@ from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.select.base import Workplace
 from tasklm.select.lexical.search import Scoring
 from tasklm.select.spark import bm25
-from tasklm.select.spark.bm25 import FetchedPassages, spark_search
+from tasklm.select.spark.bm25 import spark_search
 from tasklm.tracking import SILENT
 from tests.select.spark_corpora import (
     CONF,
@@ -107,7 +107,7 @@ def test_paths_of_both_kinds_and_globs(spark, tmp_path):
     store = SparkStore(tmp_path, spark)
     assert store.texts_of([1, 0, 1]) == ["two three", "one two", "two three"]
     assert len(store.sample()) == 2000 and set(store.sample()) == {"two three", "one two"}
-    fetched = FetchedPassages(store, np.array([0]), tmp_path)
+    fetched = store.fetch(np.array([0]), tmp_path)
     assert (len(fetched), fetched.source(0)) == (1, "c.txt")
     with pytest.raises(IndexError):
         fetched.text(1)

@@ -14,11 +14,11 @@ import os
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,9 @@ from tasklm.errors import DataError, RunError
 from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import damaged, digest, read_json, write_json
 from tasklm.tracking import Tracker
+
+if TYPE_CHECKING:
+    from tasklm.corpus.decontaminate import Contamination
 
 FORMAT = 1
 _BATCH = 1 << 19  # characters of documents cut and written at once
@@ -308,6 +311,31 @@ class PassageStore:
         if not whole:
             raise damaged(folder / "text.bin", "the files of the corpus do not fit together")
         return store
+
+    @property
+    def local(self) -> PassageStore:
+        """This store: all of its texts are on this machine."""
+        return self
+
+    @property
+    def cluster(self) -> None:
+        """None: nothing of it is on a cluster."""
+        return None
+
+    def contaminated(
+        self, splits: Mapping[str, Sequence[str]], run_words: int, tracker: Tracker
+    ) -> Contamination:
+        """Which passages share `run_words` consecutive words with any text of the splits."""
+        from tasklm.corpus.decontaminate import contaminated  # which reads stores
+
+        return contaminated(self, splits, run_words, tracker)
+
+    def fetch(self, numbers: NDArray[np.int64], folder: Path) -> PassageStore:
+        """All passages: they are here already."""
+        return self
+
+    def close(self) -> None:
+        """Does nothing: files are closed with the object."""
 
     def __len__(self) -> int:
         return len(self._ids)

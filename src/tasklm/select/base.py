@@ -20,9 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasklm.artifacts import Artefacts
+from tasklm.corpus.base import Passages, PassageSource
 from tasklm.corpus.processes import usable_cores
-from tasklm.corpus.spark.store import SparkStore
-from tasklm.corpus.store import PassageStore
 from tasklm.errors import RecipeError
 from tasklm.recipe.schema import Select
 from tasklm.registry import Registry
@@ -137,7 +136,7 @@ class Selector(Protocol):
 
     def score(
         self,
-        store: PassageStore | SparkStore,
+        store: PassageSource,
         banned: npt.NDArray[np.bool_],
         k: int,
         place: Workplace,
@@ -236,14 +235,6 @@ def _asked_by(
         open_slots -= int(fits.sum())
         rank += 1
     return asked_by
-
-
-class Passages(Protocol):
-    """What is written of a passage."""
-
-    def id(self, i: int, /) -> str: ...
-    def text(self, i: int, /) -> str: ...
-    def source(self, i: int, /) -> str: ...
 
 
 def write_selection(path: Path, store: Passages, chosen: Chosen, asking: str = "train") -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tasklm.artifacts import Artefacts
-from tasklm.corpus.spark.store import SparkStore
+from tasklm.corpus.base import PassageSource
 from tasklm.corpus.store import PassageStore
 from tasklm.recipe.schema import Select
 from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, Workplace, union
@@ -57,7 +57,7 @@ class Bm25Selector(Selector):
 
     def score(
         self,
-        store: PassageStore | SparkStore,
+        store: PassageSource,
         banned: npt.NDArray[np.bool_],
         k: int,
         place: Workplace,
@@ -66,28 +66,23 @@ class Bm25Selector(Selector):
         tasks.
         """
         require_passages(len(store), banned)
-        if isinstance(store, SparkStore):
-            return spark_search(
-                store,
-                self.queries,
-                banned,
-                Scoring(self.settings.k1, self.settings.b, k),
-                self.settings.stemming,
-                place,
-            )
+        scoring = Scoring(self.settings.k1, self.settings.b, k)
+        if store.cluster is not None:
+            stemming = self.settings.stemming
+            return spark_search(store.cluster, self.queries, banned, scoring, stemming, place)
+        local = store.local
+        assert local is not None
         if self.settings.engine == "elastic":
-            return elastic_ranking(self.queries, store, banned, self.settings, k, place)
+            return elastic_ranking(self.queries, local, banned, self.settings, k, place)
         index: Index
-        if _pays_to_keep(store, self.settings, place.indexes):
+        if _pays_to_keep(local, self.settings, place.indexes):
             index = open_index(
-                store, place.indexes, self.settings.stemming, place.threads, place.tracker
+                local, place.indexes, self.settings.stemming, place.threads, place.tracker
             )
         else:
-            index = FreshIndex(store, stemmer(self.settings.stemming), place.threads)
+            index = FreshIndex(local, stemmer(self.settings.stemming), place.threads)
         started = time.monotonic()
-        ranking = search(
-            index, self.queries, banned, Scoring(self.settings.k1, self.settings.b, k), place
-        )
+        ranking = search(index, self.queries, banned, scoring, place)
         place.tracker.event(
             "searched",
             queries=len(self.queries),

@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tasklm.console.progress import Bar
+from tasklm.corpus.base import PassageSource
 from tasklm.corpus.kernels import Ints, Keys
-from tasklm.corpus.spark.store import SparkStore
 from tasklm.corpus.store import PassageStore
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe.schema import Select
@@ -70,7 +70,7 @@ class DsirSelector(Selector):
 
     def score(
         self,
-        store: PassageStore | SparkStore,
+        store: PassageSource,
         banned: npt.NDArray[np.bool_],
         k: int,
         place: Workplace,
@@ -78,7 +78,8 @@ class DsirSelector(Selector):
         """A ranking with one query: `k` passages, drawn by importance, in the order in which they
         are drawn.
         """
-        if isinstance(store, SparkStore):
+        local = store.local
+        if local is None:
             problem = "select.method = dsir works with select.engine = local only"
             raise RecipeError([f"{problem}; on Spark use bm25, balanced or random"])
         require_passages(len(store), banned)
@@ -86,8 +87,8 @@ class DsirSelector(Selector):
         generator = np.random.Generator(np.random.PCG64(self.seed))
         best = Best(k)
         with place.tracker.progress("importance", total=2 * len(store)) as bar:
-            ratios = self.log_ratios(store, banned, bar)
-            for part in _parts(store, bar):
+            ratios = self.log_ratios(local, banned, bar)
+            for part in _parts(local, bar):
                 drawn = weigh(part.words, part.ends, ratios) + generator.gumbel(size=len(part.ends))
                 allowed = np.flatnonzero(~banned[part.start : part.start + len(drawn)])
                 best.add(allowed + part.start, drawn[allowed])

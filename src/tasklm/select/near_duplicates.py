@@ -20,9 +20,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tasklm.corpus.base import Passages
 from tasklm.corpus.kernels import Ints, Keys, compiled, mix, shingle_hashes
 from tasklm.corpus.processes import results_in_order, usable_cores
-from tasklm.select.base import Chosen, Passages
+from tasklm.select.base import Chosen
 from tasklm.select.lexical.word_hashes import word_hashes
 from tasklm.tracking import Tracker
 

@@ -10,8 +10,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tasklm.corpus.spark.store import SparkStore
-from tasklm.corpus.store import PassageStore
+from tasklm.corpus.base import PassageSource
 from tasklm.recipe.schema import Select
 from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, Workplace, union
 from tasklm.select.checks import require_passages
@@ -37,7 +36,7 @@ class RandomSelector(Selector):
 
     def score(
         self,
-        store: PassageStore | SparkStore,
+        store: PassageSource,
         banned: npt.NDArray[np.bool_],
         k: int,
         place: Workplace,

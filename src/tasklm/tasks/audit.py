@@ -9,10 +9,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 
+from tasklm.corpus.base import PassageSource
 from tasklm.corpus.decontaminate import FEWEST_WORDS, Contamination
 from tasklm.corpus.dedupe import near_duplicates, text_key
-from tasklm.corpus.spark.store import SparkStore
-from tasklm.corpus.store import PassageStore
 from tasklm.corpus.words import count_words
 from tasklm.errors import DataError
 from tasklm.recipe.schema import Data
@@ -276,7 +275,7 @@ def _near(splits: Splits) -> list[Finding]:
 
 
 def audit_corpus(
-    store: PassageStore | SparkStore, splits: Splits, contamination: Contamination
+    store: PassageSource, splits: Splits, contamination: Contamination
 ) -> list[Finding]:
     """What the checks of the corpus found; nothing left after decontamination is an error."""
     counts = store.counts

@@ -15,16 +15,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tasklm.corpus.spark.fetched import FetchedPassages
 from tasklm.corpus.spark.files import (
     Chunk,
     CorpusFile,
@@ -39,6 +40,9 @@ from tasklm.errors import DataError, RunError
 from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import damaged, digest, read_json, write_json
 from tasklm.tracking import Tracker
+
+if TYPE_CHECKING:
+    from tasklm.corpus.decontaminate import Contamination
 
 FORMAT = 1
 SAMPLE = 2000  # passages whose texts are kept here, for reports
@@ -281,6 +285,32 @@ class SparkStore:
         self.folder, self.spark = folder, spark
         # says what is in it
         self.key = digest([record["counts"], record["files"], self._column, self._passage_words])
+
+    @property
+    def local(self) -> None:
+        """None: the texts are on the cluster."""
+        return None
+
+    @property
+    def cluster(self) -> SparkStore:
+        """This corpus."""
+        return self
+
+    def contaminated(
+        self, splits: Mapping[str, Sequence[str]], run_words: int, tracker: Tracker
+    ) -> Contamination:
+        """Which passages share `run_words` consecutive words with any text of the splits."""
+        from tasklm.corpus.spark.decontaminate import contaminated_on_spark  # which reads stores
+
+        return contaminated_on_spark(self, splits, run_words, tracker)
+
+    def fetch(self, numbers: NDArray[np.int64], folder: Path) -> FetchedPassages:
+        """Some passages, brought here."""
+        return FetchedPassages(self.passages(numbers), folder)
+
+    def close(self) -> None:
+        """Stops the session: training needs no cluster."""
+        self.spark.stop()
 
     def __len__(self) -> int:
         return self.counts["passages"]

@@ -10,16 +10,12 @@ Spark may do any of them again, on another worker, at any time.
 from __future__ import annotations
 
 import operator
-import os
 import time
-import weakref
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,7 +45,6 @@ from tasklm.select.lexical.search import (
 )
 from tasklm.select.lexical.terms import stemmer
 from tasklm.select.lexical.text import raw_block
-from tasklm.storage.files import full_disk_is_clear
 
 _SHARDS_PER_TASK = 16
 _SLICE_BYTES = 4 << 20  # candidates of a slice of a batch; slices are merged apart from one another
@@ -276,51 +271,3 @@ def _banned(packed: npt.NDArray[np.uint8], block: Block) -> npt.NDArray[np.bool_
         block.start - first * 8 : block.stop - first * 8
     ]
     return np.ascontiguousarray(bits).view(np.bool_)
-
-
-class FetchedPassages:
-    """Some passages of a SparkStore, brought here into a file: what `write_selection` needs of a
-    store.
-    """
-
-    def __init__(self, store: SparkStore, numbers: npt.NDArray[np.int64], folder: Path) -> None:
-        path = folder / f"fetched.{os.getpid()}.tmp"
-        fetched, bounds = array("q"), array("q", [0])
-        origins, ids = array("q"), array("Q")
-        sources: dict[str, int] = {}
-        with full_disk_is_clear(folder), path.open("wb") as file:
-            for number, name, text, source in store.passages(numbers):
-                file.write(text.encode("utf-8"))
-                fetched.append(number)
-                bounds.append(file.tell())
-                ids.append(int(name, 16))
-                origins.append(sources.setdefault(source, len(sources)))
-        self._order = np.argsort(np.array(fetched, np.int64))
-        self._numbers = np.array(fetched, np.int64)[self._order]
-        self._bounds, self._ids, self._origins, self._sources = bounds, ids, origins, list(sources)
-        self._file = os.open(path, os.O_RDONLY)
-        weakref.finalize(self, os.close, self._file)
-        path.unlink()
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def _place(self, number: int) -> int:
-        at = int(np.searchsorted(self._numbers, number))
-        if at == len(self) or self._numbers[at] != number:
-            raise IndexError(f"passage {number} was not fetched")
-        return int(self._order[at])
-
-    def text(self, number: int) -> str:
-        """Returns passage `number` of the store."""
-        at = self._place(number)
-        start, stop = self._bounds[at], self._bounds[at + 1]
-        return os.pread(self._file, stop - start, start).decode("utf-8")
-
-    def id(self, number: int) -> str:
-        """Its stable id."""
-        return f"{self._ids[self._place(number)]:016x}"
-
-    def source(self, number: int) -> str:
-        """Where it is from."""
-        return self._sources[self._origins[self._place(number)]]
