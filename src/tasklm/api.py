@@ -24,7 +24,7 @@ from tasklm.export.source import new_folder
 from tasklm.notebook import Report, ShownExplanation, model_html, settings_html
 from tasklm.pipeline.flow import fit as run_pipeline
 from tasklm.pipeline.flow import held
-from tasklm.recipe.schema import Data
+from tasklm.recipe.data_sections import Data
 from tasklm.recipe.toml import load as load_recipe
 from tasklm.serve.explainer import Explainer
 from tasklm.serve.inputs import Input, example_from

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from tasklm.errors import RecipeError
-from tasklm.recipe.schema import Kind, Tokens
+from tasklm.recipe.data_sections import Kind
+from tasklm.recipe.model_sections import Tokens
 from tasklm.tasks.base import NONE, TASKS, Floats, Unit
 from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.heads.answer_search import RANK, best_answers, best_threshold

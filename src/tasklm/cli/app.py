@@ -455,7 +455,7 @@ def predict(
 
     Example: tasklm predict runs/first/model "a text to classify"
     """
-    from tasklm.recipe.schema import Data
+    from tasklm.recipe.data_sections import Data
     from tasklm.serve.inputs import examples_of
     from tasklm.serve.predictor import Predictor
 

@@ -54,7 +54,7 @@ def score(
 
     Example: tasklm score runs/first texts.txt --out scores.jsonl
     """
-    from tasklm.recipe.schema import Data
+    from tasklm.recipe.data_sections import Data
     from tasklm.tasks.readers.texts import label_name, read_text_examples
 
     scorer = _scorer(run)

@@ -17,7 +17,7 @@ from tasklm.recipe.schema import MOST_THREADS
 from tasklm.serve.connections import MOST, MOST_OF_ONE, Room, room_for
 
 if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
-    from tasklm.recipe.schema import Data
+    from tasklm.recipe.data_sections import Data
     from tasklm.serve.explainer import Explainer
 
 screen = Console(stderr=True)
@@ -191,7 +191,7 @@ def _token(file: Path) -> str:
 
 def _data(folder: Path) -> Data:
     """How the columns of the training data are called, where the run is there."""
-    from tasklm.recipe.schema import Data
+    from tasklm.recipe.data_sections import Data
     from tasklm.recipe.toml import load
 
     recipe = folder.resolve().parent / "recipe.toml"

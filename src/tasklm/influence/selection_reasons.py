@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tasklm.errors import RunError
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import Select
 from tasklm.select.base import read_selection
 from tasklm.select.influence import COLUMNS, InfluenceScores
 from tasklm.storage.checksums import require_whole
@@ -88,7 +88,7 @@ def influence_reasons(
         )
     first_rank = int(candidates["rank"][place].as_py())
     first_score = float(candidates["score"][place].as_py())
-    found_by = settings.method.partition(",")[0].strip()
+    found_by = settings.stages[0]
     about = (k, found_by, place, len(candidates), first_rank, first_score)
     return InfluenceReasons(settings.influence_on, best, batches, len(asked), *about)
 

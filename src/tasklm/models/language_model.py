@@ -19,7 +19,8 @@ from tasklm.encoders.initial_weights import shapes_alone
 from tasklm.errors import RunError
 from tasklm.models.task_model import check_rows, damage_is_clear, new_encoder
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe.schema import Train, from_dict
+from tasklm.recipe.model_sections import Train
+from tasklm.recipe.schema import from_dict
 from tasklm.run_folder import shipped_stage1
 from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import damaged, read_json, write_json

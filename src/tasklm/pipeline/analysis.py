@@ -28,7 +28,7 @@ from tasklm.models.task_model import new_encoder
 from tasklm.models.weights import load_weights
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.pipeline.context import CorpusData, Run, TaskData, training_settings
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.run_folder import Seed, best_seed
 from tasklm.select.base import asking_split, selection_is_clear
 from tasklm.storage.files import digest, read_json, write_text

@@ -16,7 +16,8 @@ from tasklm.corpus.spark.store import SparkStore
 from tasklm.corpus.store import PassageStore
 from tasklm.device.machine import Machine
 from tasklm.errors import DamagedError
-from tasklm.recipe.schema import Recipe, Train
+from tasklm.recipe.model_sections import Train
+from tasklm.recipe.schema import Recipe
 from tasklm.storage.files import read_json, write_record
 from tasklm.tasks.base import Task
 from tasklm.tasks.examples import Finding, Splits

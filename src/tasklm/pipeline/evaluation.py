@@ -342,19 +342,17 @@ def _before_stage1(run: Run) -> list[str]:
     """The artefacts that a model's trainings are made of, those of influence selection among them
     where it was asked for.
     """
-    chained = (
-        ["candidates", "candidate-tokens", "scoring-model", "influence"]
-        if "," in run.recipe.select.method
-        else []
-    )
-    return [*chained, "selected", "tokens"]
+    if not run.recipe.select.by_influence:
+        return ["selected", "tokens"]
+    chain_of_influence = ["candidates", "candidate-tokens", "scoring-model", "influence"]
+    return [*chain_of_influence, "selected", "tokens"]
 
 
 def _influence_flops(run: Run, parts: Ingredients) -> float:
     """Returns FLOPs of the scoring model and of the scores where influence chose the text of the
     model, else 0.
     """
-    if "," not in run.recipe.select.method or parts.external is None:
+    if not run.recipe.select.by_influence or parts.external is None:
         return 0.0
     return sum(
         float(read_json(run.artefacts.path(part) / "summary.json")["flops"])

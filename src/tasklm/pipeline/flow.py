@@ -32,9 +32,10 @@ from tasklm.pipeline.analysis import insights
 from tasklm.pipeline.context import CorpusData, Run, TaskData
 from tasklm.pipeline.linear_part import better_model, first_model
 from tasklm.pipeline.planning import make_plan, settled, too_much_text
-from tasklm.pipeline.selection import check_settings, methods, select
+from tasklm.pipeline.selection import check_settings, select
 from tasklm.pipeline.summaries import corpus_text, data_text, plan_text
-from tasklm.recipe.schema import FEWEST_TYPES, Recipe
+from tasklm.recipe.model_sections import FEWEST_TYPES
+from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import absolute, cache_folder, dump, recipe_key
 from tasklm.registry import Registry, nearest
 from tasklm.report.report import write_report
@@ -222,7 +223,7 @@ def _train(
     soon as there is one.
     """
     plan = make_plan(run, task, corpus)
-    selects = corpus is not None and run.recipe.train.rho1 != 0
+    selects = corpus is not None and run.recipe.uses_corpus
     run.tracker.say(plan_text(run.recipe, plan, selects), "plan")
     for reason in plan.reasons:
         run.tracker.detail(f"plan: {reason}")
@@ -356,12 +357,10 @@ def _ensemble_rows(ours: Trained, task: TaskData, ours_test: Predicted | None) -
 
 
 def _selection_name(recipe: Recipe) -> str:
-    method, influence = methods(recipe.select)
-    return (
-        f"{method.upper()} + influence selection (ISS)"
-        if influence
-        else f"{method.upper()} selection (TLM)"
-    )
+    method = recipe.select.stages[0].upper()
+    if recipe.select.by_influence:
+        return f"{method} + influence selection (ISS)"
+    return f"{method} selection (TLM)"
 
 
 def _row(

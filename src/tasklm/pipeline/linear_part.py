@@ -24,7 +24,7 @@ from tasklm.encoders.shapes import shape_of
 from tasklm.evaluate.scores import metric_name
 from tasklm.models.task_model import TaskModel, new_encoder, save_models
 from tasklm.pipeline.context import CorpusData, Run, TaskData
-from tasklm.recipe.schema import Model, Tokens
+from tasklm.recipe.model_sections import Model, Tokens
 from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import digest, read_json
 from tasklm.tasks.base import Task, score
@@ -72,7 +72,7 @@ def wide_part(run: Run, task: TaskData) -> FittedPart:
     """
     if not run.recipe.finetune.wide:
         return FittedPart()
-    if run.recipe.train.rho1 != 0 and task.wide_of_text is not None:
+    if run.recipe.uses_corpus and task.wide_of_text is not None:
         of_text: FittedPart = task.wide_of_text
         return of_text
     return fitted_wide(run, task)
@@ -176,7 +176,7 @@ def better_model(run: Run, task: TaskData, corpus: CorpusData) -> None:
         first.wide is None
         or not wanted
         or not most
-        or settings.train.rho1 == 0
+        or not settings.uses_corpus
         or not isinstance(corpus.store, PassageStore)
     ):
         return

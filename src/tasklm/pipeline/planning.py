@@ -22,7 +22,8 @@ from tasklm.encoders.shapes import SIZES, encoder_of, shape_of
 from tasklm.models.task_model import cost_of
 from tasklm.pipeline.context import CorpusData, Run, TaskData, sections
 from tasklm.pipeline.summaries import counted
-from tasklm.recipe.schema import Finetune, Recipe, Train
+from tasklm.recipe.model_sections import Finetune, Train
+from tasklm.recipe.schema import Recipe
 from tasklm.storage.checksums import damage_is_clear
 from tasklm.storage.files import digest, read_json, write_json
 from tasklm.tokens.examples import EncodedExamples
@@ -110,7 +111,7 @@ def _plan(run: Run, task: TaskData, corpus: CorpusData | None) -> rules.Plan:
         counts = corpus.store.counts
         passages = rules.passages_for(tokens, counts["words"] / max(1, counts["passages"]))
         then = f"read about {rules.EPOCHS_OVER_SELECTION} times"
-        if recipe.select.method.endswith(",influence"):
+        if recipe.select.by_influence:
             share = recipe.select.influence_share
             passages = round(
                 passages / share
@@ -167,7 +168,7 @@ def _tokens_per_second(run: Run, size: str, task: TaskData, tries: int) -> float
     if run.machine.compiles:
         shape = shape_of(recipe.model, size, 8000, length)
         cost = cost_of(encoder_of(recipe.model, size), shape)
-        share = 0.5 * min(1.0, shape.width / 768)
+        share = rules.CEILING_SHARE * min(1.0, shape.width / rules.CEILING_WIDTH)
         return (
             share
             * matmul_ceiling(run.machine)
@@ -275,7 +276,9 @@ def stage_plan(run: Run, parts: Ingredients, plan: rules.Plan, held: int) -> dic
             )  # its seconds are those of the budget too: counted now, kept for stage 1
         trainings = recipe.train.seeds
         epoch = trainings * _seconds_per_epoch(run, parts, plan)
-        ending = epoch * held / (3 * examples)  # of each seed; forward alone takes a third
+        ending = (
+            epoch * held / (rules.FORWARD_PASSES * examples)
+        )  # of each seed; forward alone takes a third
         left = max(1.0, time_left(run, plan.seconds) - ending)
         seeds, fitting = rules.tunings_for(epochs, epoch, left, seeds)
         epochs = recipe.finetune.epochs or fitting
@@ -372,4 +375,6 @@ def _seconds_per_epoch(run: Run, parts: Ingredients, plan: rules.Plan) -> float:
     pace = seconds_per_step(
         stage, _rule(run.recipe.finetune), run.machine, _of_budget(plan, STAGE2_SECONDS)
     )
-    return pace * len(stage.stream) * (1 + len(parts.dev) / (3 * len(parts.train)))
+    return (
+        pace * len(stage.stream) * (1 + len(parts.dev) / (rules.FORWARD_PASSES * len(parts.train)))
+    )

@@ -26,7 +26,8 @@ from tasklm.pipeline.analysis import SELECTED, matched_words, spread_texts
 from tasklm.pipeline.context import CorpusData, Run, TaskData
 from tasklm.pipeline.evaluation import Predictions
 from tasklm.pipeline.planning import few_steps_warning
-from tasklm.recipe.schema import FEWEST_TYPES, Recipe
+from tasklm.recipe.model_sections import FEWEST_TYPES
+from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import absolute, dump, without_password
 from tasklm.report.report import ReportParts
 from tasklm.run_folder import Seed, best_seed, seed_title
@@ -104,7 +105,7 @@ def decided(run: Run, plan: Plan, parts: Ingredients, seeds: Sequence[Seed]) -> 
     recipe, shape = run.recipe, parts.shape
     stage1, stage2 = read_json(seeds[0].training / "summary.json"), seeds[0].summary()
     select = {"k": plan.k, "passages": plan.passages}
-    if "," in recipe.select.method and parts.external is not None:
+    if recipe.select.by_influence and parts.external is not None:
         select["influence_steps"] = read_json(run.artefacts.path("scoring-model") / "summary.json")[
             "steps"
         ]

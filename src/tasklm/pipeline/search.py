@@ -16,7 +16,6 @@ from tasklm.corpus.store import PassageStore, kept_store
 from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.influence.label_check import Suspect, as_csv, features_of, suspects_of
 from tasklm.influence.selection_reasons import InfluenceReasons, influence_reasons
-from tasklm.pipeline.selection import methods
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import cache_folder, load
 from tasklm.select.base import Ranking, Workplace, bytes_of, read_selection
@@ -107,7 +106,7 @@ def why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reason
 def _why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reasons:
     recipe, store, index = _opened(folder, tracker, None)
     settings = recipe.select
-    method, by_influence = methods(settings)
+    method, by_influence = settings.stages[0], settings.by_influence
     if method not in ("bm25", "balanced") and not by_influence:
         raise RecipeError(
             [

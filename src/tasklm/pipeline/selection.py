@@ -18,13 +18,13 @@ import numpy as np
 from tasklm.budget.rules import Plan
 from tasklm.corpus.spark.store import SparkStore
 from tasklm.encoders.shapes import encoder_of, shape_of
-from tasklm.errors import DataError, RecipeError
+from tasklm.errors import DataError
 from tasklm.influence.costs import scoring_flops
 from tasklm.influence.scores import Influence, Pieces, projection_for, scoring_model, tokens_at_once
 from tasklm.models.task_model import cost_of
 from tasklm.pipeline import steps
 from tasklm.pipeline.context import CorpusData, Run, TaskData, Tokenised
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import INFLUENCE, Select
 from tasklm.select.base import (
     SELECTORS,
     Chosen,
@@ -64,40 +64,13 @@ _AFTER_SCORING = (
     "passages",
     "near_duplicates",
 )  # settings of choosing, and k, which a plan decides
-INFLUENCE = "influence"
 
 
 def check_settings(settings: Select) -> None:
     """Raises at once what would otherwise show only after the corpus was read."""
-    SELECTORS.get(methods(settings)[0])
+    SELECTORS.get(settings.stages[0])
     bytes_of(settings.memory)
     stemmer(settings.stemming)
-
-
-def methods(settings: Select) -> tuple[str, bool]:
-    """The selector that scores the corpus, and whether influence then chooses
-    among what it found.
-    """
-    first, *rest = [name.strip() for name in settings.method.split(",")]
-    if first == INFLUENCE:
-        raise RecipeError(
-            [
-                (
-                    f"select.method = {settings.method!r}: "
-                    f"influence chooses among candidates; name who finds them: bm25,influence"
-                )
-            ]
-        )
-    if rest not in ([], [INFLUENCE]):
-        raise RecipeError(
-            [
-                (
-                    f"select.method = {settings.method!r}: "
-                    f"after the comma there can be influence only, as in bm25,influence"
-                )
-            ]
-        )
-    return first, bool(rest)
 
 
 def fitted(settings: Select, task: TaskData) -> Selector:
@@ -112,9 +85,8 @@ def fitted(settings: Select, task: TaskData) -> Selector:
 
 def select(run: Run, task: TaskData, corpus: CorpusData, plan: Plan) -> tuple[Path, str]:
     """The Parquet file of the selected passages and its key."""
-    method, influence = methods(run.recipe.select)
-    settings = dataclasses.replace(run.recipe.select, method=method)
-    if not influence:
+    settings = dataclasses.replace(run.recipe.select, method=run.recipe.select.stages[0])
+    if not run.recipe.select.by_influence:
         return _found(run, task, corpus, plan, settings, "selected")
     return _most_influential(
         run, task, plan, lambda: _found(run, task, corpus, plan, settings, "candidates")

@@ -39,7 +39,7 @@ from tasklm.pipeline.context import (
 from tasklm.pipeline.linear_part import wide_part
 from tasklm.pipeline.planning import MEASURING, few_steps_warning, stage2_seconds, stage_plan
 from tasklm.pipeline.summaries import stage1_text, stage2_text
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.registry import nearest
 from tasklm.run_folder import Seed, seeds_of, stage1_name
 from tasklm.select.base import read_selection_texts, selection_size
@@ -217,7 +217,7 @@ def ingredients(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> Ingr
 
     part = wide_part(run, task)
 
-    external = tokens.external if recipe.train.rho1 != 0 else None
+    external = tokens.external if recipe.uses_corpus else None
     return Ingredients(
         encoder_of(recipe.model, plan.size),
         shape,

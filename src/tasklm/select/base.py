@@ -24,7 +24,7 @@ from tasklm.corpus.processes import usable_cores
 from tasklm.corpus.spark.store import SparkStore
 from tasklm.corpus.store import PassageStore
 from tasklm.errors import RecipeError
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import Select
 from tasklm.registry import Registry
 from tasklm.storage.checksums import damage_is_clear, load_array, require_offsets
 from tasklm.storage.files import (

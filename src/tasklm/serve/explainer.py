@@ -85,7 +85,7 @@ class Explainer:
         train = training_examples(self.run, model.task)
         self.examples = ExampleSide(model.loaded, model.machine, train)
         trained_on_text = (
-            recipe.train.rho1 != 0 and (self.run / "selected" / "selected.parquet").exists()
+            recipe.uses_corpus and (self.run / "selected" / "selected.parquet").exists()
         )
         self.passages = (
             PassageSide(self.run, model.task, model.machine.device) if trained_on_text else None

@@ -15,7 +15,7 @@ from tasklm.corpus.spark.store import SparkStore
 from tasklm.corpus.store import PassageStore
 from tasklm.corpus.words import count_words
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Data
+from tasklm.recipe.data_sections import Data
 from tasklm.tasks.examples import Example, Finding, Splits
 
 LONG_WORDS = 400  # about 512 tokens

@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from tasklm.corpus.words import words
 from tasklm.errors import RecipeError
-from tasklm.recipe.schema import LONGEST_ROW, Data, Kind
+from tasklm.recipe.data_sections import Data, Kind
+from tasklm.recipe.model_sections import LONGEST_ROW
 from tasklm.registry import nearest
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Metric, Tokeniser, Unit
 from tasklm.tasks.examples import Example, Finding, Splits

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tasklm.budget.costs import describe, micro_batch_for, training_bytes
+from tasklm.budget.memory import describe, micro_batch_for, training_bytes
 from tasklm.budget.rules import stage1_rate, stage2_batch, stage2_rate
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
@@ -23,7 +23,7 @@ from tasklm.models.language_model import describe_language_model
 from tasklm.models.task_model import TaskModel, cost_of, encoded_with, kept_of, new_encoder
 from tasklm.models.weights import load_weights, save_weights
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe.schema import Finetune, Train
+from tasklm.recipe.model_sections import Finetune, Train
 from tasklm.run_folder import Seed
 from tasklm.storage.checksums import damage_is_clear
 from tasklm.storage.files import read_json, write_json, write_record

@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 from tasklm.errors import RecipeError
-from tasklm.recipe.schema import SCHEDULES
+from tasklm.recipe.model_sections import SCHEDULES
 from tasklm.registry import nearest
 
 
