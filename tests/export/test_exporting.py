@@ -55,6 +55,7 @@ def run(tmp_path: Path, vocabulary: Vocabulary) -> Path:
         **servers,
     }
     (folder / "recipe.toml").write_text(dump(load(None, overrides)), encoding="utf-8")
+    (folder / "manifest.json").touch()
     rows = [
         Row("majority", "baseline", Spread(0.4, 0, [0.4]), Spread(0.41, 0, [0.41], 0.3, 0.5)),
         Row(

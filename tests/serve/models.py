@@ -65,4 +65,5 @@ def random_run(folder: Path, kind: str, vocabulary: Vocabulary) -> Path:
     (folder / "recipe.toml").write_text(
         f"[data]\ntrain = {train}\ndev = {train}\n", encoding="utf-8"
     )
+    (folder / "manifest.json").touch()
     return folder

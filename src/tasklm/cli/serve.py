@@ -14,6 +14,7 @@ from rich.console import Console
 from tasklm.console.terminal import say
 from tasklm.errors import DataError, RunError, TaskLMError
 from tasklm.recipe.schema import MOST_THREADS
+from tasklm.run_folder import MODEL, find_run, is_run, recipe_of
 from tasklm.serve.connections import MOST, MOST_OF_ONE, Room, room_for
 
 if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
@@ -100,7 +101,7 @@ def serve(
     from tasklm.serve.service import MOST_TOGETHER, Settings, create_app
 
     token = None if token_file is None else _token(token_file)
-    folder = model / "model" if (model / "recipe.toml").exists() else model
+    folder = model / MODEL if is_run(model) else model
     count = workers or len(os.sched_getaffinity(0))
     limits = Limits(
         inputs=most_inputs,
@@ -192,13 +193,9 @@ def _token(file: Path) -> str:
 def _data(folder: Path) -> Data:
     """How the columns of the training data are called, where the run is there."""
     from tasklm.recipe.data_sections import Data
-    from tasklm.recipe.toml import load
 
-    recipe = folder.resolve().parent / "recipe.toml"
-    in_a_run = (
-        folder.resolve().name in ("model", "ensemble") and recipe.exists()
-    )  # else it is a stranger's
-    return load(recipe).data if in_a_run else Data()
+    run = find_run(folder)
+    return Data() if run is None else recipe_of(run).data
 
 
 def _explainer(folder: Path) -> Explainer | None:
@@ -208,7 +205,7 @@ def _explainer(folder: Path) -> Explainer | None:
     from tasklm.serve.explainer import Explainer, run_of
 
     try:
-        if (run_of(folder) / "model").resolve() != folder.resolve():
+        if (run_of(folder) / MODEL).resolve() != folder.resolve():
             raise RunError(
                 f"{folder} is not the folder 'model' of its run, which alone can be explained"
             )

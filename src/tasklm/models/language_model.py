@@ -21,7 +21,7 @@ from tasklm.models.task_model import check_rows, damage_is_clear, new_encoder
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe.model_sections import Train
 from tasklm.recipe.schema import from_dict
-from tasklm.run_folder import shipped_stage1
+from tasklm.run_folder import shipped_stage1, stage1_name
 from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import damaged, read_json, write_json
 from tasklm.storage.safe_reading import MOST_JSON
@@ -151,7 +151,7 @@ def _stage1_of(where: Path) -> Path:
         )
     if not where.is_dir():
         raise RunError(f"there is no folder {where}. Give the folder of a run, such as runs/first.")
-    folder = shipped_stage1(where) if (where / "stage1").is_dir() else where
+    folder = shipped_stage1(where) if (where / stage1_name(1)).is_dir() else where
     if (folder / "config.json").exists() and not (folder / "model.safetensors").exists():
         raise damaged(folder, "model.safetensors is missing")
     if not (folder / "model.safetensors").exists():

@@ -17,7 +17,8 @@ from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.influence.label_check import Suspect, as_csv, features_of, suspects_of
 from tasklm.influence.selection_reasons import InfluenceReasons, influence_reasons
 from tasklm.recipe.schema import Recipe
-from tasklm.recipe.toml import cache_folder, load
+from tasklm.recipe.toml import cache_folder
+from tasklm.run_folder import SELECTED, is_run, recipe_of
 from tasklm.select.base import Ranking, Workplace, bytes_of, read_selection
 from tasklm.select.bm25 import open_index
 from tasklm.select.lexical.explain import Term, explained, spans
@@ -116,7 +117,7 @@ def _why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reaso
                 )
             ]
         )
-    place, number, score = _in_selection(folder / "selected" / "selected.parquet", name)
+    place, number, score = _in_selection(folder / SELECTED, name)
     splits, influence = read_splits(recipe.data), None
     if by_influence:
         influence = influence_reasons(
@@ -221,15 +222,14 @@ def _opened(
     """The recipe, the corpus and the index of a run or of plain text; what is missing is made and
     kept.
     """
-    is_run = (where / "recipe.toml").exists()
-    recipe = load(where / "recipe.toml") if is_run else Recipe()
+    recipe = recipe_of(where) if is_run(where) else Recipe()
     if recipe.select.engine == "spark":
         raise RecipeError(
             [f"the corpus of {where} is on Spark; only a corpus on this machine can be looked into"]
         )
     data = recipe.data
     stores = Artefacts(_cache_of(where, cache), waiting=tracker.say, tell=tracker.warn)
-    paths = data.corpus if is_run else [str(where)]
+    paths = data.corpus if is_run(where) else [str(where)]
     store, _, _ = kept_store(paths, data.corpus_column, data.passage_words, stores, tracker)
     return recipe, store, open_index(store, stores, recipe.select.stemming, usable_cores(), tracker)
 
@@ -238,5 +238,4 @@ def _cache_of(where: Path, cache: Path | None) -> Path:
     """Where the corpus and the index of a run or of plain text are kept."""
     if cache is not None:
         return cache
-    path = where / "recipe.toml"
-    return cache_folder(load(path), where) if path.exists() else Path("runs/.cache")
+    return cache_folder(recipe_of(where), where) if is_run(where) else Path("runs/.cache")
