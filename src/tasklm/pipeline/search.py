@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -79,19 +80,23 @@ def _find(where: Path, query: str, k: int, tracker: Tracker, cache: Path | None)
     recipe, store, index = _opened(where, tracker, cache)
     settings = recipe.select
     stem = stemmer(settings.stemming)
-    (asked,) = make_queries([query], settings)
+    (own_query,) = make_queries([query], settings)
     scoring = Scoring(settings.k1, settings.b, k)
     with tempfile.TemporaryDirectory() as scratch:
         place = Workplace(
             Artefacts(Path(scratch)), Path(scratch), tracker, bytes_of(settings.memory)
         )
-        ranking = search(index, [asked], np.zeros(len(store), np.bool_), scoring, place)
-        found = list(zip(ranking.passages.tolist(), ranking.scores.tolist(), strict=True))
+        ranking = search(index, [own_query], np.zeros(len(store), np.bool_), scoring, place)
+        ranked = list(zip(ranking.passages.tolist(), ranking.scores.tolist(), strict=True))
     return [
         _hit(
-            store, number, score, explained(asked, store.text(number), index, scoring, stem), recipe
+            store,
+            number,
+            score,
+            explained(own_query, store.text(number), index, scoring, stem),
+            recipe,
         )
-        for number, score in found
+        for number, score in ranked
     ]
 
 
@@ -109,14 +114,8 @@ def _why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reaso
     settings = recipe.select
     method, by_influence = settings.stages[0], settings.by_influence
     if method not in ("bm25", "balanced") and not by_influence:
-        raise RecipeError(
-            [
-                (
-                    f"{folder} selected by {settings.method}, "
-                    f"which has no queries to explain a passage by"
-                )
-            ]
-        )
+        problem = "which has no queries to explain a passage by"
+        raise RecipeError([f"{folder} selected by {settings.method}, {problem}"])
     place, number, score = _in_selection(folder / SELECTED, name)
     splits, influence = read_splits(recipe.data), None
     if by_influence:
@@ -132,7 +131,7 @@ def _why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reaso
     ranks = entries - ranking.offsets[queries]
     best = np.lexsort((queries, ranks))[:most]
     examples = splits.train
-    asked = make_queries([example.text for example in examples], settings)
+    asking = make_queries([example.text for example in examples], settings)
     stem = stemmer(settings.stemming)
     scoring = Scoring(settings.k1, settings.b, settings.k or 1)
     text = store.text(number)
@@ -142,7 +141,7 @@ def _why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reaso
             str(examples[query].label),
             rank,
             value,
-            explained(asked[query], text, index, scoring, stem),
+            explained(asking[query], text, index, scoring, stem),
         )
         for query, rank, value in zip(
             queries[best].tolist(),
@@ -151,7 +150,7 @@ def _why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reaso
             strict=True,
         )
     ]
-    shared = [term for asker in askers for term in asker.terms]
+    shared = list(chain.from_iterable(asker.terms for asker in askers))
     return Reasons(
         _hit(store, number, score, shared, recipe), place, askers, len(entries), influence
     )
@@ -165,14 +164,8 @@ def suspicious_labels(where: Path, tracker: Tracker) -> tuple[list[Suspect], Pat
     model = model_of(run)
     train = training_examples(run, model.task)
     if not all(isinstance(example.label, str) for example in train):
-        raise RecipeError(
-            [
-                (
-                    f"{run} is of the kind {model.task.kind}; "
-                    f"labels are judged where each text has one class"
-                )
-            ]
-        )
+        problem = "labels are judged where each text has one class"
+        raise RecipeError([f"{run} is of the kind {model.task.kind}; {problem}"])
     rows = [
         unit.tokens
         for unit in model.task.encode(train, model.loaded.vocabulary, model.loaded.length)
@@ -184,10 +177,10 @@ def suspicious_labels(where: Path, tracker: Tracker) -> tuple[list[Suspect], Pat
     return suspects, path
 
 
-def _hit(store: PassageStore, number: int, score: float, found: list[Term], recipe: Recipe) -> Hit:
+def _hit(store: PassageStore, number: int, score: float, terms: list[Term], recipe: Recipe) -> Hit:
     text = store.text(number)
-    marked = spans(text, {term.term for term in found}, stemmer(recipe.select.stemming))
-    return Hit(store.id(number), number, store.source(number), score, text, marked, found)
+    marked = spans(text, {term.term for term in terms}, stemmer(recipe.select.stemming))
+    return Hit(store.id(number), number, store.source(number), score, text, marked, terms)
 
 
 def _in_selection(path: Path, name: str) -> tuple[int, int, float]:
@@ -200,14 +193,11 @@ def _in_selection(path: Path, name: str) -> tuple[int, int, float]:
     require_whole(path.parent)
     table = read_selection(path, "id", "number", "score")
     ids, numbers = table["id"].to_pylist(), table["number"].to_pylist()
-    at = (
-        ids.index(name)
-        if name in ids
-        else numbers.index(int(name))
-        if name.isdecimal() and int(name) in numbers
-        else None
-    )
-    if at is None:
+    if name in ids:
+        at = ids.index(name)
+    elif name.isdecimal() and int(name) in numbers:
+        at = numbers.index(int(name))
+    else:
         raise DataError(
             f"the passage {name} is not in the selection",
             file=path,

@@ -52,18 +52,10 @@ from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import digest, write_json
 from tasklm.train.stages import Ingredients
 
-_HOW = (
-    "memory",
-    "index",
-    "master",
-    "spark",
-    "url",
-)  # settings that change how fast, not what is found
-_AFTER_SCORING = (
-    "k",
-    "passages",
-    "near_duplicates",
-)  # settings of choosing, and k, which a plan decides
+# settings that change how fast, not what is found
+_SPEED = ("memory", "index", "master", "spark", "url")
+# settings of choosing, and k, which a plan decides
+_AFTER_SCORING = ("k", "passages", "near_duplicates")
 
 
 def check_settings(settings: Select) -> None:
@@ -120,11 +112,9 @@ def _found(
         write_selection(folder / "selected.parquet", texts, chosen)
         if isinstance(corpus.store, SparkStore):
             corpus.store.spark.stop()  # training needs no cluster
-        wanted = (
-            f" ({plan.passages:,} were wanted)"
-            if plan.passages and plan.passages > len(chosen.passages)
-            else ""
-        )
+        wanted = ""
+        if plan.passages and plan.passages > len(chosen.passages):
+            wanted = f" ({plan.passages:,} were wanted)"
         count = f"{len(chosen.passages):,} of {len(corpus.store):,} passages"
         run.tracker.say(f"{count} by {settings.method}{wanted}", "selected")
 
@@ -137,7 +127,7 @@ def _found(
 
 def _what(settings: Select) -> dict[str, Any]:
     """The settings that decide what scoring finds; here and on Spark it is the same."""
-    others = _HOW + _AFTER_SCORING
+    others = _SPEED + _AFTER_SCORING
     values = {
         name: value
         for name, value in dataclasses.asdict(settings).items()
@@ -216,9 +206,8 @@ def _most_influential(
         )
     scoring, scoring_plan = steps.scoring_run(run, plan)
     batches = -(-len(examples) // settings.influence_task_batch)
-    shape = shape_of(
-        scoring.recipe.model, scoring_plan.size, 1, scoring.recipe.tokens.rows
-    )  # the layers do not depend on the vocabulary
+    # the layers do not depend on the vocabulary
+    shape = shape_of(scoring.recipe.model, scoring_plan.size, 1, scoring.recipe.tokens.rows)
     encoder = encoder_of(scoring.recipe.model, scoring_plan.size)
     projection = projection_for(settings, encoder, shape, batches, bytes_of(settings.memory))
     candidates, candidates_key = candidates_of()
@@ -229,17 +218,19 @@ def _most_influential(
     key = digest([scores_key, settings.influence_share])
 
     def build(folder: Path) -> None:
-        how = settings.influence_batch, settings.influence_task_batch, len(examples)
         chosen, k = choose(
-            InfluenceScores(scores), selection_size(candidates), settings.influence_share, *how
+            InfluenceScores(scores),
+            selection_size(candidates),
+            settings.influence_share,
+            settings.influence_batch,
+            settings.influence_task_batch,
+            len(examples),
         )
         texts = Candidates(candidates, chosen.passages)
         chosen.passages = texts.numbers
         write_selection(folder / "selected.parquet", texts, chosen, settings.influence_on)
-        found = (
-            f"{len(chosen.passages):,} of {selection_size(candidates):,} candidates by influence"
-        )
-        run.tracker.say(found, "selected")
+        count = f"{len(chosen.passages):,} of {selection_size(candidates):,} candidates"
+        run.tracker.say(f"{count} by influence", "selected")
         among = f"{batches:,} batches of {settings.influence_on} examples"
         run.tracker.detail(f"selected: those among the {k:,} best of any of {among}")
 
@@ -254,7 +245,7 @@ def _influence(
     together, and its key.
     """
     settings, machine = run.recipe.select, run.machine
-    how = (
+    names = (
         "influence_on",
         "influence_layers",
         "influence_batch",
@@ -262,9 +253,10 @@ def _influence(
         "influence_draws",
         "seed",
     )
-    key = digest([FORMAT, model_key, projection, [getattr(settings, name) for name in how]])
+    key = digest([FORMAT, model_key, projection, [getattr(settings, name) for name in names]])
     assert tokens.external is not None
-    shards, examples = tokens.external, parts.dev if settings.influence_on == "dev" else parts.train
+    shards = tokens.external
+    examples = parts.dev if settings.influence_on == "dev" else parts.train
 
     def build(folder: Path) -> None:
         at_once = tokens_at_once(machine)

@@ -165,9 +165,9 @@ def with_overrides(
 
 
 def _nearest_dotted(word: str) -> str:
-    dotted = [
-        f"{s}.{f.name}" for s, cls in section_types().items() for f in dataclasses.fields(cls)
-    ]
+    dotted: list[str] = []
+    for section, cls in section_types().items():
+        dotted += [f"{section}.{field.name}" for field in dataclasses.fields(cls)]
     same_key = [d for d in dotted if d.partition(".")[2] == word]
     return f" (did you mean '--{same_key[0]}'?)" if same_key else nearest(word, dotted)
 
@@ -175,13 +175,13 @@ def _nearest_dotted(word: str) -> str:
 def _section(name: str, cls: type[Any], values: Mapping[str, Any], problems: list[str]) -> Any:
     hints = typing.get_type_hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls)}
-    kept = {}
+    checked = {}
     for entry, value in values.items():
         if entry not in fields:
             problems.append(f"unknown key {name}.{entry}{nearest(entry, list(fields))}")
             continue
         try:
-            kept[entry] = value_of(value, hints[entry], fields[entry].metadata)
+            checked[entry] = value_of(value, hints[entry], fields[entry].metadata)
         except ValueError as error:
             problems.append(f"{name}.{entry} = {short(value)}: {error}")
-    return cls(**kept)
+    return cls(**checked)
