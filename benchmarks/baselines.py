@@ -17,7 +17,7 @@ from pathlib import Path
 
 from preparation import cpu_seconds
 from tasklm.errors import DataError, TaskLMError
-from tasklm.recipe.schema import Data, Kind
+from tasklm.recipe.data_sections import Data, Kind
 from tasklm.tasks.base import TASKS, Label, score
 from tasklm.tasks.examples import Example
 from tasklm.tasks.readers.splits import read_splits, resolved

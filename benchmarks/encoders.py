@@ -17,7 +17,9 @@ from pathlib import Path
 
 from tasklm.device.machine import Machine, set_up
 from tasklm.encoders.shapes import shape_of
-from tasklm.recipe.schema import Data, Hardware, Kind, Model, Train
+from tasklm.recipe.data_sections import Data, Kind
+from tasklm.recipe.model_sections import Model, Train
+from tasklm.recipe.schema import Hardware
 from tasklm.recipe.toml import load
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.readers.splits import read_splits

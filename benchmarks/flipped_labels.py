@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from tasklm.influence.label_check import features_of, held_out, self_influences, spoken_against
-from tasklm.recipe.schema import Data, Kind, Tokens
+from tasklm.recipe.data_sections import Data, Kind
+from tasklm.recipe.model_sections import Tokens
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tasks.readers.splits import read_splits

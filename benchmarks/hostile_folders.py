@@ -25,7 +25,7 @@ from tests.hostile.folders import everything, write_bases
 from tests.hostile.test_folders import end_of, opened
 from tests.hostile.workers import Worker
 
-from tasklm.recipe.schema import Tokens
+from tasklm.recipe.model_sections import Tokens
 from tasklm.tokens.tokenizer import train_vocabulary
 
 

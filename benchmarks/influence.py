@@ -31,7 +31,9 @@ from tasklm.encoders.shapes import padded_vocabulary
 from tasklm.influence.scores import Influence, Pieces, tokens_at_once
 from tasklm.models.task_model import new_encoder
 from tasklm.objectives.mlm import MaskedLanguageModel
-from tasklm.recipe.schema import Hardware, Select, Train
+from tasklm.recipe.data_sections import Select
+from tasklm.recipe.model_sections import Train
+from tasklm.recipe.schema import Hardware
 from tasklm.storage.files import write_json
 from tasklm.tasks.classify import Classify
 from tasklm.tokens.shards import Shards

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from tasklm.errors import DataError, TaskLMError
-from tasklm.recipe.schema import Tokens
+from tasklm.recipe.model_sections import Tokens
 from tasklm.storage.files import write_json
 from tasklm.tokens.tokenizer import train_vocabulary, vocabulary_size
 

@@ -27,10 +27,9 @@ from tasklm.artifacts import Artefacts
 from tasklm.corpus.decontaminate import contaminated
 from tasklm.corpus.store import kept_store
 from tasklm.errors import TaskLMError
-from tasklm.pipeline.selection import SELECTORS
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import load
-from tasklm.select.base import Workplace, bytes_of, read_selection_texts, write_selection
+from tasklm.select.base import SELECTORS, Workplace, bytes_of, read_selection_texts, write_selection
 from tasklm.select.near_duplicates import without_near_duplicates
 from tasklm.storage.files import file_digest, write_json
 from tasklm.tasks.audit import audit_splits

@@ -22,7 +22,8 @@ import numpy as np
 import torch
 
 from tasklm.device.machine import Machine, set_up
-from tasklm.recipe.schema import Finetune, Hardware
+from tasklm.recipe.model_sections import Finetune
+from tasklm.recipe.schema import Hardware
 from tasklm.storage.files import read_json, write_json
 from tasklm.tasks.base import Unit
 from tasklm.tasks.classify import Classify

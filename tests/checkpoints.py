@@ -16,7 +16,7 @@ from tokenizers import (
     trainers,
 )
 
-from tasklm.recipe.schema import Tokens
+from tasklm.recipe.model_sections import Tokens
 from tasklm.tokens.tokenizer import train_vocabulary
 from tests.conftest import sentences
 from tests.encoders.samples import stir

@@ -14,7 +14,7 @@ import torch
 
 from tasklm.errors import RecipeError
 from tasklm.pipeline.flow import fit
-from tasklm.recipe.schema import Tokens
+from tasklm.recipe.model_sections import Tokens
 from tasklm.recipe.toml import load
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary
 from tasklm.tracking import Tracker

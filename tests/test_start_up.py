@@ -11,7 +11,7 @@ import pytest
 
 from tasklm.encoders.base import Shape
 from tasklm.models.task_model import TaskModel, new_encoder, save_models
-from tasklm.recipe.schema import Kind
+from tasklm.recipe.data_sections import Kind
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.examples import Example
 from tasklm.tokens.tokenizer import Vocabulary

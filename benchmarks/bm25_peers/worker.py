@@ -22,7 +22,7 @@ from bm25_peers.engines import Bm25s, Engine, Ours, Probe, Tantivy, build_ours, 
 from bm25_peers.text import DataSet, open_data
 from tasklm.corpus.sources import find_files, read_documents
 from tasklm.corpus.store import PassageStore, build_store
-from tasklm.recipe.schema import Data, Select
+from tasklm.recipe.data_sections import Data, Select
 from tasklm.select.lexical.queries import make_queries
 from tasklm.tracking import SILENT
 

@@ -13,7 +13,7 @@ import numpy as np
 from laptop_runs.data import METRICS, read_task
 from tasklm.forecasting.forecast import Expected, Forecast, chance_errors, forecast_splits
 from tasklm.forecasting.gains import RECORDED, Gains
-from tasklm.recipe.schema import Kind
+from tasklm.recipe.data_sections import Kind
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.baselines.wide import labels_by
 from tasklm.tasks.examples import Splits

@@ -10,7 +10,7 @@ from pathlib import Path
 from tasklm.corpus.sources import NoTextColumn, find_files, read_documents
 from tasklm.corpus.streams import Source
 from tasklm.errors import RunError
-from tasklm.recipe.schema import Data
+from tasklm.recipe.data_sections import Data
 from tasklm.storage.files import write_bytes
 from tasklm.tasks.examples import Splits
 from tasklm.tasks.readers.splits import read_splits, resolved

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 from torch.nn import functional
 
-from tasklm.recipe.schema import Kind
+from tasklm.recipe.data_sections import Kind
 from tasklm.tasks.base import TASKS, score
 from tasklm.tasks.examples import Example, Splits
 

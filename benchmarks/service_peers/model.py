@@ -12,7 +12,7 @@ import torch
 
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.models.task_model import TaskModel, save_models
-from tasklm.recipe.schema import Tokens
+from tasklm.recipe.model_sections import Tokens
 from tasklm.tasks.base import TASKS
 from tasklm.tokens.tokenizer import train_vocabulary
 

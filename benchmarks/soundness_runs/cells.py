@@ -17,7 +17,8 @@ from soundness_runs.data import ROWS, ingredients
 from tasklm.device.machine import Machine, set_up
 from tasklm.errors import RecipeError
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe.schema import Finetune, Hardware, Train
+from tasklm.recipe.model_sections import Finetune, Train
+from tasklm.recipe.schema import Hardware
 from tasklm.train.context import TrainingContext
 from tasklm.train.loop import Loop, Settings
 from tasklm.train.optim.optimizers import Rule, make_optimiser

@@ -12,7 +12,8 @@ from typing import Any
 
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
-from tasklm.recipe.schema import Data, Kind, Tokens
+from tasklm.recipe.data_sections import Data, Kind
+from tasklm.recipe.model_sections import Tokens
 from tasklm.tasks.base import TASKS
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards, write_shards

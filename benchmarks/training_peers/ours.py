@@ -12,7 +12,8 @@ import torch
 from tasklm.device.machine import set_up
 from tasklm.encoders.base import Shape
 from tasklm.encoders.shapes import padded_vocabulary
-from tasklm.recipe.schema import Hardware, Train
+from tasklm.recipe.model_sections import Train
+from tasklm.recipe.schema import Hardware
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples

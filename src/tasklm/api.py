@@ -26,8 +26,9 @@ from tasklm.forecasting.forecast import forecast as forecast_recipe
 from tasklm.notebook import Report, ShownExplanation, model_html, settings_html
 from tasklm.pipeline.flow import fit as run_pipeline
 from tasklm.pipeline.flow import held
-from tasklm.recipe.schema import Data
+from tasklm.recipe.data_sections import Data
 from tasklm.recipe.toml import load as load_recipe
+from tasklm.run_folder import MODEL, REPORT, SCORES, find_run, recipe_of
 from tasklm.serve.explainer import Explainer
 from tasklm.serve.inputs import Input, example_from
 from tasklm.serve.predictor import Predictor
@@ -109,15 +110,6 @@ def _row(text: Any, label: Any) -> dict[str, Any]:
     }
 
 
-def _run_of(model: Path) -> Path | None:
-    """The run folder that a model stands in; None for a model by itself,
-    whatever lies beside it.
-    """
-    folder = model if model.name else model.resolve()  # "." has neither name nor parent
-    in_run = all((folder.parent / name).is_file() for name in ("recipe.toml", "manifest.json"))
-    return folder.parent if in_run and folder.name in ("model", "ensemble") else None
-
-
 class TaskLM(Estimator):
     """A model of a task on texts, trained from scratch on a labelled set and the part of a corpus
     that matters for it.
@@ -190,7 +182,7 @@ class TaskLM(Estimator):
         tracker = Tracker(Console(stderr=True) if self.verbose else None, verbose=self.verbose > 1)
         self.scores_ = run_pipeline(recipe, folder, tracker)
         self.folder_ = folder
-        self._use(folder / "model", recipe.data)
+        self._use(folder / MODEL, recipe.data)
         original = {whole_text(str(label)): label for label in labels} if labels is not None else {}
         self.classes_ = np.array([original.get(label, label) for label in self.predictor_.labels])
         return self
@@ -284,15 +276,12 @@ class TaskLM(Estimator):
         shows as a page.
         """
         self._trained()
-        run = _run_of(self.model_folder_)
-        if run is None or not (path := run / "report.html").is_file():
-            problem = (
-                f"there is no report beside "
-                f"{self.model_folder_}: a saved model does not take it along"
-            )
+        run = find_run(self.model_folder_)
+        if run is None or not (path := run / REPORT).is_file():
             raise RunError(
-                f"{problem}. Load the run itself, "
-                f"such as TaskLM.load('runs/first'), or write one: tasklm report runs/first"
+                f"there is no report beside {self.model_folder_}: a saved model does not take it "
+                "along. Load the run itself, such as TaskLM.load('runs/first'), or write one: "
+                "tasklm report runs/first"
             )
         if to is None:
             return Report(path)
@@ -316,23 +305,22 @@ class TaskLM(Estimator):
         """A trained model from a run folder, from the folder `model` or `ensemble` in it, or from
         what `save` wrote.
         """
-        model, where = cls(), Path(folder)
-        inside = (
-            where
-            if (where / "config.json").exists() or not (where / "model").is_dir()
-            else where / "model"
-        )
-        run = _run_of(inside)
-        model._use(inside, None if run is None else load_recipe(run / "recipe.toml").data)
+        model, inside = cls(), Path(folder)
+        if not (inside / "config.json").exists() and (inside / MODEL).is_dir():
+            inside = inside / MODEL
+        run = find_run(inside)
+        model._use(inside, None if run is None else recipe_of(run).data)
         model.classes_ = np.array(model.predictor_.labels)
-        model.scores_ = (
-            scores_from(read_json(run / "scores.json"))
-            if run is not None and (run / "scores.json").exists()
-            else None
-        )
-        if run is not None and model.scores_ is not None and not of_this_recipe(model.scores_, run):
-            said = f"model, scores and report in {run} are of an earlier recipe than the one there"
-            warnings.warn(f"{said}. Finish the run: tasklm report {run}", stacklevel=2)
+        model.scores_ = None
+        if run is not None and (run / SCORES).exists():
+            model.scores_ = scores_from(read_json(run / SCORES))
+            if not of_this_recipe(model.scores_, run):
+                problem = "are of an earlier recipe than the one there"
+                warnings.warn(
+                    f"model, scores and report in {run} {problem}. "
+                    f"Finish the run: tasklm report {run}",
+                    stacklevel=2,
+                )
         return model
 
     def _repr_html_(self) -> str:

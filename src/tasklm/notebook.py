@@ -60,21 +60,23 @@ class ShownExplanation(Explanation):
     """An explanation that a notebook shows as tables, and `print` as lines."""
 
     @classmethod
-    def of(cls, found: Explanation) -> ShownExplanation:
+    def of(cls, explanation: Explanation) -> ShownExplanation:
         """The same explanation, to be shown."""
-        return cls(**{field.name: getattr(found, field.name) for field in fields(Explanation)})
+        return cls(
+            **{field.name: getattr(explanation, field.name) for field in fields(Explanation)}
+        )
 
     def _sides(self) -> list[tuple[str, list[Push]]]:
-        found = []
+        sides = []
         for what, pushes in (
             ("training examples", self.examples),
             ("selected passages", self.passages),
         ):
             if pushes is not None:
                 read = f"({pushes.compared:,} of {pushes.in_all:,} compared)"
-                found.append((f"{what} that pushed for it {read}", pushes.pushed_for))
-                found.append((f"{what} that pushed against it {read}", pushes.pushed_against))
-        return found
+                sides.append((f"{what} that pushed for it {read}", pushes.pushed_for))
+                sides.append((f"{what} that pushed against it {read}", pushes.pushed_against))
+        return sides
 
     def __str__(self) -> str:
         lines = [self._headline()]
@@ -109,9 +111,9 @@ class ShownExplanation(Explanation):
         return el("div", *parts)
 
     def _headline(self) -> str:
-        return self.label + (
-            "" if self.probability is None else f" (probability {self.probability:.2f})"
-        )
+        if self.probability is None:
+            return self.label
+        return f"{self.label} (probability {self.probability:.2f})"
 
 
 def settings_html(name: str, settings: Mapping[str, Any]) -> str:
@@ -121,12 +123,11 @@ def settings_html(name: str, settings: Mapping[str, Any]) -> str:
         for key, value in settings.items()
         if value is not None and value is not False
     ]
-    said = "not trained yet: call fit" + ("" if given else "; all settings are automatic")
-    return el(
-        "div",
-        el("p", el("strong", name), f" ({said})"),
-        *([_table(("setting", "value"), given)] if given else []),
-    )
+    if not given:
+        state = "not trained yet: call fit; all settings are automatic"
+        return el("div", el("p", el("strong", name), f" ({state})"))
+    title = el("p", el("strong", name), " (not trained yet: call fit)")
+    return el("div", title, _table(("setting", "value"), given))
 
 
 def model_html(
@@ -153,11 +154,9 @@ def model_html(
             el("p", f"{metric_name(scores.metric)} × 100, {over_seeds(scores)}"),
             _table(head, rows, strong),
         ]
-        parts += (
-            [el("p", f"[{scores.confidence:.0%} interval]; {interval_text(scores)}")]
-            if on_test
-            else []
-        )
+        if on_test:
+            interval = f"[{scores.confidence:.0%} interval]; {interval_text(scores)}"
+            parts.append(el("p", interval))
     if labels:
         more = f" and {len(labels) - MOST_LABELS:,} more" if len(labels) > MOST_LABELS else ""
         parts.append(
@@ -202,11 +201,11 @@ def _table(
 
 def _marked(push: Push) -> Html:
     """The text, cut, with the words in common marked."""
-    shown, parts, at = _cut(push.text), [], 0
-    for start, end in spans(shown, set(push.shared)):
-        parts += [escaped(shown[at:start]), el("mark", shown[start:end])]
+    line, parts, at = _cut(push.text), [], 0
+    for start, end in spans(line, set(push.shared)):
+        parts += [escaped(line[at:start]), el("mark", line[start:end])]
         at = end
-    return Html("".join([*parts, escaped(shown[at:])]))
+    return Html("".join([*parts, escaped(line[at:])]))
 
 
 def _place(push: Push) -> str:
@@ -220,8 +219,6 @@ def _labelled(push: Push) -> str:
 
 def _cut(text: str) -> str:
     line = " ".join(text[: 2 * MOST_TEXT].split())
-    return (
-        line
-        if len(line) <= MOST_TEXT and len(text) <= 2 * MOST_TEXT
-        else line[: MOST_TEXT - 1].rstrip() + "…"
-    )
+    if len(line) <= MOST_TEXT and len(text) <= 2 * MOST_TEXT:
+        return line
+    return line[: MOST_TEXT - 1].rstrip() + "…"

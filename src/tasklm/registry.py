@@ -21,13 +21,11 @@ LONGEST_WORD = 200
 
 
 def nearest(word: str, choices: list[str]) -> str:
-    """Returns ' (did you mean …?)' for the choice most like `word`, or an empty string."""
-    found = (
-        difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
-        if len(word) <= LONGEST_WORD
-        else []
-    )
-    return f" (did you mean {found[0]!r}?)" if found else ""
+    """' (did you mean …?)' for the choice most like `word`, or an empty string."""
+    if len(word) > LONGEST_WORD:
+        return ""
+    matches = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""
 
 
 class Registry(Generic[T]):
@@ -56,14 +54,8 @@ class Registry(Generic[T]):
             self._import_folder()
         if name not in self._entries:
             names = self.names()
-            raise RecipeError(
-                [
-                    (
-                        f"there is no {self.what} called "
-                        f"{name!r}{nearest(name, names)}; choose from {', '.join(names)}"
-                    )
-                ]
-            )
+            problem = f"there is no {self.what} called {name!r}{nearest(name, names)}"
+            raise RecipeError([f"{problem}; choose from {', '.join(names)}"])
         return self._entries[name]
 
     def names(self) -> list[str]:

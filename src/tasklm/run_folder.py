@@ -1,5 +1,4 @@
-"""The trained models of a run by their folders: which seeds there are, and which is the best on
-dev.
+"""A run folder: the names of its files, the run that a folder belongs to, and its trained models.
 
 The first training of stage 1 is the folder stage1 and its fine-tunings are stage2/seed-N; the
 second is stage1-2 with stage2-2/seed-N, and so on.
@@ -14,9 +13,41 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.errors import RunError
+from tasklm.recipe.schema import Recipe
+from tasklm.recipe.toml import load
 from tasklm.storage.files import read_json
 
+RECIPE, MANIFEST = "recipe.toml", "manifest.json"  # what was asked for, and what it ran on
+SCORES, REPORT, CLOCK = "scores.json", "report.html", "clock.json"
+MODEL, ENSEMBLE = "model", "ensemble"  # folders of what people keep
+SELECTED = Path("selected", "selected.parquet")  # the passages that were selected
+SUMMARY = "summary.json"  # of a stage: what it came to, and what it cost
 _STAGE1 = re.compile(r"stage1(-[2-9]|-[1-9]\d+)?")
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder is a run, if only one that is to begin."""
+    return (folder / RECIPE).exists()
+
+
+def find_run(folder: Path) -> Path | None:
+    """The run that a folder is, or whose model, ensemble or stage 1 it is; None for another's.
+
+    A recipe beside a model makes no run: it may be a person's own.
+    """
+    if is_run(folder):
+        return folder
+    for whole in (folder.absolute(), folder.resolve()):
+        run = whole.parent
+        begun = (run / RECIPE).is_file() and (run / MANIFEST).is_file()
+        if begun and (whole.name in (MODEL, ENSEMBLE) or is_stage1(whole)):
+            return run
+    return None
+
+
+def recipe_of(run: Path) -> Recipe:
+    """The recipe of a run."""
+    return load(run / RECIPE)
 
 
 def stage1_name(training: int) -> str:
@@ -40,9 +71,7 @@ def _numbered(name: str, number: int) -> str:
 
 @dataclass(frozen=True)
 class Seed:
-    """A fine-tuned model of a run: fine-tuning `stage2` of the training
-    `stage1`, both from 1 on.
-    """
+    """A fine-tuned model of a run: fine-tuning `stage2` of training `stage1`, both from 1 on."""
 
     run: Path
     stage1: int
@@ -70,7 +99,7 @@ class Seed:
 
     def summary(self) -> dict[str, Any]:
         """What its stage 2 cost, and its score on dev."""
-        values: dict[str, Any] = read_json(self.folder / "summary.json")
+        values: dict[str, Any] = read_json(self.folder / SUMMARY)
         return values
 
 
@@ -93,19 +122,18 @@ def best_seed(seeds: Sequence[Seed]) -> Seed:
 
 
 def seed_title(seed: Seed, seeds: Sequence[Seed]) -> str:
-    """A seed among the others of its run, for people: 'seed 2', or 'seed 3.2' where stage 1 has
-    several.
-    """
-    return (
-        f"seed {seed.stage2}" if trainings_of(seeds) == 1 else f"seed {seed.stage1}.{seed.stage2}"
-    )
+    """A seed among the others of its run, for people: 'seed 2', or 'seed 3.2' of training 3."""
+    if trainings_of(seeds) == 1:
+        return f"seed {seed.stage2}"
+    return f"seed {seed.stage1}.{seed.stage2}"
 
 
 def shipped_stage1(run: Path) -> Path:
     """The stage 1 of the model that a run keeps in model/; before there is one, the first."""
-    config = run / "model" / "config.json"
-    about = (read_json(config) or {}).get("about") if config.is_file() else None
-    number = (about or {}).get("stage1", 1)  # models of earlier versions do not say: they had one
+    config = run / MODEL / "config.json"
+    values = read_json(config) if config.is_file() else None
+    about = (values or {}).get("about") or {}
+    number = about.get("stage1", 1)  # models of earlier versions do not say: they had one
     if not isinstance(number, int) or number < 1:
         raise RunError(
             f"{config} is damaged: about.stage1 is {number!r}. Make it again: tasklm evaluate {run}"
@@ -113,7 +141,7 @@ def shipped_stage1(run: Path) -> Path:
     folder = run / stage1_name(number)
     if not folder.is_dir() and (run / stage1_name(1)).is_dir():
         raise RunError(
-            f"{run} lacks {folder.name}, of which its "
-            f"model was made. Train it again: tasklm train {run}"
+            f"{run} lacks {folder.name}, of which its model was made. "
+            f"Train it again: tasklm train {run}"
         )
     return folder

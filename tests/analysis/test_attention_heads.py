@@ -25,7 +25,7 @@ from tasklm.analysis.attention_heads import (
 )
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.encoders.checkpoints.hub_names import to_hugging_face
-from tasklm.recipe.schema import Tokens
+from tasklm.recipe.model_sections import Tokens
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary
 from tests.conftest import sentences

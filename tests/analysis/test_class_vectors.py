@@ -18,7 +18,7 @@ from tasklm.analysis.class_vectors import (
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.models.task_model import TaskModel
-from tasklm.recipe.schema import Kind
+from tasklm.recipe.data_sections import Kind
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples

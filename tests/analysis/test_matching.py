@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tasklm.analysis.matching import matching_words
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import Select
 
 
 def matched(passage: str, asker: str, **settings: str) -> list[str]:

@@ -23,7 +23,7 @@ from laptop_runs import hashed, report, running, vectors
 from laptop_runs.cells import Cell, Outcome, command_of, outcome_of, run_cell
 from laptop_runs.data import cut_corpus, prepare_task, read_task, spread
 from tasklm.errors import RunError
-from tasklm.recipe.schema import Tokens
+from tasklm.recipe.model_sections import Tokens
 from tasklm.tokens.shards import write_shards
 from tasklm.tokens.tokenizer import train_vocabulary
 from tests.conftest import sentences

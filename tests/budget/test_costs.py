@@ -12,13 +12,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from tasklm.budget import costs
-from tasklm.budget.costs import EncoderCost, training_bytes
+from tasklm.budget.costs import EncoderCost
+from tasklm.budget.memory import describe, training_bytes
 from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
 from tasklm.errors import RecipeError
 from tasklm.objectives.base import Corrupted
 from tasklm.objectives.mlm import MaskedLanguageModel
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.tasks.heads.biaffine import BiaffineHead
 from tasklm.tasks.heads.crf import CrfHead
 from tasklm.tasks.heads.layers import TagHead, TokenHead
@@ -330,7 +331,7 @@ def test_the_tlm_papers_totals_come_out() -> None:
 
 def test_the_line_for_people() -> None:
     memory = training_bytes(BASE, 8192, 1229, 128)
-    line = costs.describe(BASE, 128, memory)
+    line = describe(BASE, 128, memory)
     assert "\n" not in line and "108.9M weights" in line and f"{memory.total / 1e9:.2f} GB" in line
     found = re.search(r"([\d.]+) GFLOP", line)
     assert found is not None and float(found[1]) == pytest.approx(

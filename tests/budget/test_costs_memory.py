@@ -16,12 +16,13 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
 from tasklm.budget import costs
-from tasklm.budget.costs import EncoderCost, training_bytes
+from tasklm.budget.costs import EncoderCost
+from tasklm.budget.memory import micro_batch_for, training_bytes
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.encoders.layers.attention import Layout
 from tasklm.encoders.shapes import SIZES, shape_of
 from tasklm.errors import TrainingError
-from tasklm.recipe.schema import Model
+from tasklm.recipe.model_sections import Model
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.budget.test_costs import LENGTH, Case, size
@@ -102,7 +103,7 @@ def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
     monkeypatch.setattr(nn.LayerNorm, "forward", norm)
-    for place in ("attention", "modern"):
+    for place in ("layers.attention", "modern"):
         monkeypatch.setattr(f"tasklm.encoders.{place}.attend", _attend_in_its_own_type)
 
 
@@ -284,7 +285,7 @@ def test_compiled_steps_need_no_more() -> None:
 def test_micro_batches_fit_and_are_as_few_as_possible() -> None:
     for rows in (1, 7, 64, 100):
         for free in (30.0, 41.0, 100.0, 1e6):
-            parts = costs.micro_batch_for(rows, lambda count: 10.0 + 3.0 * count, free)
+            parts = micro_batch_for(rows, lambda count: 10.0 + 3.0 * count, free)
 
             def largest(parts: int, rows: int = rows) -> int:
                 return max(len(part) for part in torch.arange(rows).tensor_split(parts))
@@ -292,7 +293,7 @@ def test_micro_batches_fit_and_are_as_few_as_possible() -> None:
             assert 10 + 3 * largest(parts) <= 0.9 * free
             assert parts == 1 or 10 + 3 * largest(parts - 1) > 0.9 * free
     with pytest.raises(TrainingError, match=r"one row needs .*--model.size"):
-        costs.micro_batch_for(8, lambda count: 1e9 * count, 1e9)
+        micro_batch_for(8, lambda count: 1e9 * count, 1e9)
 
 
 def test_the_peak_on_a_gpu_is_within_a_fifth_of_the_prediction() -> None:

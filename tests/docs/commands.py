@@ -12,9 +12,10 @@ from pathlib import Path
 import typer
 from typer.main import get_command
 
-from tasklm.cli.app import app, overrides_of
+from tasklm.cli.app import app
+from tasklm.cli.options import overrides_of
 from tasklm.errors import TaskLMError
-from tasklm.pipeline.flow import check_names
+from tasklm.pipeline.opening import check_names
 from tasklm.pipeline.selection import check_settings
 from tasklm.recipe.toml import load
 from tests.docs.blocks import ROOT, Command

@@ -8,7 +8,7 @@ from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.encoders.modernbert import WINDOW, ModernBert
 from tasklm.errors import RecipeError
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.encoders.samples import packed, rows_of, stir, texts
 

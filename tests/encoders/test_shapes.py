@@ -7,7 +7,7 @@ from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.encoders.initial_weights import initial_spread
 from tasklm.encoders.shapes import SIZES, encoder_of, padded_vocabulary, shape_of
 from tasklm.errors import RecipeError
-from tasklm.recipe.schema import Model
+from tasklm.recipe.model_sections import Model
 
 
 def parameters(name: str, shape: Shape, part: str = "") -> int:

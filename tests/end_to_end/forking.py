@@ -87,7 +87,8 @@ def _serve() -> None:
     import sklearn.linear_model  # noqa: F401  (late imports of every training)
     import torch._dynamo  # noqa: F401  (the first optimiser imports it)
 
-    from tasklm import cli, pipeline  # noqa: F401
+    from tasklm.cli.app import main
+    from tasklm.pipeline import flow  # noqa: F401
     from tasklm.tokens.masking import uniform_rows
 
     uniform_rows(1, 1, 0)  # compiled functions take a while to get ready at their first call
@@ -100,7 +101,7 @@ def _serve() -> None:
             if not (child := os.fork()):
                 _be(rank, asked["processes"], meeting)
                 sys.argv = ["tasklm", *asked["words"]]
-                sys.exit(cli.main())
+                sys.exit(main())
             children.append(child)
         print(json.dumps(children), flush=True)
         print(

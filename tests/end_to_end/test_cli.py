@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from tasklm.cli.app import app, overrides_of
+from tasklm.cli.app import app
+from tasklm.cli.options import overrides_of
 from tasklm.errors import RecipeError, TaskLMError
 from tests.conftest import labelled, write_jsonl
 from tests.end_to_end.conftest import options

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from tasklm.cli.app import app
 from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.pipeline.flow import check, fit
-from tasklm.recipe.schema import Data, Kind
+from tasklm.recipe.data_sections import Data, Kind
 from tasklm.recipe.toml import load
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.readers.formats import recognise

@@ -14,7 +14,9 @@ from tasklm.encoders.base import Shape
 from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.evaluate.likelihood import Scorer
 from tasklm.models.language_model import load_language_model
-from tasklm.recipe.schema import Hardware, Kind, Train
+from tasklm.recipe.data_sections import Kind
+from tasklm.recipe.model_sections import Train
+from tasklm.recipe.schema import Hardware
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples

@@ -16,7 +16,7 @@ from tasklm.evaluate import likelihood
 from tasklm.evaluate.likelihood import METHODS, Scorer, log_data, windows_of
 from tasklm.models.language_model import LanguageModel
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
 

@@ -60,6 +60,7 @@ def test_names_with_markdown_or_html_in_them_stay_names(
         "[data]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in data.items()),
         encoding="utf-8",
     )
+    (run / "manifest.json").touch()
     row = Row(odd, "ours", Spread(0.5, 0.0, [0.5]), None, selected_passages=3)
     scores = Scores("micro_f1", ["a"], [row], {"train": 3}, 1, f"It is ahead of {odd}.", 0.95)
     write_json(run / "scores.json", to_dict(scores))

@@ -20,7 +20,8 @@ from tasklm.export.card import without_paths
 from tasklm.export.exporting import default_folder, export
 from tasklm.export.source import new_folder, open_source
 from tasklm.models.task_model import answers_of
-from tasklm.recipe.schema import Data, Hardware
+from tasklm.recipe.data_sections import Data
+from tasklm.recipe.schema import Hardware
 from tasklm.recipe.toml import dump, load
 from tasklm.serve.explainer import training_examples
 from tasklm.serve.predictor import Predictor
@@ -54,6 +55,7 @@ def run(tmp_path: Path, vocabulary: Vocabulary) -> Path:
         **servers,
     }
     (folder / "recipe.toml").write_text(dump(load(None, overrides)), encoding="utf-8")
+    (folder / "manifest.json").touch()
     rows = [
         Row("majority", "baseline", Spread(0.4, 0, [0.4]), Spread(0.41, 0, [0.41], 0.3, 0.5)),
         Row(

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from tasklm.cli.app import app
 from tasklm.export.exporting import export
 from tasklm.export.onnx_model import session_of
-from tasklm.recipe.schema import Data
+from tasklm.recipe.data_sections import Data
 from tasklm.serve.engines import open_engine
 from tasklm.tasks.examples import Example
 from tasklm.tokens.tokenizer import Vocabulary

@@ -16,7 +16,7 @@ from tasklm.export.source import Source, open_source
 from tasklm.export.tokenizer_files import write_tokenizer
 from tasklm.export.transformers_model import write_transformers
 from tasklm.models.task_model import save_models
-from tasklm.recipe.schema import Tokens
+from tasklm.recipe.model_sections import Tokens
 from tasklm.storage.files import write_json
 from tasklm.tasks.examples import Example
 from tasklm.tokens.batches import TokenBatch

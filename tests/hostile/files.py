@@ -17,7 +17,8 @@ import zstandard
 from tasklm.corpus.sources import find_files, read_documents
 from tasklm.errors import TaskLMError
 from tasklm.evaluate.reranking import read_candidates
-from tasklm.recipe.schema import Data, Kind, Recipe
+from tasklm.recipe.data_sections import Data, Kind
+from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import dump, load
 from tasklm.storage.files import digest
 from tasklm.tasks.audit import audit_splits

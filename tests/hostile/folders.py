@@ -21,7 +21,7 @@ from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.encoders.checkpoints.hub_names import to_hugging_face
 from tasklm.models.language_model import describe_language_model
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.hostile.changes import Change, cut, edit, entry, filled, header, in_place, put, weights
 from tests.serve.models import LENGTH, random_model

@@ -17,7 +17,8 @@ from tasklm.influence.attribution import ExampleAttribution, PassageAttribution
 from tasklm.influence.explanation import ExampleSide, Pushes
 from tasklm.influence.gradients import chosen_layers
 from tasklm.models.task_model import LoadedModels, TaskModel, new_encoder
-from tasklm.recipe.schema import Kind, Train
+from tasklm.recipe.data_sections import Kind
+from tasklm.recipe.model_sections import Train
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples

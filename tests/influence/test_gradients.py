@@ -18,7 +18,8 @@ from tasklm.influence.scores import Influence, Pieces, masked, projection_for
 from tasklm.models.task_model import new_encoder
 from tasklm.objectives.base import Corrupted
 from tasklm.objectives.mlm import MaskedLanguageModel
-from tasklm.recipe.schema import Select, Train
+from tasklm.recipe.data_sections import Select
+from tasklm.recipe.model_sections import Train
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tokens.batches import TokenBatch

@@ -12,7 +12,7 @@ import torch
 
 from tasklm.device.machine import Machine
 from tasklm.influence.scores import Influence, Pieces
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import Select
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.influence.test_gradients import (
     LENGTH,

@@ -10,7 +10,7 @@ import pytest
 
 from tasklm.errors import RunError
 from tasklm.influence.selection_reasons import askers_of, influence_reasons
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import Select
 from tasklm.select.base import Chosen, write_selection
 from tasklm.select.influence import Candidates, InfluenceScores, choose
 from tasklm.tasks.examples import Example

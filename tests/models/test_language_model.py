@@ -13,7 +13,7 @@ from tasklm.errors import RunError
 from tasklm.models.language_model import describe_language_model, load_language_model
 from tasklm.models.weights import load_weights, save_weights
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.tracking import SILENT
 from tasklm.train.context import TrainingContext
 from tasklm.train.stage_runs import Stage1Plan, run_stage1

@@ -18,7 +18,7 @@ from tasklm.models.task_model import cost_of
 from tasklm.objectives.base import OBJECTIVES, Corrupted
 from tasklm.objectives.electra import Electra, loss_scale
 from tasklm.objectives.parts.generators import generator_shape, noised, sample
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.tokenizer import Vocabulary

@@ -11,7 +11,7 @@ from torch.nn import functional
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.objectives.electric import Electric, noise_odds
 from tasklm.objectives.parts.two_towers import TwoTowers
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.tokenizer import Vocabulary

@@ -7,7 +7,7 @@ from torch.nn import functional
 from tasklm.encoders.base import ENCODERS, Encoder, Shape
 from tasklm.objectives.base import Corrupted
 from tasklm.objectives.mlm import MaskedLanguageModel
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.tokenizer import Vocabulary

@@ -15,8 +15,9 @@ from tasklm.errors import RecipeError
 from tasklm.models.task_model import cost_of
 from tasklm.objectives.base import Corrupted
 from tasklm.objectives.mlm import MaskedLanguageModel
-from tasklm.pipeline.flow import check_names
-from tasklm.recipe.schema import Recipe, Train
+from tasklm.pipeline.opening import check_names
+from tasklm.recipe.model_sections import Train
+from tasklm.recipe.schema import Recipe
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.tokenizer import Vocabulary

@@ -16,7 +16,7 @@ from tasklm.encoders.modern import ROTARY_BASE
 from tasklm.errors import RecipeError
 from tasklm.models.task_model import cost_of
 from tasklm.objectives.permutation import PermutationLanguageModel, Permuted
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.orders import order_rows

@@ -13,7 +13,7 @@ from tasklm.errors import RecipeError
 from tasklm.objectives.base import OBJECTIVES, Corrupted, TwoHalves
 from tasklm.objectives.electra import Electra
 from tasklm.objectives.electra_two_stage import TwoStageElectra
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.encoders.samples import stir
 from tests.objectives.test_electra import rows_of

@@ -23,8 +23,8 @@ from tasklm.models.weights import load_weights
 from tasklm.pipeline import analysis as module
 from tasklm.pipeline import flow
 from tasklm.pipeline.analysis import drawn_encoder, insights, matched_words, spread_texts
-from tasklm.pipeline.context import CorpusData, TaskData
-from tasklm.pipeline.flow import Trained
+from tasklm.pipeline.context import CorpusData, TaskData, Trained
+from tasklm.pipeline.opening import open_run
 from tasklm.recipe.toml import load
 from tasklm.storage.files import read_json
 from tasklm.tracking import SILENT
@@ -57,7 +57,7 @@ def _speed_is_not_measured() -> Iterator[None]:
 
 def trained(settings: dict[str, str], folder: Path, until: str = "evaluate") -> Ready:
     """A run trained to its end, as the flow has it in its hands when it scores it."""
-    run = flow.open_run(load(None, settings), folder, SILENT)
+    run = open_run(load(None, settings), folder, SILENT)
     task, corpus = flow._data(run)
     made = flow._train(run, task, corpus, until)
     assert made is not None
@@ -65,8 +65,7 @@ def trained(settings: dict[str, str], folder: Path, until: str = "evaluate") -> 
 
 
 def found_of(ready: Ready) -> dict[str, Any]:
-    made, task, corpus = ready
-    return insights(made.run, task, corpus, made.selected, made.parts, made.seeds, made.predictions)
+    return insights(ready[0])
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,8 @@ from tasklm import __version__, run_folder
 from tasklm.analysis.word_counts import overrepresented
 from tasklm.artifacts import Artefacts
 from tasklm.pipeline import evaluation, flow, report
-from tasklm.pipeline.context import CorpusData, TaskData
-from tasklm.pipeline.flow import Trained
+from tasklm.pipeline.context import CorpusData, TaskData, Trained
+from tasklm.pipeline.opening import open_run
 from tasklm.pipeline.report import decided, report_parts
 from tasklm.recipe.toml import load
 from tasklm.report.report import ReportParts
@@ -92,24 +92,13 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Ready:
         "evaluate.baselines": "false",
         "evaluate.bootstrap": "100",
     }
-    run = flow.open_run(load(None, settings), folder / "a run", SILENT)
+    run = open_run(load(None, settings), folder / "a run", SILENT)
     task, corpus = flow._data(run)
     made = flow._train(run, task, corpus, "evaluate")
     assert made is not None
-    scores = flow._scores(made, task, corpus)
-    evaluation.keep_best(run, task, made.parts, made.seeds, scores)
-    shown = report_parts(
-        run,
-        task,
-        corpus,
-        made.plan,
-        made.parts,
-        made.selected,
-        made.seeds,
-        made.predictions,
-        scores,
-        {},
-    )
+    scores = flow._scores(made)
+    evaluation.keep_best(made, scores)
+    shown = report_parts(made, scores, {})
     return Ready(made, task, corpus, shown)
 
 
@@ -159,15 +148,13 @@ def test_the_recipe_shown_loads_and_has_the_numbers_of_the_run(
 
 def test_the_recipe_shown_gives_the_same_answers(ready: Ready, tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").write_text(ready.shown.recipe_toml, encoding="utf-8")
-    run = flow.open_run(
+    run = open_run(
         load(tmp_path / "recipe.toml"), ready.made.run.folder.parent / "a run-again", SILENT
     )
     task, corpus = flow._data(run)
     again = flow._train(run, task, corpus, "evaluate")
     assert again is not None and again.predictions == ready.made.predictions
-    assert (
-        decided(run, again.plan, again.parts, again.seeds) == run.recipe
-    )  # nothing is left to decide
+    assert decided(again) == run.recipe  # nothing is left to decide
 
 
 def test_command_versions_and_whose_answers(ready: Ready) -> None:
@@ -221,12 +208,7 @@ def test_time_is_counted_as_flops_are(ready: Ready, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(run_folder, "read_json", read)
     made = ready.made
-    alone, together = (
-        evaluation.model_row(
-            made.run, "x", kind, ready.task, made.parts, made.seeds, made.predictions
-        )
-        for kind in ("ours", "ensemble")
-    )
+    alone, together = (evaluation.model_row(made, "x", kind) for kind in ("ours", "ensemble"))
     assert together.seconds - alone.seconds == pytest.approx(200)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tasklm.artifacts import Artefacts
 from tasklm.errors import RunError
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import Select
 from tasklm.select.base import ASKED_KEPT, SELECTORS, Ranking, Workplace
 from tasklm.tracking import SILENT
 

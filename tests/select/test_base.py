@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tasklm.artifacts import Artefacts
 from tasklm.errors import DamagedError, RecipeError
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import Select
 from tasklm.select import base
 from tasklm.select.base import (
     ASKED_KEPT,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tasklm.artifacts import Artefacts
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import Select
 from tasklm.select.base import SELECTORS, Workplace
 from tasklm.select.lexical import search, text
 from tasklm.select.lexical.index import FreshIndex

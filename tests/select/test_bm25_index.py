@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tasklm.artifacts import Artefacts
 from tasklm.corpus.store import PassageStore, build_store
 from tasklm.errors import DamagedError, RecipeError, RunError
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import Select
 from tasklm.select.base import SELECTORS, Workplace
 from tasklm.select.lexical import text
 from tasklm.select.lexical.index import FreshIndex, StoredIndex, build_index, hash_terms

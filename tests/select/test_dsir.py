@@ -13,7 +13,7 @@ from tasklm.artifacts import Artefacts
 from tasklm.console.progress import Bar
 from tasklm.corpus.words import words
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import Select
 from tasklm.select import dsir
 from tasklm.select.base import SELECTORS, Workplace
 from tasklm.select.dsir import BUCKETS, Best, weigh

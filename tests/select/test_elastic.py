@@ -16,7 +16,7 @@ import pytest
 from tasklm.artifacts import Artefacts
 from tasklm.corpus.words import words
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import Select
 from tasklm.select.base import SELECTORS, Ranking, Workplace
 from tasklm.select.elastic import index, selector
 from tasklm.select.elastic.selector import elastic_ranking

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tasklm.corpus.words import words
 from tasklm.errors import RecipeError
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import Select
 from tasklm.select.lexical.queries import make_queries
 from tasklm.select.lexical.rake import key_phrases, phrase_scores
 from tasklm.select.lexical.stopwords import guess_languages, known_languages, stop_words

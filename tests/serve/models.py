@@ -11,7 +11,7 @@ import torch
 
 from tasklm.encoders.base import Shape
 from tasklm.models.task_model import TaskModel, new_encoder, save_models
-from tasklm.recipe.schema import Data, Kind
+from tasklm.recipe.data_sections import Data, Kind
 from tasklm.serve.engines import NEEDED
 from tasklm.tasks.base import TASKS
 from tasklm.tokens.tokenizer import Vocabulary
@@ -65,4 +65,5 @@ def random_run(folder: Path, kind: str, vocabulary: Vocabulary) -> Path:
     (folder / "recipe.toml").write_text(
         f"[data]\ntrain = {train}\ndev = {train}\n", encoding="utf-8"
     )
+    (folder / "manifest.json").touch()
     return folder

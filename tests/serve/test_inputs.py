@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Data, Kind
+from tasklm.recipe.data_sections import Data, Kind
 from tasklm.serve.inputs import example_from
 from tasklm.tasks.base import TASKS, Task
 from tests.conftest import write_jsonl

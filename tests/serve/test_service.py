@@ -18,7 +18,8 @@ pytest.importorskip("fastapi")
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from tasklm.recipe.schema import Data, Hardware
+from tasklm.recipe.data_sections import Data
+from tasklm.recipe.schema import Hardware
 from tasklm.serve.explainer import Explainer
 from tasklm.serve.guard import Lifecycle
 from tasklm.serve.predictor import Predictor

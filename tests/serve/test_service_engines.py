@@ -14,7 +14,7 @@ pytest.importorskip("fastapi")
 
 from tasklm.cli import serve
 from tasklm.errors import RecipeError, RunError
-from tasklm.recipe.schema import Data
+from tasklm.recipe.data_sections import Data
 from tasklm.serve import engines
 from tasklm.serve.engines import open_engine
 from tasklm.tokens.tokenizer import Vocabulary

@@ -10,7 +10,7 @@ import pytest
 from tasklm.corpus.decontaminate import contaminated
 from tasklm.corpus.store import PassageStore, build_store
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Data
+from tasklm.recipe.data_sections import Data
 from tasklm.tasks import audit
 from tasklm.tasks.audit import audit_corpus, audit_splits, refuse
 from tasklm.tasks.classify import Classify

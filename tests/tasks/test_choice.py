@@ -18,7 +18,7 @@ from tests.conftest import write_jsonl
 from tests.tasks.fitted import fitted_baselines
 
 from tasklm.errors import DataError, RecipeError
-from tasklm.recipe.schema import Data, Kind
+from tasklm.recipe.data_sections import Data, Kind
 from tasklm.tasks.base import NONE, TASKS
 from tasklm.tasks.choice import Choice
 from tasklm.tasks.examples import Example, Splits

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Data
+from tasklm.recipe.data_sections import Data
 from tasklm.tasks.readers.folders import is_dataset, split_files, split_name, table_rows
 from tasklm.tasks.readers.formats import recognise
 from tasklm.tasks.span import Span

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tasklm.recipe.schema import Kind
+from tasklm.recipe.data_sections import Kind
 from tasklm.recipe.toml import load
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.examples import Example

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from tasklm.recipe.schema import Kind
+from tasklm.recipe.data_sections import Kind
 from tasklm.tasks.base import Task, Unit
 from tasklm.tasks.choice import Choice
 from tasklm.tasks.examples import Example

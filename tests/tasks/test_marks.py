@@ -13,7 +13,7 @@ from tasklm.encoders.bert import Bert
 from tasklm.errors import DataError
 from tasklm.models.task_model import TaskModel, cost_of, load_model, save_models, task_outputs
 from tasklm.pipeline.starter import starting_recipe
-from tasklm.recipe.schema import Kind
+from tasklm.recipe.data_sections import Kind
 from tasklm.recipe.toml import load
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.classify import Classify

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tasklm.errors import DataError, RecipeError
-from tasklm.recipe.schema import Data, Kind
+from tasklm.recipe.data_sections import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, score
 from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.heads.biaffine import UNKNOWN, BiaffineHead, arc_loss

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from tasklm.errors import RecipeError
-from tasklm.recipe.schema import Kind, Tokens
+from tasklm.recipe.data_sections import Kind
+from tasklm.recipe.model_sections import Tokens
 from tasklm.tasks.answer_windows import Window, window_starts
 from tasklm.tasks.base import NONE, TASKS, Floats, Unit
 from tasklm.tasks.examples import Example, Splits

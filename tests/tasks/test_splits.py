@@ -12,7 +12,7 @@ import pytest
 
 from tasklm.corpus.dedupe import text_key
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Data
+from tasklm.recipe.data_sections import Data
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.readers.splits import read_splits
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Data
+from tasklm.recipe.data_sections import Data
 from tasklm.tasks.readers.squad import MISSING, answers_of, is_squad, place_of
 from tasklm.tasks.span import Span
 

@@ -13,7 +13,7 @@ from tests.tasks.word_samples import CONLLU, Letters, jsonl, lines
 from torch.nn import functional
 
 from tasklm.errors import DataError, RecipeError
-from tasklm.recipe.schema import Data, Kind
+from tasklm.recipe.data_sections import Data, Kind
 from tasklm.tasks.base import NONE, TASKS
 from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.tag import Tag

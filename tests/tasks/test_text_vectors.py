@@ -11,7 +11,7 @@ import pytest
 import safetensors.numpy
 
 from tasklm.errors import RunError
-from tasklm.recipe.schema import Kind
+from tasklm.recipe.data_sections import Kind
 from tasklm.tasks.base import TASKS, score
 from tasklm.tasks.baselines.featuriser import Featuriser
 from tasklm.tasks.baselines.text_vectors import CLUSTERS, RARITY, SIZE, TextVectors, WordVectors

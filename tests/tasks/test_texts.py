@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import write_jsonl
 
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Data
+from tasklm.recipe.data_sections import Data
 from tasklm.tasks.examples import Example
 from tasklm.tasks.readers.texts import (
     cut,

@@ -24,7 +24,8 @@ from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
 from tasklm.errors import RunError
 from tasklm.models.task_model import TaskModel, encoded_with, kept_of, load_models, save_models
-from tasklm.recipe.schema import Hardware, Kind
+from tasklm.recipe.data_sections import Kind
+from tasklm.recipe.schema import Hardware
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.baselines import linear
 from tasklm.tasks.baselines.featuriser import joined

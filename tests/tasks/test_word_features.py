@@ -15,7 +15,7 @@ from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
 from tasklm.errors import RunError
 from tasklm.models.task_model import TaskModel, encoded_with
-from tasklm.recipe.schema import Kind
+from tasklm.recipe.data_sections import Kind
 from tasklm.tasks.base import score
 from tasklm.tasks.baselines import wide_fitting, word_features
 from tasklm.tasks.baselines.tag_fitting import RATE, RATE_OF_OFFSETS, fit_linear

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Tokens
+from tasklm.recipe.model_sections import Tokens
 from tasklm.tokens.tokenizer import SPECIALS, Vocabulary, train_vocabulary, vocabulary_size
 from tasklm.tokens.wordpiece import learn
 from tests.conftest import sentences

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models
 
 from tasklm.models.task_model import new_encoder
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.start import Start, starting_weights, title_of

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tasklm.models.task_model import cost_of
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.train.context import TrainingContext
 from tasklm.train.steps import Record
 from tests.train.test_loop import parts, run, same_weights, stage_of  # noqa: F401  (parts is a fixture)

@@ -15,7 +15,7 @@ from tasklm.encoders.base import Shape
 from tasklm.encoders.initial_weights import initial_spread
 from tasklm.errors import RecipeError
 from tasklm.models.weights import load_weights
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.tracking import SILENT
 from tasklm.train.context import TrainingContext
 from tasklm.train.init.first_weights import Beginning, beginning_of

@@ -11,7 +11,9 @@ import torch
 from tasklm.device.machine import Machine, set_up
 from tasklm.encoders.base import Shape
 from tasklm.errors import TrainingError
-from tasklm.recipe.schema import Hardware, Kind, Train
+from tasklm.recipe.data_sections import Kind
+from tasklm.recipe.model_sections import Train
+from tasklm.recipe.schema import Hardware
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
 from tasklm.errors import RecipeError, RunError
-from tasklm.recipe.schema import OPTIMISERS, Moments
+from tasklm.recipe.model_sections import OPTIMISERS, Moments
 from tasklm.train.optim import muon
 from tasklm.train.optim.muon import Muon
 from tasklm.train.optim.optimizers import Rule, hidden_matrices, layers_above, make_optimiser

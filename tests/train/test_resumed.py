@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tasklm.recipe.schema import Finetune, Train
+from tasklm.recipe.model_sections import Finetune, Train
 from tasklm.run_folder import Seed
 from tasklm.storage.files import read_json
 from tasklm.tracking import SILENT, Tracker

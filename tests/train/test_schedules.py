@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from tasklm.errors import RecipeError
-from tasklm.recipe.schema import SCHEDULES
+from tasklm.recipe.model_sections import SCHEDULES
 from tasklm.train.optim.schedules import Schedule, steps_that_fit
 
 

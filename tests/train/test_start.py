@@ -16,7 +16,8 @@ from tasklm.errors import RecipeError, RunError
 from tasklm.models.language_model import describe_language_model
 from tasklm.models.weights import load_weights, save_weights
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe.schema import Recipe, Train, to_dict
+from tasklm.recipe.model_sections import Train
+from tasklm.recipe.schema import Recipe, to_dict
 from tasklm.recipe.toml import dump, load
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.tracking import SILENT

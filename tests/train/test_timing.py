@@ -9,7 +9,9 @@ import pytest
 from tasklm.device.machine import set_up
 from tasklm.device.ranks import Ranks
 from tasklm.encoders.base import Shape
-from tasklm.recipe.schema import Hardware, Kind, Train
+from tasklm.recipe.data_sections import Kind
+from tasklm.recipe.model_sections import Train
+from tasklm.recipe.schema import Hardware
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples

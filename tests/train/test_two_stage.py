@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tasklm.device.machine import Machine
 from tasklm.models.weights import load_weights
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.tracking import SILENT
 from tasklm.train.checkpoints import Checkpoints
 from tasklm.train.context import TrainingContext

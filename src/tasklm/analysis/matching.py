@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from tasklm.analysis.word_counts import word_pattern
 from tasklm.corpus.words import is_spaceless
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import Select
 from tasklm.select.lexical.queries import make_queries
 from tasklm.select.lexical.terms import Stemmer, stemmer, terms
 

@@ -14,7 +14,7 @@ from tasklm.evaluate.intervals import (
 )
 from tasklm.evaluate.scores import Scores
 from tasklm.evaluate.training_data import splits_of
-from tasklm.recipe.toml import load
+from tasklm.run_folder import recipe_of
 from tasklm.storage.files import read_json
 from tasklm.tasks.base import TASKS, Task
 
@@ -28,7 +28,7 @@ def difference_of(one: Path, other: Path, scores: tuple[Scores, Scores]) -> Diff
     _, theirs = _on_test(other, scores[1])
     if list(ours.gold) != list(theirs.gold):
         raise RunError(f"the test labels of {one} and {other} are not the same, in the same order")
-    metric, evaluate = task.metric(scores[0].metric), load(one / "recipe.toml").evaluate
+    metric, evaluate = task.metric(scores[0].metric), recipe_of(one).evaluate
     resampling = Resampling(evaluate.bootstrap, evaluate.confidence)
     return paired_difference(
         metric, statistics_of(metric, ours), statistics_of(metric, theirs), resampling

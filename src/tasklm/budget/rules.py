@@ -38,10 +38,13 @@ BYTES_PER_SECOND, COMPRESSION, READING_SHARE = 5e6, 3, 0.3
 WORDS_PER_SECOND, VECTORS_SHARE = 4e5, 0.07
 LEAST_WORDS, USUAL_WORDS, MOST_WORDS = 2_000_000, 8_000_000, 32_000_000
 END_SHARE, END_SECONDS = 0.04, 12.0  # of a budget, for starting the program, scores and the report
-STAGE2_SHARE = (
-    0.3  # of the time left after tokenizing, for fine-tuning with all seeds that are usual …
-)
+STAGE1_SHARE = 0.6  # of the time left before selection, by which the size of a model is chosen
+# of the time left after tokenizing, for fine-tuning with all seeds that are usual …
+STAGE2_SHARE = 0.3
 STAGE2_MOST = 0.6  # … or with one, which gets its epochs before stage 1 gets text
+FORWARD_PASSES = 3  # what a training step costs, in passes forward
+# of the speed of a matrix product, what compiled training reaches at the width of BERT-base
+CEILING_SHARE, CEILING_WIDTH = 0.5, 768
 USUAL_SEEDS = 3  # fine-tunings of a training
 LEAST_STEPS = 30  # of stage 1: a budget that buys fewer does without
 STEPS_WANTED = 3000  # few large steps learn less than many small ones at a small budget

@@ -1,22 +1,43 @@
-"""What `check --files` shows."""
+"""What `check` shows: findings in the data, or damaged files."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 
+from tasklm.cli.last_resort import traceback_in
+from tasklm.cli.results import show_findings
 from tasklm.tracking import Tracker
+
+if TYPE_CHECKING:
+    from tasklm.recipe.schema import Recipe
 
 screen = Console(stderr=True)
 
 
+def audit(recipe: Recipe, out: Path, as_json: bool) -> None:
+    """Shows what is wrong with the data; exits with 1 where there are errors."""
+    from tasklm.pipeline.flow import check
+    from tasklm.storage.files import require_own
+
+    require_own(out)
+    with traceback_in(out):
+        findings = check(recipe, out, Tracker(screen))
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False))
+    else:
+        show_findings(findings)
+    if any(finding.level == "error" for finding in findings):
+        raise typer.Exit(1)
+
+
 def scrub(folder: Path, as_json: bool) -> None:
-    """Shows which files of a run or a model are damaged and what to do; exits with 1 where there
-    are any."""
+    """Shows which files of a run or a model are damaged; exits with 1 where there are any."""
     from tasklm.pipeline.file_check import check_files
 
     result = check_files(folder, Tracker(screen))

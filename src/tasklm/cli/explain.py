@@ -50,20 +50,22 @@ def explain(
     """
     from tasklm.serve.explainer import Explainer
 
-    found = Explainer(where).explain(text, top)
+    explanation = Explainer(where).explain(text, top)
     if as_json:
-        typer.echo(json_line(asdict(found)))
+        typer.echo(json_line(asdict(explanation)))
     else:
-        _show(found)
+        _show(explanation)
 
 
-def _show(found: Explanation) -> None:
+def _show(explanation: Explanation) -> None:
     out = Console()
-    sure = "" if found.probability is None else f" (probability {found.probability:.2f})"
-    say(out, f"{found.label}{sure}", style="bold")
-    _show_side(out, found.examples, "training examples", found.label)
-    if found.passages is not None:
-        _show_side(out, found.passages, "selected passages", found.label)
+    headline = explanation.label
+    if explanation.probability is not None:
+        headline = f"{headline} (probability {explanation.probability:.2f})"
+    say(out, headline, style="bold")
+    _show_side(out, explanation.examples, "training examples", explanation.label)
+    if explanation.passages is not None:
+        _show_side(out, explanation.passages, "selected passages", explanation.label)
 
 
 def _show_side(out: Console, pushes: Pushes, kind: str, label: str) -> None:
@@ -102,9 +104,9 @@ def _marked(push: Push) -> Text:
     """The text, shortened, with the words in common marked."""
     from tasklm.analysis.word_counts import spans
 
-    shown = shortened(push.text, MOST_TEXT)
-    text = Text(shown)
-    for start, end in spans(shown, set(push.shared[:MOST_WORDS])):
+    line = shortened(push.text, MOST_TEXT)
+    text = Text(line)
+    for start, end in spans(line, set(push.shared[:MOST_WORDS])):
         text.stylize("bold yellow", start, end)
     return text
 

@@ -47,35 +47,34 @@ def export(
     """
     from tasklm.export.exporting import export as write
 
-    found, folder = write(where, to, out, max_mb)
+    exported, folder = write(where, to, out, max_mb)
     if as_json:
-        typer.echo(json.dumps({**asdict(found), "folder": str(folder)}, ensure_ascii=False))
+        typer.echo(json.dumps({**asdict(exported), "folder": str(folder)}, ensure_ascii=False))
     else:
         console = Console()
-        for line in _told(found, folder):
+        for line in _lines(exported, folder):
             say(console, line)
 
 
-def _told(found: Exported, folder: Path) -> list[str]:
+def _lines(exported: Exported, folder: Path) -> list[str]:
     lines = [
         (
-            f"wrote {folder}: {found.megabytes:.2f} MB of "
-            f"weights ({found.weights}), loads with {found.loads_with}"
+            f"wrote {folder}: {exported.megabytes:.2f} MB of "
+            f"weights ({exported.weights}), loads with {exported.loads_with}"
         )
     ]
-    if found.max_difference is not None:
+    if exported.max_difference is not None:
         lines.append(
-            f"largest difference to PyTorch's logits, on random rows: {found.max_difference:.1e}"
+            f"largest difference to PyTorch's logits, on random rows: {exported.max_difference:.1e}"
         )
-    if found.dev is not None:
-        before, after = 100 * found.dev["model"], 100 * found.dev["exported"]
-        told = (
-            f"{before:.2f} in fp32, {after:.2f} exported, a loss of {100 * found.dev['loss']:.2f}"
-        )
+    if exported.dev is not None:
+        before, after = 100 * exported.dev["model"], 100 * exported.dev["exported"]
+        loss = 100 * exported.dev["loss"]
+        examples = f"{exported.dev['metric']} × 100 on {exported.dev['examples']:,} dev examples"
         lines.append(
-            f"{found.dev['metric']} × 100 on {found.dev['examples']:,} dev examples: {told}"
+            f"{examples}: {before:.2f} in fp32, {after:.2f} exported, a loss of {loss:.2f}"
         )
-    elif found.weights != "fp32":
+    elif exported.weights != "fp32":
         lines.append(
             "the loss of score was not measured: "
             "a model by itself has no dev examples; give the run folder to measure it"

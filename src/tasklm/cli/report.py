@@ -31,7 +31,7 @@ def compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
     pairs = pairs_of(runs)
     write_text(out, render_comparison(runs, pairs))
     if as_json:
-        found = {
+        comparison = {
             "runs": {run.name: to_dict(run.scores) for run in runs},
             "verdict": leader(runs, pairs),
             "differences": {
@@ -45,7 +45,7 @@ def compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
                 for key, values in recipe_differences(runs)
             },
         }
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        typer.echo(json.dumps(comparison, ensure_ascii=False))
         return
     console = Console()
     console.print(terminal_table(runs))

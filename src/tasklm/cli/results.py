@@ -67,16 +67,16 @@ def _after(step: str, out: Path) -> list[str]:
 def _something_to_predict(recipe: Recipe, out: Path) -> str:
     """A text where the model answers about one, else a file that it can read."""
     from tasklm.errors import DataError
-    from tasklm.recipe.toml import load
+    from tasklm.run_folder import MODEL, recipe_of
     from tasklm.storage.files import read_json
     from tasklm.tasks.base import TASKS
 
-    values = read_json(out / "model" / "config.json")["task"]
+    values = read_json(out / MODEL / "config.json")["task"]
     try:
         TASKS.get(values["kind"]).from_dict(values).asked("a text")
     except DataError:
         return recipe.data.test or recipe.data.dev or recipe.data.train
-    pair = "," in load(out / "recipe.toml").data.text_column
+    pair = "," in recipe_of(out).data.text_column
     return recipe.data.test or recipe.data.dev or recipe.data.train if pair else "a text"
 
 

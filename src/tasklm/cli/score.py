@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,14 +55,14 @@ def score(
 
     Example: tasklm score runs/first texts.txt --out scores.jsonl
     """
-    from tasklm.recipe.schema import Data
+    from tasklm.recipe.data_sections import Data
     from tasklm.tasks.readers.texts import label_name, read_text_examples
 
     scorer = _scorer(run)
     examples, _ = read_text_examples(file, Data(text_column=text_column or ""), False, label_name)
-    found = _scored(scorer, [example.text for example in examples])
+    likelihoods = _scored(scorer, [example.text for example in examples])
     rows = []
-    for number, (example, likelihood) in enumerate(zip(examples, found, strict=True), 1):
+    for number, (example, likelihood) in enumerate(zip(examples, likelihoods, strict=True), 1):
         row = {
             "number": number,
             "line": example.line,
@@ -76,17 +77,16 @@ def score(
             row["scores"] = list(zip(pieces, likelihood.scores, strict=True))
         rows.append(row)
     _write(rows, out)
-    tokens = sum(len(likelihood.scores) for likelihood in found)
-    mean = (
-        f", {sum(likelihood.total for likelihood in found) / tokens:.3f} per token"
-        if tokens
-        else ""
-    )
+    tokens = sum(len(likelihood.scores) for likelihood in likelihoods)
+    mean = ""
+    if tokens:
+        total = sum(likelihood.total for likelihood in likelihoods)
+        mean = f", {total / tokens:.3f} per token"
     _say(
-        f"{len(found):,} texts, {tokens:,} tokens{mean} "
+        f"{len(likelihoods):,} texts, {tokens:,} tokens{mean} "
         f"(objective {scorer.model.settings.objective})"
     )
-    if cut := sum(likelihood.windows > 1 for likelihood in found):
+    if cut := sum(likelihood.windows > 1 for likelihood in likelihoods):
         _say(
             f"{cut:,} of the texts are longer than "
             f"{scorer.model.length - 2} tokens: cut into windows, whose scores are summed"
@@ -154,8 +154,9 @@ def _scored(scorer: Scorer, texts: Sequence[str]) -> list[Likelihood]:
 
 
 def _likelihoods(scorer: Scorer, lists: Sequence[Candidates]) -> list[list[float]]:
-    found = iter(_scored(scorer, [text for each in lists for text in each.texts]))
-    return [[next(found).total for _ in each.texts] for each in lists]
+    texts = list(chain.from_iterable(each.texts for each in lists))
+    scored = iter(_scored(scorer, texts))
+    return [[next(scored).total for _ in each.texts] for each in lists]
 
 
 def _choice(each: Candidates, likelihoods: Sequence[float], weight: float) -> dict[str, Any]:

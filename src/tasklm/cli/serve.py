@@ -14,78 +14,88 @@ from rich.console import Console
 from tasklm.console.terminal import say
 from tasklm.errors import DataError, RunError, TaskLMError
 from tasklm.recipe.schema import MOST_THREADS
+from tasklm.run_folder import MODEL, find_run, is_run, recipe_of
 from tasklm.serve.connections import MOST, MOST_OF_ONE, Room, room_for
 
 if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
-    from tasklm.recipe.schema import Data
+    from tasklm.recipe.data_sections import Data
     from tasklm.serve.explainer import Explainer
 
 screen = Console(stderr=True)
 SHORTEST_TOKEN = 16  # characters
+ModelFolder = Annotated[
+    Path,
+    typer.Argument(help="Folder `model` of a run, the run itself, `ensemble`, or an ONNX export."),
+]
+Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")]
+Port = Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65_535)]
+TokenFile = Annotated[
+    Path | None, typer.Option(help="File with the token that requests must bring.")
+]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Name by which this machine is asked, by a proxy for example. May be repeated."
+    ),
+]
+Engine = Annotated[
+    str,
+    typer.Option(
+        help="auto, torch or onnx; auto: onnx where it is there and the task can be exported."
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        help="Threads that run the model; by default one per core.", min=1, max=MOST_THREADS
+    ),
+]
+Threads = Annotated[
+    int,
+    typer.Option(help="Threads that each of them uses for its matrices.", min=1, max=MOST_THREADS),
+]
+Explains = Annotated[
+    bool,
+    typer.Option(
+        "--explain/--no-explain",
+        help="Show training examples as reasons, where they are there.",
+    ),
+]
+MostInputs = Annotated[int, typer.Option(help="Inputs of a request.", min=1)]
+MostCharacters = Annotated[int, typer.Option(help="Characters of an input.", min=1)]
+MostWaiting = Annotated[
+    int,
+    typer.Option(help="Inputs that may wait for the model; more are told to try again.", min=1),
+]
+MostConnections = Annotated[
+    int, typer.Option(help="Connections of one address; further ones get 503.", min=1, max=MOST)
+]
+ExplainSeconds = Annotated[
+    float,
+    typer.Option(help="Seconds for an explanation; one that takes longer gets 503.", min=0.1),
+]
+CollectMs = Annotated[
+    float,
+    typer.Option(help="Milliseconds in which requests are collected into one batch.", min=0.0),
+]
 
 
 def serve(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            help="Folder `model` of a run, the run itself, `ensemble`, or an ONNX export."
-        ),
-    ],
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65_535)] = 8000,
-    token_file: Annotated[
-        Path | None, typer.Option(help="File with the token that requests must bring.")
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Name by which this machine is asked, by a proxy for example. May be repeated."
-        ),
-    ] = None,
-    engine: Annotated[
-        str,
-        typer.Option(
-            help="auto, torch or onnx; auto: onnx where it is there and the task can be exported."
-        ),
-    ] = "auto",
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            help="Threads that run the model; by default one per core.", min=1, max=MOST_THREADS
-        ),
-    ] = None,
-    threads: Annotated[
-        int,
-        typer.Option(
-            help="Threads that each of them uses for its matrices.", min=1, max=MOST_THREADS
-        ),
-    ] = 1,
-    explains: Annotated[
-        bool,
-        typer.Option(
-            "--explain/--no-explain",
-            help="Show training examples as reasons, where they are there.",
-        ),
-    ] = True,
-    most_inputs: Annotated[int, typer.Option(help="Inputs of a request.", min=1)] = 128,
-    most_characters: Annotated[int, typer.Option(help="Characters of an input.", min=1)] = 20_000,
-    most_waiting: Annotated[
-        int,
-        typer.Option(help="Inputs that may wait for the model; more are told to try again.", min=1),
-    ] = 1024,
-    most_connections: Annotated[
-        int, typer.Option(help="Connections of one address; further ones get 503.", min=1, max=MOST)
-    ] = MOST_OF_ONE,
-    explain_seconds: Annotated[
-        float,
-        typer.Option(help="Seconds for an explanation; one that takes longer gets 503.", min=0.1),
-    ] = 30.0,
-    collect_ms: Annotated[
-        float,
-        typer.Option(help="Milliseconds in which requests are collected into one batch.", min=0.0),
-    ] = 2.0,
+    model: ModelFolder,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    token_file: TokenFile = None,
+    allow_host: AllowHost = None,
+    engine: Engine = "auto",
+    workers: Workers = None,
+    threads: Threads = 1,
+    explains: Explains = True,
+    most_inputs: MostInputs = 128,
+    most_characters: MostCharacters = 20_000,
+    most_waiting: MostWaiting = 1024,
+    most_connections: MostConnections = MOST_OF_ONE,
+    explain_seconds: ExplainSeconds = 30.0,
+    collect_ms: CollectMs = 2.0,
 ) -> None:
     """Answer over HTTP: a page to try the model, POST /predict and /explain, /metrics,
     /openapi.json (docs/how-to/serving.md).
@@ -100,7 +110,7 @@ def serve(
     from tasklm.serve.service import MOST_TOGETHER, Settings, create_app
 
     token = None if token_file is None else _token(token_file)
-    folder = model / "model" if (model / "recipe.toml").exists() else model
+    folder = model / MODEL if is_run(model) else model
     count = workers or len(os.sched_getaffinity(0))
     limits = Limits(
         inputs=most_inputs,
@@ -110,36 +120,36 @@ def serve(
     )
     with bind(host, port) as listener, tempfile.TemporaryDirectory(prefix="tasklm-") as scratch:
         explainer = _explainer(folder) if explains else None
-        found = open_engine(folder, engine, threads, _data(folder), Path(scratch))
+        opened = open_engine(folder, engine, threads, _data(folder), Path(scratch))
         _say(
-            f"{found.predictor.task.kind} by {found.name} "
-            f"({found.why}); workers × threads: {count} × {threads}"
+            f"{opened.predictor.task.kind} by {opened.name} "
+            f"({opened.why}); workers × threads: {count} × {threads}"
         )
         if token is None and not is_local(host):
-            _say(
-                (
-                    "warning: everybody who reaches this machine may "
-                    "ask the model; --token-file FILE asks for a token"
-                ),
-                style="bold yellow",
-            )
-        hosts = (
-            (host, *LOCAL_NAMES, *(allow_host or ()))
-            if allow_host or (token is None and is_local(host))
-            else ()
-        )
+            _warn_of_everybody()
+        hosts: tuple[str, ...] = ()
+        if allow_host or (token is None and is_local(host)):
+            hosts = (host, *LOCAL_NAMES, *(allow_host or ()))
         settings, lifecycle = Settings(limits, count, collect_ms / 1000, token, hosts), Lifecycle()
-        if found.predictor.machine.device.type == "cuda":
+        if opened.predictor.machine.device.type == "cuda":
             settings = replace(settings, alike=MOST_TOGETHER)
-        app = create_app(found.predictor, explainer, settings, lifecycle)
+        app = create_app(opened.predictor, explainer, settings, lifecycle)
         listening = f"listening on {address_of(listener)} (Ctrl-C ends it when all is answered)"
         room, end_seconds = _room(most_connections), max(END_SECONDS, explain_seconds)
         answered = run(app, listener, lifecycle, lambda: _say(listening), room, end_seconds)
-    _say(
-        "ended; everything that was taken is answered"
-        if answered
-        else "ended; not everything that was taken was answered"
-    )
+    _say_end(answered)
+
+
+def _say_end(answered: bool) -> None:
+    if answered:
+        _say("ended; everything that was taken is answered")
+    else:
+        _say("ended; not everything that was taken was answered")
+
+
+def _warn_of_everybody() -> None:
+    problem = "everybody who reaches this machine may ask the model"
+    _say(f"warning: {problem}; --token-file FILE asks for a token", style="bold yellow")
 
 
 def _check_packages() -> None:
@@ -191,14 +201,10 @@ def _token(file: Path) -> str:
 
 def _data(folder: Path) -> Data:
     """How the columns of the training data are called, where the run is there."""
-    from tasklm.recipe.schema import Data
-    from tasklm.recipe.toml import load
+    from tasklm.recipe.data_sections import Data
 
-    recipe = folder.resolve().parent / "recipe.toml"
-    in_a_run = (
-        folder.resolve().name in ("model", "ensemble") and recipe.exists()
-    )  # else it is a stranger's
-    return load(recipe).data if in_a_run else Data()
+    run = find_run(folder)
+    return Data() if run is None else recipe_of(run).data
 
 
 def _explainer(folder: Path) -> Explainer | None:
@@ -208,7 +214,7 @@ def _explainer(folder: Path) -> Explainer | None:
     from tasklm.serve.explainer import Explainer, run_of
 
     try:
-        if (run_of(folder) / "model").resolve() != folder.resolve():
+        if (run_of(folder) / MODEL).resolve() != folder.resolve():
             raise RunError(
                 f"{folder} is not the folder 'model' of its run, which alone can be explained"
             )

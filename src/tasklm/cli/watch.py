@@ -14,6 +14,7 @@ from rich.console import Console
 
 from tasklm.console.terminal import say
 from tasklm.errors import RunError
+from tasklm.run_folder import is_run
 
 screen = Console(stderr=True)
 Watch = Annotated[
@@ -38,7 +39,7 @@ def watch(
     """
     from tasklm.watch.server import WatchServer
 
-    if not (folder / "recipe.toml").exists():
+    if not is_run(folder):
         remedy = f"Start one, followed from its start: tasklm fit … --out {folder} --watch"
         raise RunError(f"{folder} is not a run folder (no recipe.toml). {remedy}")
     for number in (

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from tasklm.recipe.schema import MOST_FEEDFORWARD, MOST_HEADS, MOST_LAYERS, MOST_WIDTH
+from tasklm.recipe.model_sections import MOST_FEEDFORWARD, MOST_HEADS, MOST_LAYERS, MOST_WIDTH
 from tasklm.registry import Registry
 from tasklm.tokens.batches import TokenBatch
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tasklm.encoders.base import Shape
 from tasklm.errors import RecipeError
-from tasklm.recipe.schema import Model
+from tasklm.recipe.model_sections import Model
 from tasklm.registry import nearest
 
 SIZES = {  # name: layers, width

@@ -7,7 +7,7 @@ from typing import Any
 
 from tasklm.errors import DataError, RunError
 from tasklm.evaluate.scores import from_dict
-from tasklm.recipe.toml import load
+from tasklm.run_folder import SCORES, recipe_of
 from tasklm.storage.files import read_json
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Splits
@@ -20,7 +20,7 @@ def splits_of(run: Path, task: Task, way_out: str) -> Splits:
     Raises RunError, with the way out besides putting the old files back, where labels or numbers of
     examples are not those of the run.
     """
-    recipe = load(run / "recipe.toml")
+    recipe = recipe_of(run)
     try:
         splits = read_splits(recipe.data)
     except DataError as error:
@@ -35,8 +35,8 @@ def splits_of(run: Path, task: Task, way_out: str) -> Splits:
         )
         raise RunError(f"{problem}. Put the old file back, or {way_out}")
     before: dict[str, Any] = {}
-    if (run / "scores.json").exists():
-        before = from_dict(read_json(run / "scores.json")).data
+    if (run / SCORES).exists():
+        before = from_dict(read_json(run / SCORES)).data
     changed = [
         f"{name} has {len(examples):,} examples and had {before[name]:,}"
         for name, examples in splits.named().items()

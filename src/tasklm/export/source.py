@@ -22,7 +22,7 @@ from tasklm.evaluate.training_data import splits_of
 from tasklm.export.onnx_model import COLUMNS, RECORD
 from tasklm.models.task_model import LoadedModels, TaskModel, load_model, task_outputs
 from tasklm.recipe.schema import Recipe
-from tasklm.recipe.toml import load
+from tasklm.run_folder import MODEL, SCORES, find_run, is_run, recipe_of
 from tasklm.storage.checksums import files_in, sync_all
 from tasklm.storage.files import full_disk_is_clear, make_folder, publish, read_json, sweep
 from tasklm.tasks.base import Task
@@ -110,7 +110,7 @@ class Source:
 
     def recipe(self) -> Recipe | None:
         """The recipe of the run; None for a model by itself."""
-        return None if self.run is None else load(self.run / "recipe.toml")
+        return None if self.run is None else recipe_of(self.run)
 
     def columns(self) -> dict[str, str]:
         """What the recipe of the run says about the columns of rows: keys of `recipe.Data` with
@@ -124,9 +124,9 @@ class Source:
 
     def scores(self) -> Scores | None:
         """The score table of the run; None where there is none."""
-        if self.run is None or not (self.run / "scores.json").exists():
+        if self.run is None or not (self.run / SCORES).exists():
             return None
-        scores = from_dict(read_json(self.run / "scores.json"))
+        scores = from_dict(read_json(self.run / SCORES))
         if not of_this_recipe(scores, self.run):
             raise RunError(
                 f"the model and the scores in {self.run} are of an "
@@ -158,15 +158,10 @@ def open_source(where: Path) -> Source:
             f"{where} was exported already. "
             f"Give the folder of the run that it comes from, or of its model."
         )
-    is_run = (where / "recipe.toml").exists()
-    if is_run and not (where / "model" / "config.json").exists():
+    if is_run(where) and not (where / MODEL / "config.json").exists():
         raise RunError(f"{where} has no trained model yet. Finish the run: tasklm evaluate {where}")
-    folder = (where / "model" if is_run else where).resolve()
-    run = (
-        folder.parent
-        if folder.name == "model" and (folder.parent / "recipe.toml").exists()
-        else None
-    )
+    folder = (where / MODEL if is_run(where) else where).resolve()
+    run = find_run(folder)
     loaded = load_model(folder, torch.device("cpu"))
     return Source((run or folder).name, loaded, run)
 

@@ -19,7 +19,8 @@ from tasklm.corpus.dedupe import text_key
 from tasklm.errors import DataError, RecipeError
 from tasklm.forecasting.gains import MACHINES, MINUTES, Gain, Gains, form_of, recorded_gains
 from tasklm.forecasting.learning_curve import Curve, measure_curve
-from tasklm.recipe.schema import Data, Recipe
+from tasklm.recipe.data_sections import Data
+from tasklm.recipe.schema import Recipe
 from tasklm.storage.safe_reading import home_path
 from tasklm.tasks.base import TASKS, Floats, Metric, Task
 from tasklm.tasks.examples import Splits

@@ -33,7 +33,8 @@ from tasklm.influence.gradients import (
 from tasklm.models.task_model import new_encoder
 from tasklm.models.weights import load_weights
 from tasklm.objectives.base import OBJECTIVES, Corrupted
-from tasklm.recipe.schema import Select, Train
+from tasklm.recipe.data_sections import Select
+from tasklm.recipe.model_sections import Train
 from tasklm.tokens.batches import TokenBatch, padded_rows
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.masking import NONE, mask_rows

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tasklm.errors import RunError
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import Select
 from tasklm.select.base import read_selection
 from tasklm.select.influence import COLUMNS, InfluenceScores
 from tasklm.storage.checksums import require_whole
@@ -80,7 +80,7 @@ def influence_reasons(
         batches=batches,
         batches_in_all=len(askers),
         k=k,
-        found_by=settings.method.partition(",")[0].strip(),
+        found_by=settings.stages[0],
         place=place,
         candidates=len(candidates),
         first_rank=int(candidates["rank"][place].as_py()),

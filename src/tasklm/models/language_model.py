@@ -19,8 +19,9 @@ from tasklm.encoders.initial_weights import shapes_alone
 from tasklm.errors import RunError
 from tasklm.models.task_model import check_rows, damage_is_clear, new_encoder
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe.schema import Train, from_dict
-from tasklm.run_folder import shipped_stage1
+from tasklm.recipe.model_sections import Train
+from tasklm.recipe.schema import from_dict
+from tasklm.run_folder import shipped_stage1, stage1_name
 from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import damaged, read_json, write_json
 from tasklm.storage.safe_reading import MOST_JSON
@@ -149,7 +150,7 @@ def _stage1_of(where: Path) -> Path:
     if not where.is_dir():
         raise RunError(f"there is no folder {where}. Give the folder of a run, such as runs/first.")
     folder = where
-    if (where / "stage1").is_dir():
+    if (where / stage1_name(1)).is_dir():
         folder = shipped_stage1(where)
     if (folder / "config.json").exists() and not (folder / "model.safetensors").exists():
         raise damaged(folder, "model.safetensors is missing")

@@ -23,7 +23,7 @@ from tasklm.encoders.checkpoints.weight_files import finite_weights, misfits, sh
 from tasklm.encoders.initial_weights import shapes_alone
 from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.models.weights import save_weights
-from tasklm.recipe.schema import LONGEST_ROW, MOST_SEEDS, SHORTEST_ROW
+from tasklm.recipe.model_sections import LONGEST_ROW, MOST_SEEDS, SHORTEST_ROW
 from tasklm.storage.checksums import files_in, require_whole, seal
 from tasklm.storage.files import ARTEFACT, PARTIAL, damaged, read_json
 from tasklm.storage.safe_reading import MOST_JSON, is_there

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasklm.budget.costs import EncoderCost, MemoryCost
+from tasklm.budget.costs import EncoderCost
+from tasklm.budget.memory import MemoryCost
 from tasklm.encoders.base import Encoder, Shape
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.registry import Registry
 from tasklm.tokens.batches import TokenBatch, changed_tensors
 from tasklm.tokens.masking import NONE, mask_rows, uniform_rows

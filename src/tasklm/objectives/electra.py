@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasklm.budget.costs import EncoderCost, MemoryCost, training_bytes
+from tasklm.budget.costs import EncoderCost
+from tasklm.budget.memory import MemoryCost, training_bytes
 from tasklm.encoders.base import ENCODERS, Encoder, Shape
 from tasklm.encoders.initial_weights import draw_weights, initial_spread
 from tasklm.objectives.base import OBJECTIVES, Corrupted
 from tasklm.objectives.parts.generators import Noised, Replacing, with_generator
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.tokenizer import Vocabulary

@@ -13,7 +13,7 @@ from tasklm.encoders.base import Encoder, Shape
 from tasklm.encoders.initial_weights import draw_weights, initial_spread
 from tasklm.objectives.base import OBJECTIVES, Corrupted
 from tasklm.objectives.electra import Electra
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.tokenizer import Vocabulary
 

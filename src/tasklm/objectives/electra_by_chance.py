@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from tasklm.budget.costs import EncoderCost, MemoryCost, training_bytes
+from tasklm.budget.costs import EncoderCost
+from tasklm.budget.memory import MemoryCost, training_bytes
 from tasklm.encoders.base import Encoder, Shape
 from tasklm.objectives.base import OBJECTIVES, Corrupted, Masks
 from tasklm.objectives.electra import Judgement, loss_scale
 from tasklm.objectives.parts.generators import noised
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
 

@@ -12,14 +12,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from tasklm.budget.costs import EncoderCost, MemoryCost, training_bytes
+from tasklm.budget.costs import EncoderCost
+from tasklm.budget.memory import MemoryCost, training_bytes
 from tasklm.encoders.base import Encoder, Shape
 from tasklm.errors import RecipeError
 from tasklm.objectives.base import OBJECTIVES, Corrupted, Masks
 from tasklm.objectives.electra import Judgement, loss_scale
 from tasklm.objectives.parts.generators import Generator
 from tasklm.objectives.parts.prediction import TokenPrediction
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
 

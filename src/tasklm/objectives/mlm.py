@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasklm.budget.costs import EncoderCost, MemoryCost, training_bytes
+from tasklm.budget.costs import EncoderCost
+from tasklm.budget.memory import MemoryCost, training_bytes
 from tasklm.encoders.base import Encoder, Shape
 from tasklm.objectives.base import OBJECTIVES, Corrupted, Masks
 from tasklm.objectives.next_sentence import NextSentence
 from tasklm.objectives.parts.prediction import TokenPrediction
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
 

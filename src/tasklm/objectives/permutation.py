@@ -21,14 +21,15 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from tasklm.budget.costs import EncoderCost, MemoryCost, training_bytes
+from tasklm.budget.costs import EncoderCost
+from tasklm.budget.memory import MemoryCost, training_bytes
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.encoders.initial_weights import initial_spread
 from tasklm.encoders.layers.two_streams import Streams, TwoStreamEncoder
 from tasklm.errors import RecipeError
 from tasklm.objectives.base import OBJECTIVES, Corrupted, Masks
 from tasklm.objectives.parts.prediction import TokenPrediction
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.orders import order_rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,12 +28,11 @@ from tasklm.models.language_model import under
 from tasklm.models.task_model import new_encoder
 from tasklm.models.weights import load_weights
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.pipeline.context import CorpusData, Run, TaskData, training_settings
-from tasklm.recipe.schema import Train
-from tasklm.run_folder import Seed, best_seed
+from tasklm.pipeline.context import CorpusData, Run, TaskData, Trained, training_settings
+from tasklm.recipe.model_sections import Train
+from tasklm.run_folder import Seed
 from tasklm.select.base import asking_split, selection_is_clear
 from tasklm.storage.files import digest, read_json, write_text
-from tasklm.tasks.base import Answer
 from tasklm.train.context import TrainingContext
 from tasklm.train.stages import begin
 from tasklm.train.steps import step_seed
@@ -40,52 +40,38 @@ from tasklm.train.steps import step_seed
 FORMAT = 2  # part of the key: raise it when an analysis changes
 NAME = "insights"
 STAGES = ("before training", "after stage 1", "after stage 2")
-SELECTED = (
-    2000  # passages of the selection whose words are counted: as many as the sample of a corpus has
-)
+# passages of the selection whose words are counted: as many as the sample of a corpus has
+COUNTED_PASSAGES = 2000
 GROUPS = 20  # row groups of the selection's file that these are read from, at most
 ASKING_BY_WORDS = ("bm25", "balanced")  # methods whose queries are the words of task examples
 
 
-def insights(
-    run: Run,
-    task: TaskData,
-    corpus: CorpusData | None,
-    selected: Path | None,
-    parts: TrainingContext,
-    seeds: list[Seed],
-    predictions: Mapping[str, list[list[Answer]]],
-) -> dict[str, Any]:
-    """What is known of the model of the seed that is best on dev: "calibration", "class_vectors",
-    "attention", "label_words".
+def insights(trained: Trained) -> dict[str, Any]:
+    """What the analyses of the model that is best on dev found, by their names.
 
     A part that does not apply to the kind of task, the encoder or the run is left out. All
     processes of a run must call this.
     """
-    best = best_seed(seeds)
-    own = {split: answers[seeds.index(best)] for split, answers in predictions.items()}
-    parts_of: dict[str, Callable[[], Any]] = {
-        "calibration": lambda: _calibration(task, own),
-        "class_vectors": lambda: _class_vectors(run, task, parts, best),
-        "attention": lambda: _attention(parts, best),
-        "label_words": lambda: _label_words(task, corpus, selected),
+    run, best, selected = trained.run, trained.best, trained.selected
+    analyses: dict[str, Callable[[], Any]] = {
+        "calibration": lambda: _calibration(trained),
+        "class_vectors": lambda: _class_vectors(trained),
+        "attention": lambda: _attention(trained.parts, best),
+        "label_words": lambda: _label_words(trained.task, trained.corpus, selected),
     }
 
     def build(folder: Path) -> None:
-        found = {name: value for name, make in parts_of.items() if (value := make()) is not None}
-        write_text(folder / "insights.json", json.dumps(found, ensure_ascii=False) + "\n")
+        results = {name: analyse() for name, analyse in analyses.items()}
+        known = {name: result for name, result in results.items() if result is not None}
+        write_text(folder / "insights.json", json.dumps(known, ensure_ascii=False) + "\n")
 
     # the keys of the seeds hash all that came before them: task, selection, vocabulary, both stages
-    key = digest([NAME, FORMAT, [seed.key for seed in seeds]])
-    read = [
-        best.training,
-        run.artefacts.path("predictions"),
-        best.folder,
-        *([] if selected is None else [selected.parent]),
-    ]
-    values: dict[str, Any] = read_json(
-        run.artefacts.build(NAME, key, build, uses=read) / "insights.json"
-    )
+    key = digest([NAME, FORMAT, [seed.key for seed in trained.seeds]])
+    uses = [best.training, run.artefacts.path("predictions"), best.folder]
+    if selected is not None:
+        uses.append(selected.parent)
+    folder = run.artefacts.build(NAME, key, build, uses=uses)
+    values: dict[str, Any] = read_json(folder / "insights.json")
     return values
 
 
@@ -96,18 +82,16 @@ def matched_words(
     selected: Path,
     passages: Sequence[Mapping[str, Any]],
 ) -> list[list[str]]:
-    """For each of some rows of the selection the words that match the task example that asked for
-    it first.
+    """For each of some selected passages its words that match the first example that asked for it.
 
     None where nobody asked by words: passages drawn at random, or chosen by features or by
     gradients.
     """
     settings = run.recipe.select
-    asked = [row["asked_by"][0] if len(row["asked_by"]) else None for row in passages]
-    if settings.method not in ASKING_BY_WORDS or all(number is None for number in asked):
+    if settings.method not in ASKING_BY_WORDS or not any(len(row["asked_by"]) for row in passages):
         return [[] for _ in passages]
     texts = task.texts(asking_split(selected))
-    askers = ["" if number is None else texts[number] for number in asked]
+    askers = [texts[row["asked_by"][0]] if len(row["asked_by"]) else "" for row in passages]
     return matching_words(
         [row["text"] for row in passages], askers, settings, texts, corpus.store.sample()
     )
@@ -116,9 +100,8 @@ def matched_words(
 def drawn_encoder(parts: TrainingContext, settings: Train) -> Any:
     """The encoder as stage 1 begins with it."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(
-            step_seed(settings.seed, 0)
-        )  # as train.stages.joint_stage does, which draws the encoder first
+        # as train.stages.joint_stage does, which draws the encoder first
+        torch.manual_seed(step_seed(settings.seed, 0))
         shape = dataclasses.replace(parts.shape, dropout=settings.dropout)
         encoder = new_encoder(parts.encoder, shape)
         objective = OBJECTIVES.get(settings.objective)(
@@ -128,24 +111,23 @@ def drawn_encoder(parts: TrainingContext, settings: Train) -> Any:
     return encoder.to(parts.machine.device)
 
 
-def _calibration(task: TaskData, answers: Mapping[str, list[Answer]]) -> dict[str, Any] | None:
-    if not task.task.classifies or not all(
-        "probabilities" in answer for some in answers.values() for answer in some
-    ):
+def _calibration(trained: Trained) -> dict[str, Any] | None:
+    task, splits = trained.task.task, trained.task.splits.named()
+    answers = {split: trained.best_answers(split) for split in trained.predictions}
+    if not task.classifies:
         return None
-    gold = {
-        split: [str(example.label) for example in task.splits.named()[split]] for split in answers
-    }
-    return calibration(task.task.labels, gold, answers)
+    if not all("probabilities" in answer for answer in chain.from_iterable(answers.values())):
+        return None
+    gold = {split: [str(example.label) for example in splits[split]] for split in answers}
+    return calibration(task.labels, gold, answers)
 
 
-def _class_vectors(
-    run: Run, task: TaskData, parts: TrainingContext, seed: Seed
-) -> dict[str, Any] | None:
+def _class_vectors(trained: Trained) -> dict[str, Any] | None:
+    task, parts, seed = trained.task, trained.parts, trained.best
     if not task.task.classifies:
         return None
 
-    settings = training_settings(run.recipe.train, seed.stage1)
+    settings = training_settings(trained.run.recipe.train, seed.stage1)
 
     def stages() -> Iterator[tuple[str, nn.Module]]:
         yield STAGES[0], drawn_encoder(parts, settings)
@@ -177,14 +159,12 @@ def _label_words(
         return None
     labels = [str(example.label) for example in task.splits.train]
     return label_words(
-        task.texts("train"), labels, spread_texts(selected, SELECTED), corpus.store.sample()
+        task.texts("train"), labels, spread_texts(selected, COUNTED_PASSAGES), corpus.store.sample()
     )
 
 
 def spread_texts(selected: Path, most: int) -> Iterator[str]:
-    """Yields the texts of at most `most` passages that lie evenly over a stored selection, best
-    first.
-    """
+    """The texts of at most `most` passages that lie evenly over a stored selection, best first."""
     with selection_is_clear(selected), pq.ParquetFile(selected) as file:
         count = min(file.num_row_groups, GROUPS)
         groups = np.linspace(0, file.num_row_groups - 1, count).round().astype(int).tolist()

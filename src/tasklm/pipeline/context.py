@@ -1,28 +1,32 @@
-"""What the steps hand to one another: the run with its folder and machine, and the data of each
-step.
-"""
+"""What the steps hand to one another: the run with its folder and machine, and their data."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tasklm.artifacts import Artefacts
+from tasklm.budget.rules import Plan
+from tasklm.corpus.base import PassageSource
 from tasklm.corpus.decontaminate import Contamination
-from tasklm.corpus.spark.store import SparkStore
-from tasklm.corpus.store import PassageStore
 from tasklm.device.machine import Machine
 from tasklm.errors import DamagedError
-from tasklm.recipe.schema import Recipe, Train
+from tasklm.recipe.model_sections import Train
+from tasklm.recipe.schema import Recipe
+from tasklm.run_folder import CLOCK, Seed, best_seed, trainings_of
 from tasklm.storage.files import read_json, write_record
-from tasklm.tasks.base import Task
-from tasklm.tasks.examples import Finding, Splits
+from tasklm.tasks.base import Answer, Task
+from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.tracking import Tracker
+from tasklm.train.context import TrainingContext
+
+Predictions = dict[str, list[list[Answer]]]  # split → answers of every seed
 
 
 @dataclass
@@ -50,13 +54,15 @@ class Run:
         if not self.machine.ranks.first:
             return
         spent = self.seconds()
-        write_record(self.folder / "clock.json", {"seconds": round(spent, 3)})
+        write_record(self.folder / CLOCK, {"seconds": round(spent, 3)})
         self.started = time.monotonic()
 
     def _before(self) -> float:
-        path = self.folder / "clock.json"
+        path = self.folder / CLOCK
+        if not path.exists():
+            return 0.0
         try:
-            return float(read_json(path)["seconds"]) if path.exists() else 0.0
+            return float(read_json(path)["seconds"])
         except (DamagedError, KeyError, TypeError, ValueError):
             self.tracker.say(f"{path} is damaged: the time spent before counts as nothing")
             path.unlink(missing_ok=True)
@@ -75,6 +81,11 @@ class TaskData:
     wide: Any = None  # `wide_part.FittedPart`, once it is fitted
     wide_of_text: Any = None  # the same with word vectors of a corpus, where that is better
 
+    @property
+    def held_out(self) -> dict[str, list[Example]]:
+        """The examples of dev and of test, where there are any."""
+        return {name: part for name, part in self.splits.named().items() if name != "train"}
+
     def texts(self, split: str) -> list[str]:
         """The whole texts of a split."""
         return [example.text for example in self.splits.named().get(split, [])]
@@ -84,7 +95,7 @@ class TaskData:
 class CorpusData:
     """The passages and which of them must not be used."""
 
-    store: PassageStore | SparkStore
+    store: PassageSource
     contamination: Contamination
     findings: list[Finding]
     key: str
@@ -109,6 +120,39 @@ class Training:
     number: int
     folder: Path
     key: str
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model trained to its end, with what it was made of and its answers on dev and test."""
+
+    run: Run
+    task: TaskData
+    corpus: CorpusData | None
+    plan: Plan
+    selected: Path | None
+    parts: TrainingContext
+    seeds: list[Seed]
+    predictions: Predictions
+
+    @cached_property
+    def best(self) -> Seed:
+        """The seed that is best on dev."""
+        return best_seed(self.seeds)
+
+    @property
+    def best_place(self) -> int:
+        """Where the best seed stands among all of them."""
+        return self.seeds.index(self.best)
+
+    @property
+    def trainings(self) -> int:
+        """How often stage 1 was trained."""
+        return trainings_of(self.seeds)
+
+    def best_answers(self, split: str) -> list[Answer]:
+        """The answers of the best seed on a split."""
+        return self.predictions[split][self.best_place]
 
 
 def training_settings(train: Train, number: int) -> Train:

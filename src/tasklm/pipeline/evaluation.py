@@ -12,41 +12,34 @@ from tasklm.evaluate.intervals import Predicted, Resampling
 from tasklm.evaluate.scores import Costs, Kind, Row, RowInputs, Scores, make_row
 from tasklm.models.task_model import TaskModel, cost_of, kept_of, new_encoder, save_models
 from tasklm.models.weights import load_weights
-from tasklm.pipeline.context import Run, TaskData
+from tasklm.pipeline.context import Predictions, Run, TaskData, Trained
 from tasklm.pipeline.linear_part import fitted_wide, keep_linear, wide_part
-from tasklm.run_folder import Seed, best_seed, trainings_of
+from tasklm.run_folder import ENSEMBLE, MODEL, SCORES, SUMMARY, Seed, best_seed
 from tasklm.storage.files import digest, read_json, write_json
-from tasklm.tasks.base import TASKS, Answer
+from tasklm.tasks.base import TASKS, Task
 from tasklm.train.context import TrainingContext
 
-Predictions = dict[str, list[list[Answer]]]  # split → answers of every seed
 TOGETHER = "ensemble-predictions"  # artefact of the answers of all seeds together
 
 
 def predict_splits(
     run: Run, task: TaskData, parts: TrainingContext, seeds: list[Seed]
 ) -> Predictions:
-    """The answers of every seed's best model on dev and test; this is the one time that test is
-    read.
-    """
+    """The answers of every seed's best model on dev and test, the one time that test is read."""
     return _predicted(run, task, parts, "predictions", [[seed] for seed in seeds])
 
 
 def predict_together(
     run: Run, task: TaskData, parts: TrainingContext, seeds: list[Seed]
 ) -> Predictions:
-    """The answers of all seeds together, as if of one seed: from their averaged outputs, with
-    thresholds that dev gives these.
-    """
+    """The answers of all seeds together, as if of one: from their averaged outputs."""
     return _predicted(run, task, parts, TOGETHER, [seeds])
 
 
 def _predicted(
     run: Run, task: TaskData, parts: TrainingContext, name: str, groups: list[list[Seed]]
 ) -> Predictions:
-    """The answers of each group of seeds on dev and test, kept as the artefact `name`; those of a
-    group answer together.
-    """
+    """The answers of each group of seeds, which answer together, as the artefact `name`."""
     splits = [split for split in ("dev", "test") if task.splits.named().get(split)]
 
     def build(folder: Path) -> None:
@@ -57,25 +50,22 @@ def _predicted(
         encoded = {split: parts.encoded(task.splits.named()[split]) for split in splits}
         for number, group in enumerate(groups, 1):
             models = [_model_of(parts, seed) for seed in group]
-            kept = {
+            outputs = {
                 split: kept_of(models, task.task, encoded[split], run.machine) for split in splits
             }
-            tuned = task.task.tuned(encoded["dev"].examples, encoded["dev"].units, kept["dev"])
+            tuned = task.task.tuned(encoded["dev"].examples, encoded["dev"].units, outputs["dev"])
             write_json(folder / f"task-{number}.json", tuned.to_dict())
-            for split, examples in encoded.items():
-                write_json(
-                    folder / f"{split}-{number}.json",
-                    tuned.answers(examples.examples, examples.units, kept[split]),
-                )
+            for split, part in encoded.items():
+                answers = tuned.answers(part.examples, part.units, outputs[split])
+                write_json(folder / f"{split}-{number}.json", answers)
 
     seeds = list(chain.from_iterable(groups))
     folder = run.artefacts.build(
         name, _seeds_key(seeds), build, uses=[seed.folder for seed in seeds]
     )
+    numbers = range(1, len(groups) + 1)
     return {
-        split: [
-            read_json(folder / f"{split}-{number}.json") for number in range(1, len(groups) + 1)
-        ]
+        split: [read_json(folder / f"{split}-{number}.json") for number in numbers]
         for split in splits
     }
 
@@ -105,36 +95,41 @@ def labels_of(
 
 
 def model_row(
-    run: Run,
+    trained: Trained,
     name: str,
     kind: Kind,
-    task: TaskData,
-    parts: TrainingContext,
-    seeds: list[Seed],
-    predictions: Predictions,
+    predictions: Predictions | None = None,
     ours_test: Predicted | None = None,
 ) -> Row:
-    """The score row of a trained model; an ensemble cost all trainings, a single model one of
-    either stage, on average.
+    """The score row of a trained model, or of all its seeds together by their own predictions.
+
+    An ensemble cost all trainings, a single model one of either stage, on average.
     """
+    run, task, parts, seeds = trained.run, trained.task, trained.parts, trained.seeds
+    predictions = trained.predictions if predictions is None else predictions
     together = kind == "ensemble"
     spent, cost = _spent(run, seeds, together), cost_of(parts.encoder, parts.shape)
-    each = 1 if together else trainings_of(seeds)
+    trainings = 1 if together else trained.trainings
+    test, passages, tokens = None, 0, 0
+    if "test" in predictions:
+        test = labels_of(task, predictions, "test", trainings)
+    if parts.external is not None:
+        passages, tokens = len(parts.external), int(parts.external.offsets[-1])
     costs = Costs(
         flops_6nd=cost.six_nd(int(spent["tokens"])),
         flops_exact=spent["flops"] + _influence_flops(run, parts),
         seconds=round(_before_seconds(run, parts) + spent["seconds"], 1),
         parameters=(len(seeds) if together else 1) * cost.parameters,
-        selected_passages=len(parts.external) if parts.external is not None else 0,
-        selected_tokens=int(parts.external.offsets[-1]) if parts.external is not None else 0,
+        selected_passages=passages,
+        selected_tokens=tokens,
     )
     inputs = RowInputs(
         name,
         kind,
         task.task,
         task.metric,
-        dev=labels_of(task, predictions, "dev", each),
-        test=labels_of(task, predictions, "test", each) if "test" in predictions else None,
+        dev=labels_of(task, predictions, "dev", trainings),
+        test=test,
         ours_test=ours_test,
         resampling=_resampling(run),
         costs=costs,
@@ -143,12 +138,10 @@ def model_row(
 
 
 def _spent(run: Run, seeds: list[Seed], together: bool) -> dict[str, float]:
-    """Returns tokens, FLOPs and seconds of both stages: of all trainings together, or of one of
-    either stage, on average.
-    """
+    """Tokens, FLOPs and seconds of both stages: of all trainings, or of one of either, averaged."""
     trainings = sorted({seed.training for seed in seeds})
     stage1 = [
-        {**read_json(folder / "summary.json"), "seconds": seconds_of(run.artefacts, folder.name)}
+        {**read_json(folder / SUMMARY), "seconds": seconds_of(run.artefacts, folder.name)}
         for folder in trainings
     ]
     stage2 = [seed.summary() for seed in seeds]
@@ -168,50 +161,45 @@ def _resampling(run: Run) -> Resampling:
 
 
 def seconds_of(artefacts: Artefacts, part: str) -> float:
-    """The time that an artefact took: the clock of its training, where it has one, knows of
-    processes that were killed.
-    """
-    summary = artefacts.path(part) / "summary.json"
-    trained = float(read_json(summary).get("seconds", 0.0)) if summary.exists() else 0.0
-    return max(artefacts.seconds(part), trained)
+    """The time that an artefact took; the clock of a training knows of killed processes."""
+    summary = artefacts.path(part) / SUMMARY
+    if not summary.exists():
+        return artefacts.seconds(part)
+    return max(artefacts.seconds(part), float(read_json(summary).get("seconds", 0.0)))
 
 
 def baseline_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list[Row]:
     """The rows of the cheap predictions that the kind of task has, such as the majority class."""
-    held = {name: part for name, part in task.splits.named().items() if name != "train"}
+    held_out = task.held_out
 
     def build(folder: Path) -> None:
         wide = fitted_wide(run, task).wide
         with run.tracker.progress("scoring the baselines"):
-            write_json(
-                folder / "baselines.json",
-                task.task.baselines(task.splits.train, held, task.metric, wide),
-            )
+            labels = task.task.baselines(task.splits.train, held_out, task.metric, wide)
+            write_json(folder / "baselines.json", labels)
 
-    found = read_json(
-        run.artefacts.build("baselines", digest(["baselines 4", task.key, task.metric]), build)
-        / "baselines.json"
-    )
+    key = digest(["baselines 4", task.key, task.metric])
+    baselines = read_json(run.artefacts.build("baselines", key, build) / "baselines.json")
     rows = []
-    for number, (name, labels) in enumerate(found.items()):
-        scored = {
-            split: Predicted([example.label for example in held[split]], [labels[split]])
-            for split in held
+    for name, labels in baselines.items():
+        predicted = {
+            split: Predicted([example.label for example in examples], [labels[split]])
+            for split, examples in held_out.items()
         }
-        # nearly all of the time is the last one's
-        seconds = _baseline_seconds(run) if number == len(found) - 1 else 0.0
         inputs = RowInputs(
             name,
             "baseline",
             task.task,
             task.metric,
-            dev=scored.get("dev"),
-            test=scored.get("test"),
+            dev=predicted.get("dev"),
+            test=predicted.get("test"),
             ours_test=ours_test,
             resampling=_resampling(run),
-            costs=Costs(seconds=seconds),
+            costs=Costs(seconds=0.0),
         )
         rows.append(make_row(inputs))
+    if rows:  # nearly all of the time is the last one's
+        rows[-1] = dataclasses.replace(rows[-1], seconds=_baseline_seconds(run))
     return rows
 
 
@@ -226,80 +214,56 @@ def _baseline_seconds(run: Run) -> float:
 
 
 def is_linear(parts: TrainingContext, seeds: list[Seed]) -> bool:
-    """Whether no seed is better on dev than the linear model that it began with, which then is the
-    model.
-    """
+    """Whether the linear model that the seeds began with is the model: none is better on dev."""
     return parts.wide is not None and best_seed(seeds).summary()["best_epoch"] == 0
 
 
-def keep_best(
-    run: Run, task: TaskData, parts: TrainingContext, seeds: list[Seed], scores: Scores
-) -> Path:
+def keep_best(trained: Trained, scores: Scores) -> Path:
     """The folder model/: the seed that is best on dev, ready to predict."""
-    best = best_seed(seeds)
+    run, best = trained.run, trained.best
     of = {"stage1": best.stage1, "seed": best.stage2, "test": _on_test(scores.ours)}
     if scores.linear:
-        assert parts.wide is not None
-        keep_linear(run, task, wide_part(run, task), of)
-        return run.artefacts.path("model")
+        assert trained.parts.wide is not None
+        keep_linear(run, trained.task, wide_part(run, trained.task), of)
+        return run.artefacts.path(MODEL)
     about = {"metric": scores.metric, "dev": best.summary()["dev"], **of}
-    tuned = run.artefacts.path("predictions") / f"task-{seeds.index(best) + 1}.json"
-    return _keep(run, "model", task, parts, [best], tuned, about, seeds)
+    tuned = run.artefacts.path("predictions") / f"task-{trained.best_place + 1}.json"
+    return _keep(trained, MODEL, [best], tuned, about)
 
 
 def keep_so_far(run: Run, task: TaskData, parts: TrainingContext, done: list[Seed]) -> None:
-    """Makes model/ of the best seed so far, so that a run that is stopped then has it; a finished
-    run keeps what it has.
-    """
+    """Makes model/ of the best seed so far, for a run that is stopped; a finished one keeps its."""
     best = best_seed(done)
-    if (run.folder / "scores.json").exists() or is_linear(parts, [best]):
+    if (run.folder / SCORES).exists() or is_linear(parts, [best]):
         return
 
     def build(folder: Path) -> None:
         model = _model_of(parts, best)
         dev = parts.encoded(task.splits.dev)
-        own = task.task.tuned(
-            dev.examples, dev.units, kept_of([model], task.task, dev, run.machine)
-        )
+        outputs = kept_of([model], task.task, dev, run.machine)
+        tuned = task.task.tuned(dev.examples, dev.units, outputs)
         about = {
             "metric": task.metric,
             "dev": best.summary()["dev"],
             "stage1": best.stage1,
             "seed": best.stage2,
         }
-        save_models(
-            folder,
-            parts.encoder,
-            parts.shape,
-            [model],
-            own,
-            parts.vocabulary,
-            parts.length,
-            about,
-            parts.wide,
-        )
+        _save(folder, parts, [model], tuned, about)
 
-    run.artefacts.build("model", digest(["so far", best.key]), build, uses=[best.folder])
+    run.artefacts.build(MODEL, digest(["so far", best.key]), build, uses=[best.folder])
 
 
-def keep_ensemble(
-    run: Run, task: TaskData, parts: TrainingContext, seeds: list[Seed], row: Row
-) -> Path:
-    """The folder ensemble/: the models of all seeds, whose averaged outputs gave the row, ready to
-    predict.
-    """
+def keep_ensemble(trained: Trained, row: Row) -> Path:
+    """The folder ensemble/: the models of all seeds, whose averaged outputs gave the row."""
     assert row.dev is not None
-    about = {"metric": task.metric, "dev": row.dev.mean, "seeds": len(seeds), "test": _on_test(row)}
-    return _keep(
-        run,
-        "ensemble",
-        task,
-        parts,
-        seeds,
-        run.artefacts.path(TOGETHER) / "task-1.json",
-        about,
-        seeds,
-    )
+    about = {
+        "metric": trained.task.metric,
+        "dev": row.dev.mean,
+        "seeds": len(trained.seeds),
+        "test": _on_test(row),
+    }
+    tuned = trained.run.artefacts.path(TOGETHER) / "task-1.json"
+    return _keep(trained, ENSEMBLE, trained.seeds, tuned, about)
 
 
 def _on_test(row: Row | None) -> dict[str, Any] | None:
@@ -307,61 +271,53 @@ def _on_test(row: Row | None) -> dict[str, Any] | None:
 
 
 def _keep(
-    run: Run,
-    name: str,
-    task: TaskData,
-    parts: TrainingContext,
-    kept: list[Seed],
-    tuned: Path,
-    about: dict[str, Any],
-    seeds: list[Seed],
+    trained: Trained, name: str, seeds: list[Seed], tuned: Path, about: dict[str, Any]
 ) -> Path:
-    """The artefact `name`: the models of the seeds that are kept, with the task as dev has tuned it
-    for them.
-    """
+    """The artefact `name`: the models of some seeds, with the task as dev has tuned it for them."""
+    run, parts = trained.run, trained.parts
 
     def build(folder: Path) -> None:
-        models = [_model_of(parts, seed) for seed in kept]
-        own = TASKS.get(task.task.kind).from_dict(read_json(tuned))
-        save_models(
-            folder,
-            parts.encoder,
-            parts.shape,
-            models,
-            own,
-            parts.vocabulary,
-            parts.length,
-            about,
-            parts.wide,
-        )
+        models = [_model_of(parts, seed) for seed in seeds]
+        task = TASKS.get(trained.task.task.kind).from_dict(read_json(tuned))
+        _save(folder, parts, models, task, about)
 
     return run.artefacts.build(
         name,
-        digest([_seeds_key(seeds), about]),
+        digest([_seeds_key(trained.seeds), about]),
         build,
-        uses=[*(seed.folder for seed in kept), tuned.parent],
+        uses=[*(seed.folder for seed in seeds), tuned.parent],
+    )
+
+
+def _save(
+    folder: Path, parts: TrainingContext, models: list[TaskModel], task: Task, about: dict[str, Any]
+) -> None:
+    save_models(
+        folder,
+        parts.encoder,
+        parts.shape,
+        models,
+        task,
+        parts.vocabulary,
+        parts.length,
+        about,
+        parts.wide,
     )
 
 
 def _before_stage1(run: Run) -> list[str]:
-    """The artefacts that a model's trainings are made of, those of influence selection among them
-    where it was asked for.
-    """
-    chained = (
-        ["candidates", "candidate-tokens", "scoring-model", "influence"]
-        if "," in run.recipe.select.method
-        else []
-    )
-    return [*chained, "selected", "tokens"]
+    """The artefacts that a model's trainings are made of."""
+    if not run.recipe.select.by_influence:
+        return ["selected", "tokens"]
+    chain_of_influence = ["candidates", "candidate-tokens", "scoring-model", "influence"]
+    return [*chain_of_influence, "selected", "tokens"]
 
 
 def _influence_flops(run: Run, parts: TrainingContext) -> float:
-    """Returns FLOPs of the scoring model and of the scores where influence chose the text of the
-    model, else 0.
-    """
-    if "," not in run.recipe.select.method or parts.external is None:
+    """The FLOPs of the scoring model and of its scores, where influence chose the text; else 0."""
+    if not run.recipe.select.by_influence or parts.external is None:
         return 0.0
     return sum(
-        float(read_json(run.artefacts.path(part) / "summary.json")["flops"])
+        float(read_json(run.artefacts.path(part) / SUMMARY)["flops"])
         for part in ("scoring-model", "influence")
     )

@@ -10,14 +10,15 @@ from pathlib import Path
 
 from tasklm.artifacts import set_aside
 from tasklm.errors import DamagedError, RecipeError, RunError
-from tasklm.recipe.toml import cache_folder, load
+from tasklm.recipe.toml import cache_folder
+from tasklm.run_folder import CLOCK, SCORES, is_run, recipe_of
 from tasklm.storage.checksums import Sums, problems_of, sums_in
 from tasklm.storage.files import ARTEFACT, read_json, run_above
 from tasklm.tracking import SILENT, Tracker
 
 # of artefacts, models, exports and checkpoints
 RECORDS = (ARTEFACT, "config.json", "export.json", "state.json")
-SINGLE = ("scores.json", "clock.json")  # files of a run that hold a checksum of themselves
+SINGLE = (SCORES, CLOCK)  # files of a run that hold a checksum of themselves
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,11 @@ def _is_described(path: Path) -> bool:
 def _records_in_cache(run: Path) -> Iterator[Path]:
     """The records of the corpus that a run reads, and of what was made of it for all runs."""
     used = run / "decontaminated" / ARTEFACT
-    if not used.exists() or not (run / "recipe.toml").exists():
+    if not used.exists() or not is_run(run):
         return
     with suppress(DamagedError, RecipeError):
         names = set(read_json(used).get("uses") or {})
-        for path in sorted(cache_folder(load(run / "recipe.toml"), run).glob(f"*/{ARTEFACT}")):
+        for path in sorted(cache_folder(recipe_of(run), run).glob(f"*/{ARTEFACT}")):
             if path.parent.name in names or _is_made_from(path, names):
                 yield path
 

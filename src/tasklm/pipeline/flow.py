@@ -7,125 +7,41 @@ corpus ─────┘  (clean, dedupe, decontaminate)                       
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import platform
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from tasklm.artifacts import Artefacts, rebuilding
-from tasklm.budget.rules import Plan
-from tasklm.device.machine import set_up
+from tasklm.artifacts import rebuilding
 from tasklm.device.ranks import first_of_all, processes_started
-from tasklm.encoders.base import ENCODERS
 from tasklm.errors import RecipeError
 from tasklm.evaluate.intervals import Predicted
-from tasklm.evaluate.scores import Kind, Row, Scores, to_dict
+from tasklm.evaluate.scores import Row, Scores, to_dict
 from tasklm.evaluate.verdict import with_verdict
-from tasklm.objectives.base import OBJECTIVES
-from tasklm.pipeline import evaluation, report, steps
+from tasklm.pipeline import evaluation, reading, steps
 from tasklm.pipeline.analysis import insights
-from tasklm.pipeline.context import CorpusData, Run, TaskData
+from tasklm.pipeline.context import CorpusData, Run, TaskData, Trained
 from tasklm.pipeline.linear_part import better_model, first_model
+from tasklm.pipeline.opening import open_run
 from tasklm.pipeline.planning import make_plan, settled, too_much_text
-from tasklm.pipeline.selection import check_settings, methods, select
+from tasklm.pipeline.report import report_parts
+from tasklm.pipeline.selection import check_settings, select
 from tasklm.pipeline.summaries import corpus_text, data_text, plan_text
-from tasklm.recipe.schema import FEWEST_TYPES, Recipe
-from tasklm.recipe.toml import absolute, cache_folder, dump, recipe_key
-from tasklm.registry import Registry, nearest
+from tasklm.recipe.model_sections import FEWEST_TYPES
+from tasklm.recipe.schema import Recipe
+from tasklm.recipe.toml import cache_folder, recipe_key
+from tasklm.registry import nearest
 from tasklm.report.report import write_report
-from tasklm.run_folder import Seed
-from tasklm.storage.files import (
-    full_disk_is_clear,
-    locked,
-    read_json,
-    sweep,
-    write_json,
-    write_record,
-    write_text,
-)
+from tasklm.run_folder import RECIPE, REPORT, SCORES, SUMMARY, stage1_name
+from tasklm.storage.files import full_disk_is_clear, locked, read_json, write_record
 from tasklm.tasks.audit import refuse
-from tasklm.tasks.base import TASKS
 from tasklm.tasks.examples import Finding
-from tasklm.tasks.readers.splits import resolved
-from tasklm.tracking import EventFile, LogFile, TensorBoard, Tracker
-from tasklm.train.context import TrainingContext
+from tasklm.tracking import Tracker
 from tasklm.train.start import title_of
-from tasklm.train.started_recipes import started
 
 STEPS = ("check", "select", "tokenize", "train", "finetune", "evaluate", "report")
 READING = "reading the examples"  # what is shown meanwhile
 COMPARISONS = {"task-only": "task data only", "random": "random selection"}
-
-
-def check_names(recipe: Recipe) -> None:
-    """Raises the error for all plug-ins that the recipe names and that do not exist or do not go
-    together, before any work is done.
-    """
-    problems: list[str] = []
-    chosen: list[tuple[Registry[Any], str]] = [
-        (TASKS, recipe.data.kind),
-        (ENCODERS, recipe.model.encoder),
-        (OBJECTIVES, recipe.train.objective),
-    ]
-    for registry, name in chosen:
-        if name == "auto":
-            continue
-        try:
-            registry.get(name)
-        except RecipeError as error:
-            problems += error.problems
-    if recipe.train.next_sentence and recipe.train.objective != "mlm":
-        problems.append(
-            f"train.next_sentence goes with train.objective = "
-            f"'mlm' alone, not with {recipe.train.objective!r}"
-        )
-    if problems:
-        raise RecipeError(problems)
-
-
-def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | None = None) -> Run:
-    """The run in a folder, with its recipe and the versions it runs on written down."""
-    check_names(recipe)
-    recipe = started(recipe.changed(data=dataclasses.asdict(resolved(recipe.data))), folder)
-    machine = set_up(recipe.hardware)
-    artefacts = Artefacts(folder, machine.ranks, tell=tracker.warn)
-    cache = cache or Artefacts(
-        cache_folder(recipe, folder), machine.ranks, tracker.say, tracker.warn
-    )
-    run = Run(recipe, artefacts, cache, machine, tracker)
-    if not machine.ranks.first:
-        tracker.screen = None
-        return run
-    for place in (artefacts, cache):
-        place.sweep()
-    for leftover in (folder / "stage2", folder / "inputs"):
-        sweep(leftover)
-    write_text(folder / "recipe.toml", dump(absolute(recipe)))
-    tracker.sinks = [EventFile(folder / "events.jsonl"), LogFile(folder / "log.txt")]
-    if recipe.hardware.tensorboard:
-        tracker.sinks.append(TensorBoard(folder / "tensorboard"))
-    write_json(
-        folder / "manifest.json",
-        {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "machine": platform.machine(),
-            "device": str(machine.device),
-            "threads": machine.threads,
-            "bf16": machine.bf16,
-            "compiled": machine.compiles,
-            "processes": machine.ranks.total,
-        },
-    )
-    tracker.event(
-        "started", folder=str(folder), device=str(machine.device), threads=machine.threads
-    )
-    return run
 
 
 def check(recipe: Recipe, folder: Path, tracker: Tracker) -> list[Finding]:
@@ -134,18 +50,19 @@ def check(recipe: Recipe, folder: Path, tracker: Tracker) -> list[Finding]:
     def look() -> list[Finding]:
         run = open_run(recipe, folder, tracker)
         with tracker.progress(READING):
-            task = steps.read_task(run)
-        corpus = steps.prepare_corpus(run, task)
-        return [*task.findings, *(corpus.findings if corpus else [])]
+            task = reading.read_task(run)
+        return _findings(task, reading.prepare_corpus(run, task))
 
     with locked(folder), full_disk_is_clear(folder):
         return rebuilding(look, [folder, cache_folder(recipe, folder)], tracker.warn)
 
 
+def _findings(task: TaskData, corpus: CorpusData | None) -> list[Finding]:
+    return task.findings if corpus is None else [*task.findings, *corpus.findings]
+
+
 def fit(recipe: Recipe, folder: Path, tracker: Tracker, until: str = "report") -> Scores | None:
-    """Runs the whole flow (or as far as `until`) and returns the scores; what is done already is
-    skipped.
-    """
+    """Runs the flow (or as far as `until`) and returns the scores; what is done is skipped."""
     _known_comparisons(recipe)
     check_settings(recipe.select)
     with held(folder), full_disk_is_clear(folder):
@@ -158,22 +75,8 @@ def fit(recipe: Recipe, folder: Path, tracker: Tracker, until: str = "report") -
 
 
 def held(folder: Path) -> AbstractContextManager[None]:
-    """The context in which a run folder is in use; of several processes the
-    first holds its lock.
-    """
+    """The context in which a run folder is in use; the first of its processes holds the lock."""
     return locked(folder) if first_of_all() else nullcontext()
-
-
-@dataclass
-class Trained:
-    """A model trained to its end, with its outputs on dev and test."""
-
-    run: Run
-    plan: Plan
-    selected: Path | None
-    parts: TrainingContext
-    seeds: list[Seed]
-    predictions: evaluation.Predictions
 
 
 def _flow(run: Run, until: str) -> Scores | None:
@@ -183,53 +86,44 @@ def _flow(run: Run, until: str) -> Scores | None:
     trained = _train(run, task, corpus, until, ships=True)
     if trained is None:
         return None
-    scores = _scores(trained, task, corpus)
+    scores = _scores(trained)
     if run.machine.ranks.first:
-        write_record(run.folder / "scores.json", to_dict(scores))
-    evaluation.keep_best(run, task, trained.parts, trained.seeds, scores)
-    for row in (row for row in scores.rows if row.kind == "ensemble"):
-        evaluation.keep_ensemble(run, task, trained.parts, trained.seeds, row)
+        write_record(run.folder / SCORES, to_dict(scores))
+    evaluation.keep_best(trained, scores)
+    for row in scores.rows:
+        if row.kind == "ensemble":
+            evaluation.keep_ensemble(trained, row)
     run.tracker.event("verdict", text=scores.verdict)
     if until != "evaluate":
-        with run.tracker.progress("looking into the model"):
-            found = insights(
-                run,
-                task,
-                corpus,
-                trained.selected,
-                trained.parts,
-                trained.seeds,
-                trained.predictions,
-            )
-        if run.machine.ranks.first:
-            made = (
-                trained.plan,
-                trained.parts,
-                trained.selected,
-                trained.seeds,
-                trained.predictions,
-            )
-            with run.tracker.progress("writing the report"):
-                shown = report.report_parts(run, task, corpus, *made, scores, found)
-                write_report(run.folder / "report.html", shown)
+        _report(trained, scores)
     run.keep_clock()
     return scores
+
+
+def _report(trained: Trained, scores: Scores) -> None:
+    run = trained.run
+    with run.tracker.progress("looking into the model"):
+        analyses = insights(trained)
+    if run.machine.ranks.first:
+        with run.tracker.progress("writing the report"):
+            write_report(run.folder / REPORT, report_parts(trained, scores, analyses))
 
 
 def _train(
     run: Run, task: TaskData, corpus: CorpusData | None, until: str, ships: bool = False
 ) -> Trained | None:
-    """The trained model, or None when `until` is an earlier step; one that ships is in model/ as
-    soon as there is one.
+    """The trained model, or None when `until` is an earlier step.
+
+    One that ships is in model/ as soon as there is one.
     """
     plan = make_plan(run, task, corpus)
-    selects = corpus is not None and run.recipe.train.rho1 != 0
+    selects = corpus is not None and run.recipe.uses_corpus
     run.tracker.say(plan_text(run.recipe, plan, selects), "plan")
     for reason in plan.reasons:
         run.tracker.detail(f"plan: {reason}")
-    selected, key = (
-        select(run, task, corpus, plan) if corpus is not None and selects else (None, "")
-    )
+    selected, key = None, ""
+    if corpus is not None and run.recipe.uses_corpus:
+        selected, key = select(run, task, corpus, plan)
     run.keep_clock()
     if until == "select":
         return None
@@ -247,15 +141,14 @@ def _train(
     run.keep_clock()
     if until == "finetune":
         return None
-    return Trained(
-        run, plan, selected, parts, seeds, evaluation.predict_splits(run, task, parts, seeds)
-    )
+    predictions = evaluation.predict_splits(run, task, parts, seeds)
+    return Trained(run, task, corpus, plan, selected, parts, seeds, predictions)
 
 
 def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
-    """Returns task and corpus; refuses on the audit's errors and says its warnings."""
+    """The task and the corpus; refuses on the audit's errors and says its warnings."""
     with run.tracker.progress(READING):
-        task = steps.read_task(run)
+        task = reading.read_task(run)
     run.recipe = settled(run.recipe, task, run.machine)
     for note in task.splits.notes:
         run.tracker.detail(note)
@@ -267,21 +160,15 @@ def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
         corpus = None
         run.tracker.warn(warning)
     else:
-        corpus = steps.prepare_corpus(run, task)
+        corpus = reading.prepare_corpus(run, task)
         run.tracker.say(corpus_text(corpus), "corpus")
-    findings = [*task.findings, *(corpus.findings if corpus else [])]
+    findings = _findings(task, corpus)
     refuse(findings)
     warnings = [finding for finding in findings if finding.level == "warning"]
     for finding in warnings:
         run.tracker.warn(finding.brief or finding.message)
-        run.tracker.detail(
-            "\n".join(
-                [
-                    f"{finding.check}: {finding.message}",
-                    *(f"  · {example}" for example in finding.examples),
-                ]
-            )
-        )
+        examples = "".join(f"\n  · {example}" for example in finding.examples)
+        run.tracker.detail(f"{finding.check}: {finding.message}{examples}")
     if corpus is not None:
         better_model(run, task, corpus)
     if warnings:
@@ -289,48 +176,61 @@ def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
     return task, corpus
 
 
-def _scores(ours: Trained, task: TaskData, corpus: CorpusData | None) -> Scores:
-    run, evaluate = ours.run, ours.run.recipe.evaluate
-    name = (
-        _selection_name(run.recipe) if ours.parts.external is not None else COMPARISONS["task-only"]
-    )
-    own_row = _row(ours, name, "ours", task, None)
-    trainings, ours_test = run.recipe.train.seeds, None
+def _scores(ours: Trained) -> Scores:
+    run, task, corpus, evaluate = ours.run, ours.task, ours.corpus, ours.run.recipe.evaluate
+    own_row = evaluation.model_row(ours, _row_name(ours), "ours")
+    ours_test = None
     if "test" in ours.predictions:
-        ours_test = evaluation.labels_of(task, ours.predictions, "test", trainings)
+        ours_test = evaluation.labels_of(task, ours.predictions, "test", run.recipe.train.seeds)
     rows = evaluation.baseline_rows(run, task, ours_test) if evaluate.baselines else []
-    for comparison in evaluate.compare:
-        run.tracker.say(f"now the same with {COMPARISONS[comparison]}", "compare")
-        other = _train(
-            _comparison(ours, comparison),
-            task,
-            corpus if comparison != "task-only" else None,
-            "evaluate",
-        )
-        assert other is not None
-        rows.append(_row(other, COMPARISONS[comparison], "ablation", task, ours_test))
+    rows += [_comparison_row(ours, name, ours_test) for name in evaluate.compare]
+    rows += [own_row, *_ensemble_rows(ours, ours_test)]
     data: dict[str, Any] = {split: len(examples) for split, examples in task.splits.named().items()}
     if corpus is not None:
-        data |= {
-            "corpus": corpus.store.counts,
-            "contaminated": int(corpus.contamination.banned.sum()),
-        }
-    rows += [own_row, *_ensemble_rows(ours, task, ours_test)]
+        data["corpus"] = corpus.store.counts
+        data["contaminated"] = int(corpus.contamination.banned.sum())
     scores = Scores(
         task.metric,
         task.task.labels,
         rows,
         data,
-        seeds=len(ours.seeds) // trainings,
+        seeds=len(ours.seeds) // run.recipe.train.seeds,
         confidence=evaluate.confidence,
-        recipe=recipe_key(run.folder / "recipe.toml"),
-        trainings=trainings,
+        recipe=recipe_key(run.folder / RECIPE),
+        trainings=run.recipe.train.seeds,
         linear=evaluation.is_linear(ours.parts, ours.seeds),
     )
     return with_verdict(scores)
 
 
-def _ensemble_rows(ours: Trained, task: TaskData, ours_test: Predicted | None) -> list[Row]:
+def _row_name(ours: Trained) -> str:
+    """What our model is called in the score table."""
+    select = ours.run.recipe.select
+    if ours.parts.external is None:
+        name = COMPARISONS["task-only"]
+    elif select.by_influence:
+        name = f"{select.stages[0].upper()} + influence selection (ISS)"
+    else:
+        name = f"{select.stages[0].upper()} selection (TLM)"
+    return name + _started_from(ours)
+
+
+def _started_from(trained: Trained) -> str:
+    start = trained.run.recipe.train.start
+    return f", from {title_of(Path(start))}" if start else ""
+
+
+def _comparison_row(ours: Trained, name: str, ours_test: Predicted | None) -> Row:
+    """Trains an ablation; its row of the score table."""
+    ours.run.tracker.say(f"now the same with {COMPARISONS[name]}", "compare")
+    corpus = None if name == "task-only" else ours.corpus
+    other = _train(_comparison(ours, name), ours.task, corpus, "evaluate")
+    assert other is not None
+    title = COMPARISONS[name] + _started_from(other)
+    return evaluation.model_row(other, title, "ablation", ours_test=ours_test)
+
+
+def _ensemble_rows(ours: Trained, ours_test: Predicted | None) -> list[Row]:
     """The row of all seeds together where it is asked for and there are several."""
     run, seeds = ours.run, ours.seeds
     if not run.recipe.evaluate.ensemble:
@@ -341,57 +241,24 @@ def _ensemble_rows(ours: Trained, task: TaskData, ours_test: Predicted | None) -
             "set finetune.seeds or train.seeds to 2 or more"
         )
         return []
-    together = evaluation.predict_together(run, task, ours.parts, seeds)
-    return [
-        evaluation.model_row(
-            run,
-            f"ensemble of {len(seeds)} seeds",
-            "ensemble",
-            task,
-            ours.parts,
-            seeds,
-            together,
-            ours_test,
-        )
-    ]
-
-
-def _selection_name(recipe: Recipe) -> str:
-    method, influence = methods(recipe.select)
-    return (
-        f"{method.upper()} + influence selection (ISS)"
-        if influence
-        else f"{method.upper()} selection (TLM)"
-    )
-
-
-def _row(
-    trained: Trained, name: str, kind: Kind, task: TaskData, ours_test: Predicted | None
-) -> Row:
-    start = trained.run.recipe.train.start
-    name = f"{name}, from {title_of(Path(start))}" if start else name
-    return evaluation.model_row(
-        trained.run, name, kind, task, trained.parts, trained.seeds, trained.predictions, ours_test
-    )
+    together = evaluation.predict_together(run, ours.task, ours.parts, seeds)
+    title = f"ensemble of {len(seeds)} seeds"
+    return [evaluation.model_row(ours, title, "ensemble", together, ours_test)]
 
 
 def _comparison(ours: Trained, name: str) -> Run:
-    """The run of an ablation: the same numbers of steps, batches and weights
-    as ours, other text.
-    """
-    run, shape = ours.run, ours.parts.shape
-    done = read_json(run.artefacts.path("stage1") / "summary.json")
-    passages = len(ours.parts.external) if ours.parts.external is not None else None
+    """The run of an ablation: the same steps, batches and weights as ours, other text."""
+    run, shape, external = ours.run, ours.parts.shape, ours.parts.external
+    done = read_json(run.artefacts.path(stage1_name(1)) / SUMMARY)
+    types = None
+    if run.recipe.tokens.kind != "file":
+        types = max(FEWEST_TYPES, len(ours.parts.vocabulary))
     recipe = run.recipe.changed(
         select={
             "method": "random" if name == "random" else run.recipe.select.method,
-            "passages": passages,
+            "passages": None if external is None else len(external),
         },
-        tokens={
-            "vocabulary": max(FEWEST_TYPES, len(ours.parts.vocabulary))
-            if run.recipe.tokens.kind != "file"
-            else None
-        },
+        tokens={"vocabulary": types},
         model={
             "size": "tiny",
             "layers": shape.layers,
@@ -417,15 +284,12 @@ def _comparison(ours: Trained, name: str) -> Run:
 
 
 def _known_comparisons(recipe: Recipe) -> None:
-    unknown = [name for name in recipe.evaluate.compare if name not in COMPARISONS]
-    if unknown:
-        choices = list(COMPARISONS)
-        raise RecipeError(
-            [
-                (
-                    f"evaluate.compare: {name!r} is not "
-                    f"known{nearest(name, choices)}; choose from {', '.join(choices)}"
-                )
-                for name in unknown
-            ]
-        )
+    choices = list(COMPARISONS)
+    problems = [
+        f"evaluate.compare: {name!r} is not known{nearest(name, choices)}; "
+        f"choose from {', '.join(choices)}"
+        for name in recipe.evaluate.compare
+        if name not in COMPARISONS
+    ]
+    if problems:
+        raise RecipeError(problems)

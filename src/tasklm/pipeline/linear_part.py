@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from tasklm.budget import rules
 from tasklm.budget.reading import reading_minutes
-from tasklm.corpus.store import PassageStore
 from tasklm.corpus.words import count_words
 from tasklm.encoders.shapes import shape_of
 from tasklm.evaluate.scores import metric_name
@@ -29,7 +28,7 @@ from tasklm.forecasting.lines import first_line
 from tasklm.forecasting.samples import shares_texts
 from tasklm.models.task_model import TaskModel, new_encoder, save_models
 from tasklm.pipeline.context import CorpusData, Run, TaskData
-from tasklm.recipe.schema import Model, Tokens
+from tasklm.recipe.model_sections import Model, Tokens
 from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import digest, read_json
 from tasklm.tasks.base import Label, Task, score
@@ -77,7 +76,7 @@ def wide_part(run: Run, task: TaskData) -> FittedPart:
     """
     if not run.recipe.finetune.wide:
         return FittedPart()
-    if run.recipe.train.rho1 != 0 and task.wide_of_text is not None:
+    if run.recipe.uses_corpus and task.wide_of_text is not None:
         of_text: FittedPart = task.wide_of_text
         return of_text
     return fitted_wide(run, task)
@@ -206,8 +205,8 @@ def better_model(run: Run, task: TaskData, corpus: CorpusData) -> None:
         first.wide is None
         or not wanted
         or not most
-        or settings.train.rho1 == 0
-        or not isinstance(corpus.store, PassageStore)
+        or not settings.uses_corpus
+        or corpus.store.local is None
     ):
         return
 
@@ -263,8 +262,8 @@ def _spread(corpus: CorpusData, most: int) -> Iterator[tuple[list[str], float]]:
     """Blocks of passages, none with text of dev or test, and about how many
     words each block has.
     """
-    store, counts = corpus.store, corpus.store.counts
-    assert isinstance(store, PassageStore)
+    store, counts = corpus.store.local, corpus.store.counts
+    assert store is not None
     passages = len(store)
     blocks = math.ceil(passages / BLOCK)
     words = counts["words"] / max(1, blocks)

@@ -1,6 +1,4 @@
-"""What a run decides for itself, once, from its budget and the measured speed of this machine, and
-then keeps.
-"""
+"""What a run decides once, from its budget and the measured speed of this machine, and keeps."""
 
 from __future__ import annotations
 
@@ -21,7 +19,8 @@ from tasklm.encoders.shapes import SIZES, encoder_of, shape_of
 from tasklm.models.task_model import cost_of
 from tasklm.pipeline.context import CorpusData, Run, TaskData, sections
 from tasklm.pipeline.summaries import counted
-from tasklm.recipe.schema import Finetune, Recipe, Train
+from tasklm.recipe.model_sections import Finetune, Train
+from tasklm.recipe.schema import Recipe
 from tasklm.storage.checksums import damage_is_clear
 from tasklm.storage.files import digest, read_json, write_json
 from tasklm.tokens.examples import EncodedExamples
@@ -40,12 +39,12 @@ INTERNAL_TRIED, EXTERNAL_TRIED = 256, 8  # batches whose FLOPs are counted to pl
 Measured = TypeVar("Measured")
 SPEED_TRIES, TRY_SECONDS, SPEED_ROWS = 3, 0.5, 16  # for each size
 SHORT = 300.0  # seconds of a budget for which one try is enough
-STAGE1_SECONDS, STAGE2_SECONDS = (
-    3.0,
-    2.0,
-)  # for the pace of a step of either stage, once the size is known
+# for the pace of a step of either stage, once the size is known
+STAGE1_SECONDS, STAGE2_SECONDS = 3.0, 2.0
 MEASURING_SHARE = 0.01  # of a budget in minutes, for each
 BATCH = 64  # sequences per step where neither the recipe nor a budget says
+USUAL_TYPES = 8000  # of a vocabulary, for planning before there is one
+MEASURED_RHO1 = 4  # external batches per internal one, at most, where a step is measured
 MEASURING = "measuring the speed of this machine"  # what is shown meanwhile
 
 
@@ -64,61 +63,105 @@ def make_plan(run: Run, task: TaskData, corpus: CorpusData | None) -> rules.Plan
 
 
 def _plan(run: Run, task: TaskData, corpus: CorpusData | None) -> rules.Plan:
-    recipe, examples = run.recipe, len(task.splits.train)
-    length, steps = recipe.tokens.rows, recipe.train.steps
-    minutes = recipe.budget.minutes
-    if steps is None and minutes is None and recipe.budget.flops is None:
-        minutes = rules.DEFAULT_MINUTES
-    seconds = None if minutes is None or steps is not None else minutes * 60
-    for_stage1 = (
-        None if seconds is None else 0.6 * max(1.0, time_left(run, seconds)) / recipe.train.seeds
-    )
-
-    def shaped(size: str) -> tuple[str, Shape]:
-        return encoder_of(recipe.model, size), shape_of(recipe.model, size, 8000, length)
-
-    def tokens_read(size: str) -> float:
-        if steps is not None:
-            return float(steps * (recipe.train.batch or BATCH) * length)
-        if for_stage1 is None:
-            assert recipe.budget.flops is not None
-            return recipe.budget.flops / cost_of(*shaped(size)).training(1, 0, length)
-        tries = SPEED_TRIES if seconds is None or seconds >= SHORT else 1
-        return for_stage1 * _tokens_per_second(run, size, task, tries)
-
-    def per_weight(size: str) -> int:
-        return rules.tokens_per_parameter(wished(recipe.train, *shaped(size)).counts)
-
-    def enough(size: str) -> float:
-        return per_weight(size) * cost_of(*shaped(size)).hidden_parameters
-
-    size, tokens = recipe.model.size, 0.0
-    why = "as given"
-    if size == "auto":
-        size, tokens = rules.choose_size(list(SIZES), enough, tokens_read)
-        why = f"the largest that reads {per_weight(size)} tokens per weight of its layers"
-        if tokens < enough(size):
-            fewer = f"fewer than {per_weight(size)} tokens per weight of its layers"
-            why = f"the smallest; it reads {fewer}"
-    reasons = [_shape_reason(recipe, size, why)]
-    beginning_of(recipe.train, *shaped(size))  # refuses early what cannot be
-    tokens = tokens or tokens_read(size)
-    reasons.append(f"stage 1 will read about {counted(round(float(f'{tokens:.2g}')))} tokens")
-    k = recipe.select.k or rules.default_k(examples)
+    recipe, sizes = run.recipe, _Sizes(run, task)
+    size, tokens, why = sizes.chosen()
+    reasons = [
+        _shape_reason(recipe, size, why),
+        f"stage 1 will read about {counted(round(float(f'{tokens:.2g}')))} tokens",
+    ]
     passages = recipe.select.passages
     if passages is None and corpus is not None:
-        counts = corpus.store.counts
-        passages = rules.passages_for(tokens, counts["words"] / max(1, counts["passages"]))
-        then = f"read about {rules.EPOCHS_OVER_SELECTION} times"
-        if recipe.select.method.endswith(",influence"):
-            share = recipe.select.influence_share
-            passages = round(
-                passages / share
-            )  # so that what is left of them is read as often as without influence
-            then = f"of which influence keeps {share:.0%}, {then}"
-        reasons.append(f"at most {passages:,} passages, {then}")
-    batch = recipe.train.batch or (BATCH if steps is not None else rules.batch_for(tokens, length))
-    return rules.Plan(size, k, passages, batch, seconds, recipe.budget.flops, tuple(reasons))
+        passages, reason = _passages(recipe, corpus, tokens)
+        reasons.append(reason)
+    return rules.Plan(
+        size=size,
+        k=recipe.select.k or rules.default_k(len(task.splits.train)),
+        passages=passages,
+        batch=recipe.train.batch or sizes.usual_batch(tokens),
+        seconds=sizes.seconds,
+        flops=recipe.budget.flops,
+        reasons=tuple(reasons),
+    )
+
+
+class _Sizes:
+    """What the budget of a run lets encoders of each size read."""
+
+    def __init__(self, run: Run, task: TaskData) -> None:
+        self.run, self.task, self.recipe = run, task, run.recipe
+        self.seconds = _budget_seconds(run.recipe)
+        self.stage1_seconds: float | None = None
+        if self.seconds is not None:
+            left = max(1.0, time_left(run, self.seconds))
+            self.stage1_seconds = rules.STAGE1_SHARE * left / run.recipe.train.seeds
+
+    def shaped(self, size: str) -> tuple[str, Shape]:
+        """The encoder of a size, and its shape."""
+        model, length = self.recipe.model, self.recipe.tokens.rows
+        return encoder_of(model, size), shape_of(model, size, USUAL_TYPES, length)
+
+    def tokens_read(self, size: str) -> float:
+        """How many tokens stage 1 reads at a size."""
+        steps, length = self.recipe.train.steps, self.recipe.tokens.rows
+        if steps is not None:
+            return float(steps * (self.recipe.train.batch or BATCH) * length)
+        if self.stage1_seconds is None:
+            assert self.recipe.budget.flops is not None
+            per_token = cost_of(*self.shaped(size)).training(1, 0, length)
+            return self.recipe.budget.flops / per_token
+        short = self.seconds is not None and self.seconds < SHORT
+        tries = 1 if short else SPEED_TRIES
+        return self.stage1_seconds * _tokens_per_second(self.run, size, self.task, tries)
+
+    def per_weight(self, size: str) -> int:
+        """How many tokens a weight of the layers should see at a size."""
+        encoder, shape = self.shaped(size)
+        return rules.tokens_per_parameter(wished(self.recipe.train, encoder, shape).counts)
+
+    def enough(self, size: str) -> float:
+        """How many tokens an encoder of a size should read."""
+        encoder, shape = self.shaped(size)
+        return self.per_weight(size) * cost_of(encoder, shape).hidden_parameters
+
+    def chosen(self) -> tuple[str, float, str]:
+        """The size, as given or by the budget; the tokens that it reads; and why this one."""
+        size, tokens, why = self.recipe.model.size, 0.0, "as given"
+        if size == "auto":
+            size, tokens = rules.choose_size(list(SIZES), self.enough, self.tokens_read)
+            wanted = f"{self.per_weight(size)} tokens per weight of its layers"
+            why = f"the largest that reads {wanted}"
+            if tokens < self.enough(size):
+                why = f"the smallest; it reads fewer than {wanted}"
+        beginning_of(self.recipe.train, *self.shaped(size))  # refuses early what cannot be
+        return size, tokens or self.tokens_read(size), why
+
+    def usual_batch(self, tokens: float) -> int:
+        """The sequences per step where the recipe does not say."""
+        if self.recipe.train.steps is not None:
+            return BATCH
+        return rules.batch_for(tokens, self.recipe.tokens.rows)
+
+
+def _budget_seconds(recipe: Recipe) -> float | None:
+    """The seconds of a run; None where steps or FLOPs are given in their place."""
+    if recipe.train.steps is not None:
+        return None
+    if recipe.budget.minutes is not None:
+        return recipe.budget.minutes * 60
+    return rules.DEFAULT_MINUTES * 60 if recipe.budget.flops is None else None
+
+
+def _passages(recipe: Recipe, corpus: CorpusData, tokens: float) -> tuple[int, str]:
+    """How many passages stage 1 can read, and why."""
+    counts = corpus.store.counts
+    passages = rules.passages_for(tokens, counts["words"] / max(1, counts["passages"]))
+    then = f"read about {rules.EPOCHS_OVER_SELECTION} times"
+    if recipe.select.by_influence:
+        share = recipe.select.influence_share
+        # so that what is left of them is read as often as without influence
+        passages = round(passages / share)
+        then = f"of which influence keeps {share:.0%}, {then}"
+    return passages, f"at most {passages:,} passages, {then}"
 
 
 def _shape_reason(recipe: Recipe, size: str, why: str) -> str:
@@ -143,51 +186,39 @@ def few_steps_warning(recipe: Recipe, steps: int, batch: int) -> str | None:
         return None
     if not steps:
         return (
-            "the budget is too small for stage 1: "
-            "all of it goes to fine-tuning; raise --minutes to read text too"
+            "the budget is too small for stage 1: all of it goes to fine-tuning; "
+            "raise --minutes to read text too"
         )
-    more = (
-        "--flops"
-        if recipe.budget.minutes is None and recipe.budget.flops is not None
-        else "--minutes"
-    )
+    by_flops = recipe.budget.minutes is None and recipe.budget.flops is not None
+    more = "--flops" if by_flops else "--minutes"
     fewer = "--train.batch" if batch > rules.SMALLEST_BATCH else "--tokens.length"
     return f"stage 1 has few steps ({steps:,}): raise {more} or lower {fewer}"
 
 
 def _tokens_per_second(run: Run, size: str, task: TaskData, tries: int) -> float:
-    """The training speed at a size, measured on made-up text: the best of a few short tries, since
-    the first ones are slow.
+    """The training speed at a size on made-up text: the best of a few tries, as the first are slow.
 
     Where training is compiled, which takes longer than the measurement, it is taken from the speed
     of a matrix product: at BERT-base's width training reaches more than half of that, and narrower
     models a share that falls with the width.
     """
     recipe, length = run.recipe, run.recipe.tokens.rows
+    encoder = encoder_of(recipe.model, size)
+    shape = shape_of(recipe.model, size, USUAL_TYPES, length)
     if run.machine.compiles:
-        shape = shape_of(recipe.model, size, 8000, length)
-        cost = cost_of(encoder_of(recipe.model, size), shape)
-        share = 0.5 * min(1.0, shape.width / 768)
-        return (
-            share
-            * matmul_ceiling(run.machine)
-            * run.machine.ranks.total
-            / cost.training(100, 15, length, wanted=15)
-            * 100
-        )
+        share = rules.CEILING_SHARE * min(1.0, shape.width / rules.CEILING_WIDTH)
+        speed = share * matmul_ceiling(run.machine) * run.machine.ranks.total
+        return speed / cost_of(encoder, shape).training(100, 15, length, wanted=15) * 100
     draw = np.random.default_rng(0)
     words = [" ".join(f"w{n}" for n in draw.zipf(1.3, length) % 2000) for _ in range(64)]
-    vocabulary = train_vocabulary(
-        [words], dataclasses.replace(recipe.tokens, kind="wordpiece"), 4000
-    )
+    made_up = dataclasses.replace(recipe.tokens, kind="wordpiece")
+    vocabulary = train_vocabulary([words], made_up, 4000)
     encoded = vocabulary.encode(words * 8)
-    shards = Shards(
-        np.concatenate([np.array(row) for row in encoded]), np.cumsum([0, *map(len, encoded)])
-    )
-    shape = shape_of(recipe.model, size, 8000, length)
+    tokens = np.concatenate([np.array(row) for row in encoded])
+    shards = Shards(tokens, np.cumsum([0, *map(len, encoded)]))
     examples = EncodedExamples.of(task.task, task.splits.train[:1], vocabulary, length)
     parts = TrainingContext(
-        encoder_of(recipe.model, size),
+        encoder,
         shape,
         task.task,
         vocabulary,
@@ -211,24 +242,21 @@ def _rule(of_stage: Train | Finetune) -> Rule:
 
 
 def settled(recipe: Recipe, task: TaskData, machine: Machine) -> Recipe:
-    """The recipe with rows as long as the texts ask for, and with capitals where the kind asks for
-    them.
-    """
+    """The recipe with rows as long as the texts, and capitals where the kind, ask for them."""
     tokens = recipe.tokens
     most = rules.LONGEST_ON_CPU if machine.device.type == "cpu" else rules.LONGEST_ON_GPU
     if recipe.train.start and not (start := starting_weights(Path(recipe.train.start))).rotary:
         most = min(most, start.shape.positions)
-    length = tokens.length or rules.row_length(
-        [count_words(text) for text in task.texts("train")], most
-    )
-    lowercase = not task.task.cased if tokens.lowercase is None else tokens.lowercase
+    words = (count_words(text) for text in task.texts("train"))
+    length = tokens.length or rules.row_length(list(words), most)
+    lowercase = tokens.lowercase
+    if lowercase is None:
+        lowercase = not task.task.cased
     return recipe.changed(tokens={"length": length, "lowercase": lowercase})
 
 
 def too_much_text(recipe: Recipe) -> str | None:
-    """What to do about a corpus whose reading would take too many of the minutes given; None where
-    it would not.
-    """
+    """What to do about a corpus whose reading would take too many of the minutes; else None."""
     if recipe.budget.minutes is None or not recipe.data.corpus or recipe.select.engine != "local":
         return None
     minutes = reading_minutes(recipe.data.corpus)
@@ -236,8 +264,8 @@ def too_much_text(recipe: Recipe) -> str | None:
         return None
     share = f"more than {rules.READING_SHARE:.0%} of the budget"
     return (
-        f"the corpus is left out: reading it would take "
-        f"{share}; to use it, give --minutes {math.ceil(minutes)}"
+        f"the corpus is left out: reading it would take {share}; "
+        f"to use it, give --minutes {math.ceil(minutes)}"
     )
 
 
@@ -247,17 +275,15 @@ def time_left(run: Run, seconds: float) -> float:
 
 
 def stage_plan(run: Run, parts: TrainingContext, plan: rules.Plan, held: int) -> dict[str, Any]:
-    """The steps of stage 1, and the seeds and epochs of stage 2, that fit the budget, from the
-    measured speed.
+    """The steps of stage 1, and the seeds and epochs of stage 2, that fit the budget.
 
     Minutes are shared by all trainings of stage 1 and all their fine-tunings; FLOPs are those of
     one training. `held` examples are predicted at the end.
     """
     recipe, examples = run.recipe, len(parts.train)
     together = parts.task.together  # rows of an example
-    epochs = recipe.finetune.epochs or rules.epochs_for(
-        examples, max(1, batch_of(recipe.finetune, parts) // together)
-    )
+    finetune_batch = max(1, batch_of(recipe.finetune, parts) // together)
+    epochs = recipe.finetune.epochs or rules.epochs_for(examples, finetune_batch)
     per_step = max(1, plan.batch // together)  # examples
     rho1 = recipe.train.rho1
     steps, allowed, ending = recipe.train.steps, None, 0.0
@@ -265,18 +291,18 @@ def stage_plan(run: Run, parts: TrainingContext, plan: rules.Plan, held: int) ->
     if steps is None and plan.seconds is not None:
         pace = _seconds_per_step(run, parts, plan)
         if beginning_of(recipe.train, parts.encoder, parts.shape).counts:
-            _ = (
-                parts.counted
-            )  # its seconds are those of the budget too: counted now, kept for stage 1
+            # its seconds are those of the budget too: counted now, kept for stage 1
+            _ = parts.counted
         trainings = recipe.train.seeds
         epoch = trainings * _seconds_per_epoch(run, parts, plan)
-        ending = epoch * held / (3 * examples)  # of each seed; forward alone takes a third
+        ending = epoch * held / (rules.FORWARD_PASSES * examples)  # of each seed
         left = max(1.0, time_left(run, plan.seconds) - ending)
         seeds, fitting = rules.tunings_for(epochs, epoch, left, seeds)
         epochs = recipe.finetune.epochs or fitting
         allowed = max(0.0, left - epochs * seeds * epoch - (seeds - 1) * ending) / trainings
         steps = int(allowed * run.machine.ranks.total / pace)
-        steps = steps if steps >= rules.LEAST_STEPS else 0
+        if steps < rules.LEAST_STEPS:
+            steps = 0
     elif steps is None:
         assert plan.flops is not None
         internal, external = _flops_per_step(parts, recipe.train, plan.batch)
@@ -295,19 +321,16 @@ def stage_plan(run: Run, parts: TrainingContext, plan: rules.Plan, held: int) ->
 
 
 def stage2_seconds(run: Run, plan: rules.Plan, ending: float, seeds_left: int) -> float | None:
-    """Seconds that the next fine-tuning may take; None where no minutes were planned, or its epochs
-    were given.
-    """
+    """Seconds that the next fine-tuning may take; None where nothing limits it."""
     if plan.seconds is None or run.recipe.finetune.epochs is not None:
         return None
     return max(1.0, time_left(run, plan.seconds) / seeds_left - ending)
 
 
 def _seconds_per_step(run: Run, parts: TrainingContext, plan: rules.Plan) -> float:
-    """How long a step of stage 1 takes; of an objective with two halves, the mean of a step of
-    either.
-    """
-    rho1 = 4 if run.recipe.train.rho1 is None else min(run.recipe.train.rho1, 4)
+    """How long a step of stage 1 takes; where it has two halves, the mean of a step of either."""
+    rho1 = run.recipe.train.rho1
+    rho1 = MEASURED_RHO1 if rho1 is None else min(rho1, MEASURED_RHO1)
 
     def pace(stage: JointStage) -> float:
         seconds = _of_budget(plan, STAGE1_SECONDS)
@@ -319,19 +342,16 @@ def _seconds_per_step(run: Run, parts: TrainingContext, plan: rules.Plan) -> flo
 
 
 def _flops_per_step(parts: TrainingContext, settings: Train, batch: int) -> tuple[float, float]:
-    """The mean exact FLOPs of an internal and of an external step; the latter is 0 without selected
-    text.
+    """The mean exact FLOPs of an internal and of an external step; the latter 0 without text.
 
     Internal batches differ in length, so many are looked at; nothing is computed.
     """
 
     def flops(stage: JointStage) -> tuple[float, float]:
         internal = [stage.prepare(0).flops for _ in range(min(len(stage.internal), INTERNAL_TRIED))]
-        external = (
-            [stage.prepare(1).flops for _ in range(EXTERNAL_TRIED)]
-            if stage.external is not None
-            else [0.0]
-        )
+        external = [0.0]
+        if stage.external is not None:
+            external = [stage.prepare(1).flops for _ in range(EXTERNAL_TRIED)]
         return float(np.mean(internal)), float(np.mean(external))
 
     internal, external = np.mean(_of_each_half(flops, parts, settings, 1, batch), axis=0)
@@ -347,13 +367,13 @@ def _of_each_half(
 ) -> list[Measured]:
     """What is measured of stage 1, and once more of its second half where its objective has two."""
     stage = joint_stage(parts, settings, rho1, batch)
-    found = [measure(stage)]
+    measures = [measure(stage)]
     if stage.halves:
         del stage  # before the next takes memory
         stage = joint_stage(parts, settings, rho1, batch)
         stage.begin_phase(0, 0)
-        found.append(measure(stage))
-    return found
+        measures.append(measure(stage))
+    return measures
 
 
 def _of_budget(plan: rules.Plan, seconds: float) -> float:
@@ -367,4 +387,5 @@ def _seconds_per_epoch(run: Run, parts: TrainingContext, plan: rules.Plan) -> fl
     pace = seconds_per_step(
         stage, _rule(run.recipe.finetune), run.machine, _of_budget(plan, STAGE2_SECONDS)
     )
-    return pace * len(stage.stream) * (1 + len(parts.dev) / (3 * len(parts.train)))
+    dev_passes = len(parts.dev) / (rules.FORWARD_PASSES * len(parts.train))
+    return pace * len(stage.stream) * (1 + dev_passes)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,9 @@ from tasklm.corpus.store import PassageStore, kept_store
 from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.influence.label_check import Suspect, as_csv, features_of, suspects_of
 from tasklm.influence.selection_reasons import InfluenceReasons, influence_reasons
-from tasklm.pipeline.selection import methods
 from tasklm.recipe.schema import Recipe
-from tasklm.recipe.toml import cache_folder, load
+from tasklm.recipe.toml import cache_folder
+from tasklm.run_folder import SELECTED, is_run, recipe_of
 from tasklm.select.base import Ranking, Workplace, bytes_of, read_selection
 from tasklm.select.bm25 import open_index
 from tasklm.select.lexical.explain import Term, explained, spans
@@ -79,19 +80,23 @@ def _find(where: Path, query: str, k: int, tracker: Tracker, cache: Path | None)
     recipe, store, index = _opened(where, tracker, cache)
     settings = recipe.select
     stem = stemmer(settings.stemming)
-    (asked,) = make_queries([query], settings)
+    (own_query,) = make_queries([query], settings)
     scoring = Scoring(settings.k1, settings.b, k)
     with tempfile.TemporaryDirectory() as scratch:
         place = Workplace(
             Artefacts(Path(scratch)), Path(scratch), tracker, bytes_of(settings.memory)
         )
-        ranking = search(index, [asked], np.zeros(len(store), np.bool_), scoring, place)
-        found = list(zip(ranking.passages.tolist(), ranking.scores.tolist(), strict=True))
+        ranking = search(index, [own_query], np.zeros(len(store), np.bool_), scoring, place)
+        ranked = list(zip(ranking.passages.tolist(), ranking.scores.tolist(), strict=True))
     return [
         _hit(
-            store, number, score, explained(asked, store.text(number), index, scoring, stem), recipe
+            store,
+            number,
+            score,
+            explained(own_query, store.text(number), index, scoring, stem),
+            recipe,
         )
-        for number, score in found
+        for number, score in ranked
     ]
 
 
@@ -107,17 +112,11 @@ def why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reason
 def _why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reasons:
     recipe, store, index = _opened(folder, tracker, None)
     settings = recipe.select
-    method, by_influence = methods(settings)
+    method, by_influence = settings.stages[0], settings.by_influence
     if method not in ("bm25", "balanced") and not by_influence:
-        raise RecipeError(
-            [
-                (
-                    f"{folder} selected by {settings.method}, "
-                    f"which has no queries to explain a passage by"
-                )
-            ]
-        )
-    place, number, score = _in_selection(folder / "selected" / "selected.parquet", name)
+        problem = "which has no queries to explain a passage by"
+        raise RecipeError([f"{folder} selected by {settings.method}, {problem}"])
+    place, number, score = _in_selection(folder / SELECTED, name)
     splits, influence = read_splits(recipe.data), None
     if by_influence:
         influence = influence_reasons(
@@ -132,7 +131,7 @@ def _why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reaso
     ranks = entries - ranking.offsets[queries]
     best = np.lexsort((queries, ranks))[:most]
     examples = splits.train
-    asked = make_queries([example.text for example in examples], settings)
+    asking = make_queries([example.text for example in examples], settings)
     stem = stemmer(settings.stemming)
     scoring = Scoring(settings.k1, settings.b, settings.k or 1)
     text = store.text(number)
@@ -142,7 +141,7 @@ def _why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reaso
             str(examples[query].label),
             rank,
             value,
-            explained(asked[query], text, index, scoring, stem),
+            explained(asking[query], text, index, scoring, stem),
         )
         for query, rank, value in zip(
             queries[best].tolist(),
@@ -151,7 +150,7 @@ def _why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reaso
             strict=True,
         )
     ]
-    shared = [term for asker in askers for term in asker.terms]
+    shared = list(chain.from_iterable(asker.terms for asker in askers))
     return Reasons(
         _hit(store, number, score, shared, recipe), place, askers, len(entries), influence
     )
@@ -165,14 +164,8 @@ def suspicious_labels(where: Path, tracker: Tracker) -> tuple[list[Suspect], Pat
     model = model_of(run)
     train = training_examples(run, model.task)
     if not all(isinstance(example.label, str) for example in train):
-        raise RecipeError(
-            [
-                (
-                    f"{run} is of the kind {model.task.kind}; "
-                    f"labels are judged where each text has one class"
-                )
-            ]
-        )
+        problem = "labels are judged where each text has one class"
+        raise RecipeError([f"{run} is of the kind {model.task.kind}; {problem}"])
     rows = [
         unit.tokens
         for unit in model.task.encode(train, model.loaded.vocabulary, model.loaded.length)
@@ -184,10 +177,10 @@ def suspicious_labels(where: Path, tracker: Tracker) -> tuple[list[Suspect], Pat
     return suspects, path
 
 
-def _hit(store: PassageStore, number: int, score: float, found: list[Term], recipe: Recipe) -> Hit:
+def _hit(store: PassageStore, number: int, score: float, terms: list[Term], recipe: Recipe) -> Hit:
     text = store.text(number)
-    marked = spans(text, {term.term for term in found}, stemmer(recipe.select.stemming))
-    return Hit(store.id(number), number, store.source(number), score, text, marked, found)
+    marked = spans(text, {term.term for term in terms}, stemmer(recipe.select.stemming))
+    return Hit(store.id(number), number, store.source(number), score, text, marked, terms)
 
 
 def _in_selection(path: Path, name: str) -> tuple[int, int, float]:
@@ -200,14 +193,11 @@ def _in_selection(path: Path, name: str) -> tuple[int, int, float]:
     require_whole(path.parent)
     table = read_selection(path, "id", "number", "score")
     ids, numbers = table["id"].to_pylist(), table["number"].to_pylist()
-    at = (
-        ids.index(name)
-        if name in ids
-        else numbers.index(int(name))
-        if name.isdecimal() and int(name) in numbers
-        else None
-    )
-    if at is None:
+    if name in ids:
+        at = ids.index(name)
+    elif name.isdecimal() and int(name) in numbers:
+        at = numbers.index(int(name))
+    else:
         raise DataError(
             f"the passage {name} is not in the selection",
             file=path,
@@ -222,15 +212,14 @@ def _opened(
     """The recipe, the corpus and the index of a run or of plain text; what is missing is made and
     kept.
     """
-    is_run = (where / "recipe.toml").exists()
-    recipe = load(where / "recipe.toml") if is_run else Recipe()
+    recipe = recipe_of(where) if is_run(where) else Recipe()
     if recipe.select.engine == "spark":
         raise RecipeError(
             [f"the corpus of {where} is on Spark; only a corpus on this machine can be looked into"]
         )
     data = recipe.data
     stores = Artefacts(_cache_of(where, cache), waiting=tracker.say, tell=tracker.warn)
-    paths = data.corpus if is_run else [str(where)]
+    paths = data.corpus if is_run(where) else [str(where)]
     store, _, _ = kept_store(paths, data.corpus_column, data.passage_words, stores, tracker)
     return recipe, store, open_index(store, stores, recipe.select.stemming, usable_cores(), tracker)
 
@@ -239,5 +228,4 @@ def _cache_of(where: Path, cache: Path | None) -> Path:
     """Where the corpus and the index of a run or of plain text are kept."""
     if cache is not None:
         return cache
-    path = where / "recipe.toml"
-    return cache_folder(load(path), where) if path.exists() else Path("runs/.cache")
+    return cache_folder(recipe_of(where), where) if is_run(where) else Path("runs/.cache")

@@ -16,19 +16,18 @@ from typing import Any
 import numpy as np
 
 from tasklm.budget.rules import Plan
-from tasklm.corpus.spark.store import SparkStore
+from tasklm.corpus.base import Passages
 from tasklm.encoders.shapes import encoder_of, shape_of
-from tasklm.errors import DataError, RecipeError
+from tasklm.errors import DataError
 from tasklm.influence.costs import scoring_flops
 from tasklm.influence.scores import Influence, Pieces, projection_for, scoring_model, tokens_at_once
 from tasklm.models.task_model import cost_of
 from tasklm.pipeline import steps
 from tasklm.pipeline.context import CorpusData, Run, TaskData, Tokenised
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import INFLUENCE, Select
 from tasklm.select.base import (
     SELECTORS,
     Chosen,
-    Passages,
     Ranking,
     Selector,
     Workplace,
@@ -47,57 +46,21 @@ from tasklm.select.influence import (
 )
 from tasklm.select.lexical.terms import stemmer
 from tasklm.select.near_duplicates import without_near_duplicates
-from tasklm.select.spark.bm25 import FetchedPassages
 from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import digest, write_json
 from tasklm.train.context import TrainingContext
 
-_HOW = (
-    "memory",
-    "index",
-    "master",
-    "spark",
-    "url",
-)  # settings that change how fast, not what is found
-_AFTER_SCORING = (
-    "k",
-    "passages",
-    "near_duplicates",
-)  # settings of choosing, and k, which a plan decides
-INFLUENCE = "influence"
+# settings that change how fast, not what is found
+_SPEED = ("memory", "index", "master", "spark", "url")
+# settings of choosing, and k, which a plan decides
+_AFTER_SCORING = ("k", "passages", "near_duplicates")
 
 
 def check_settings(settings: Select) -> None:
     """Raises at once what would otherwise show only after the corpus was read."""
-    SELECTORS.get(methods(settings)[0])
+    SELECTORS.get(settings.stages[0])
     bytes_of(settings.memory)
     stemmer(settings.stemming)
-
-
-def methods(settings: Select) -> tuple[str, bool]:
-    """The selector that scores the corpus, and whether influence then chooses
-    among what it found.
-    """
-    first, *rest = [name.strip() for name in settings.method.split(",")]
-    if first == INFLUENCE:
-        raise RecipeError(
-            [
-                (
-                    f"select.method = {settings.method!r}: "
-                    f"influence chooses among candidates; name who finds them: bm25,influence"
-                )
-            ]
-        )
-    if rest not in ([], [INFLUENCE]):
-        raise RecipeError(
-            [
-                (
-                    f"select.method = {settings.method!r}: "
-                    f"after the comma there can be influence only, as in bm25,influence"
-                )
-            ]
-        )
-    return first, bool(rest)
 
 
 def fitted(settings: Select, task: TaskData) -> Selector:
@@ -112,9 +75,8 @@ def fitted(settings: Select, task: TaskData) -> Selector:
 
 def select(run: Run, task: TaskData, corpus: CorpusData, plan: Plan) -> tuple[Path, str]:
     """The Parquet file of the selected passages and its key."""
-    method, influence = methods(run.recipe.select)
-    settings = dataclasses.replace(run.recipe.select, method=method)
-    if not influence:
+    settings = dataclasses.replace(run.recipe.select, method=run.recipe.select.stages[0])
+    if not run.recipe.select.by_influence:
         return _found(run, task, corpus, plan, settings, "selected")
     return _most_influential(
         run, task, plan, lambda: _found(run, task, corpus, plan, settings, "candidates")
@@ -146,13 +108,10 @@ def _found(
                 remedy="Give a corpus in the task's language, or --select.method random.",
             )
         write_selection(folder / "selected.parquet", texts, chosen)
-        if isinstance(corpus.store, SparkStore):
-            corpus.store.spark.stop()  # training needs no cluster
-        wanted = (
-            f" ({plan.passages:,} were wanted)"
-            if plan.passages and plan.passages > len(chosen.passages)
-            else ""
-        )
+        corpus.store.close()
+        wanted = ""
+        if plan.passages and plan.passages > len(chosen.passages):
+            wanted = f" ({plan.passages:,} were wanted)"
         count = f"{len(chosen.passages):,} of {len(corpus.store):,} passages"
         run.tracker.say(f"{count} by {settings.method}{wanted}", "selected")
 
@@ -165,7 +124,7 @@ def _found(
 
 def _what(settings: Select) -> dict[str, Any]:
     """The settings that decide what scoring finds; here and on Spark it is the same."""
-    others = _HOW + _AFTER_SCORING
+    others = _SPEED + _AFTER_SCORING
     values = {
         name: value
         for name, value in dataclasses.asdict(settings).items()
@@ -206,28 +165,24 @@ def _chosen(
     run: Run, selector: Selector, ranking: Ranking, corpus: CorpusData, plan: Plan, folder: Path
 ) -> tuple[Chosen, Passages]:
     """The chosen passages without near copies, and where their texts are."""
-    threshold, wanted = run.recipe.select.near_duplicates, plan.passages
-    if not isinstance(corpus.store, SparkStore):
-        chosen = selector.choose(ranking, None if threshold else wanted)
-        if threshold:
-            chosen = without_near_duplicates(chosen, corpus.store, threshold, wanted, run.tracker)
-        return chosen, corpus.store
-    enough = wanted
-    # texts come from the cluster: no more of them than it takes to have enough without near copies
-    while True:
-        pool = selector.choose(ranking, enough)
-        texts = FetchedPassages(corpus.store, pool.passages, folder)
-        if not threshold:
-            return pool, texts
-        chosen = without_near_duplicates(pool, texts, threshold, wanted, run.tracker)
-        if (
-            enough is None
-            or wanted is None
-            or len(chosen.passages) == wanted
-            or len(pool.passages) < enough
-        ):
-            return chosen, texts
-        enough = enough + max(wanted // 4, 2 * (wanted - len(chosen.passages)))
+    source, threshold, wanted = corpus.store, run.recipe.select.near_duplicates, plan.passages
+    if not threshold:
+        chosen = selector.choose(ranking, wanted)
+        return chosen, source.fetch(chosen.passages, folder)
+
+    def without_copies(most: int | None) -> tuple[int, Chosen, Passages]:
+        pool = selector.choose(ranking, most)
+        texts = source.fetch(pool.passages, folder)
+        rest = without_near_duplicates(pool, texts, threshold, wanted, run.tracker)
+        return len(pool.passages), rest, texts
+
+    # texts that come from a cluster: no more than it takes to have enough without near copies
+    most = wanted if source.local is None else None
+    ranked, chosen, texts = without_copies(most)
+    while most and wanted and len(chosen.passages) < wanted and ranked == most:
+        most += max(wanted // 4, 2 * (wanted - len(chosen.passages)))
+        ranked, chosen, texts = without_copies(most)
+    return chosen, texts
 
 
 def _most_influential(
@@ -244,9 +199,8 @@ def _most_influential(
         )
     scoring, scoring_plan = steps.scoring_run(run, plan)
     batches = -(-len(examples) // settings.influence_task_batch)
-    shape = shape_of(
-        scoring.recipe.model, scoring_plan.size, 1, scoring.recipe.tokens.rows
-    )  # the layers do not depend on the vocabulary
+    # the layers do not depend on the vocabulary
+    shape = shape_of(scoring.recipe.model, scoring_plan.size, 1, scoring.recipe.tokens.rows)
     encoder = encoder_of(scoring.recipe.model, scoring_plan.size)
     projection = projection_for(settings, encoder, shape, batches, bytes_of(settings.memory))
     candidates, candidates_key = candidates_of()
@@ -257,17 +211,19 @@ def _most_influential(
     key = digest([scores_key, settings.influence_share])
 
     def build(folder: Path) -> None:
-        how = settings.influence_batch, settings.influence_task_batch, len(examples)
         chosen, k = choose(
-            InfluenceScores(scores), selection_size(candidates), settings.influence_share, *how
+            InfluenceScores(scores),
+            selection_size(candidates),
+            settings.influence_share,
+            settings.influence_batch,
+            settings.influence_task_batch,
+            len(examples),
         )
         texts = Candidates(candidates, chosen.passages)
         chosen.passages = texts.numbers
         write_selection(folder / "selected.parquet", texts, chosen, settings.influence_on)
-        found = (
-            f"{len(chosen.passages):,} of {selection_size(candidates):,} candidates by influence"
-        )
-        run.tracker.say(found, "selected")
+        count = f"{len(chosen.passages):,} of {selection_size(candidates):,} candidates"
+        run.tracker.say(f"{count} by influence", "selected")
         among = f"{batches:,} batches of {settings.influence_on} examples"
         run.tracker.detail(f"selected: those among the {k:,} best of any of {among}")
 
@@ -287,7 +243,7 @@ def _influence(
     together, and its key.
     """
     settings, machine = run.recipe.select, run.machine
-    how = (
+    names = (
         "influence_on",
         "influence_layers",
         "influence_batch",
@@ -295,9 +251,10 @@ def _influence(
         "influence_draws",
         "seed",
     )
-    key = digest([FORMAT, model_key, projection, [getattr(settings, name) for name in how]])
+    key = digest([FORMAT, model_key, projection, [getattr(settings, name) for name in names]])
     assert tokens.external is not None
-    shards, examples = tokens.external, parts.dev if settings.influence_on == "dev" else parts.train
+    shards = tokens.external
+    examples = parts.dev if settings.influence_on == "dev" else parts.train
 
     def build(folder: Path) -> None:
         at_once = tokens_at_once(machine)

@@ -11,7 +11,8 @@ from tasklm.budget.rules import LONGEST_ON_GPU, TOKENS_PER_RARE_WORD, default_k,
 from tasklm.corpus.sources import find_files
 from tasklm.corpus.words import count_words
 from tasklm.errors import DataError, RunError
-from tasklm.recipe.schema import Data, Recipe
+from tasklm.recipe.data_sections import Data
+from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import absolute, dump
 from tasklm.storage.files import write_text
 from tasklm.tasks.base import TASKS

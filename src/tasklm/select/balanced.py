@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tasklm.corpus.kernels import compiled
 from tasklm.errors import RunError
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import Select
 from tasklm.select.base import SELECTORS, Chosen, Ranking, described
 from tasklm.select.bm25 import Bm25Selector
 

@@ -23,7 +23,7 @@ from tasklm.artifacts import Artefacts
 from tasklm.corpus.base import Passages, PassageSource
 from tasklm.corpus.processes import usable_cores
 from tasklm.errors import RecipeError
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import Select
 from tasklm.registry import Registry
 from tasklm.storage.checksums import damage_is_clear, load_array, require_offsets
 from tasklm.storage.files import (

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from tasklm.artifacts import Artefacts
 from tasklm.corpus.base import PassageSource
 from tasklm.corpus.store import PassageStore
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import Select
 from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, Workplace, union
 from tasklm.select.checks import require_passages
 from tasklm.select.content import content_key

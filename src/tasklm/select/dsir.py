@@ -30,7 +30,7 @@ from tasklm.corpus.base import PassageSource
 from tasklm.corpus.kernels import Ints, Keys
 from tasklm.corpus.store import PassageStore
 from tasklm.errors import DataError, RecipeError
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import Select
 from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, Workplace, union
 from tasklm.select.checks import require_passages
 from tasklm.select.lexical.kernels import compiled

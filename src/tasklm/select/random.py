@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tasklm.corpus.base import PassageSource
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import Select
 from tasklm.select.base import SELECTORS, Chosen, Ranking, Selector, Workplace, union
 from tasklm.select.checks import require_passages
 

@@ -13,7 +13,8 @@ import torch
 from tasklm.errors import RecipeError, RunError
 from tasklm.export.exporting import as_onnx
 from tasklm.export.onnx_model import is_export
-from tasklm.recipe.schema import Data, Hardware
+from tasklm.recipe.data_sections import Data
+from tasklm.recipe.schema import Hardware
 from tasklm.serve.predictor import Predictor
 
 ENGINES = ("auto", "torch", "onnx")

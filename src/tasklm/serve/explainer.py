@@ -12,7 +12,7 @@ from tasklm.errors import RunError
 from tasklm.evaluate.training_data import splits_of
 from tasklm.influence.explanation import ExampleSide, Explanation, PassageSide
 from tasklm.recipe.schema import Hardware
-from tasklm.recipe.toml import load
+from tasklm.run_folder import MODEL, SELECTED, find_run, is_run, recipe_of
 from tasklm.serve.inputs import example_of
 from tasklm.serve.predictor import Predictor
 from tasklm.tasks.base import Task
@@ -33,11 +33,10 @@ def run_of(where: Path) -> Path:
             f"there is no folder {where}. Give the folder of a "
             f"finished run, such as runs/first; tasklm fit makes one."
         )
-    inside = where.resolve().name in ("model", "ensemble") and not (where / "recipe.toml").exists()
-    folder = where.resolve().parent if inside else where
-    if (folder / "recipe.toml").exists() and (folder / "model" / "config.json").exists():
-        return folder
-    if (where / "recipe.toml").exists():
+    run = find_run(where)
+    if run is not None and (run / MODEL / "config.json").exists():
+        return run
+    if is_run(where):
         raise RunError(f"{where} has no trained model yet. Finish the run: tasklm evaluate {where}")
     if (where / "config.json").exists():
         problem = f"{where} is a model by itself: what it was trained on stands in its run folder"
@@ -54,8 +53,8 @@ def run_of(where: Path) -> Path:
 def model_of(run: Path) -> Predictor:
     """The model of a run, on as many threads as its recipe asks for."""
     return Predictor(
-        run / "model",
-        Hardware(precision="fp32", threads=load(run / "recipe.toml").hardware.threads),
+        run / MODEL,
+        Hardware(precision="fp32", threads=recipe_of(run).hardware.threads),
     )
 
 
@@ -79,14 +78,12 @@ class Explainer:
 
     def __init__(self, where: Path) -> None:
         self.run = run_of(where)
-        recipe = load(self.run / "recipe.toml")
+        recipe = recipe_of(self.run)
         self.data = recipe.data
         model = model_of(self.run)
         train = training_examples(self.run, model.task)
         self.examples = ExampleSide(model.loaded, model.machine, train)
-        trained_on_text = (
-            recipe.train.rho1 != 0 and (self.run / "selected" / "selected.parquet").exists()
-        )
+        trained_on_text = recipe.uses_corpus and (self.run / SELECTED).exists()
         self.passages = (
             PassageSide(self.run, model.task, model.machine.device) if trained_on_text else None
         )

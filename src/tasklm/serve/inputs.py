@@ -16,7 +16,7 @@ import numpy as np
 from tasklm.corpus.sources import PLAIN
 from tasklm.corpus.tables import LONGEST_LINE, TABLES, kind_of, read_lines
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Data
+from tasklm.recipe.data_sections import Data
 from tasklm.registry import nearest
 from tasklm.storage.safe_reading import MemoryFile, is_there, is_whole, parse_json, whole_text
 from tasklm.tasks.base import TASKS, Task

@@ -13,7 +13,8 @@ from tasklm.device.machine import set_up
 from tasklm.errors import RunError
 from tasklm.export.onnx_model import is_export, open_onnx
 from tasklm.models.task_model import TaskModel, answers_of, load_models
-from tasklm.recipe.schema import Data, Hardware
+from tasklm.recipe.data_sections import Data
+from tasklm.recipe.schema import Hardware
 from tasklm.serve.inputs import Input, example_from
 from tasklm.tasks.base import Answer
 from tasklm.tasks.examples import Example

@@ -14,7 +14,7 @@ from tasklm.corpus.decontaminate import FEWEST_WORDS, Contamination
 from tasklm.corpus.dedupe import near_duplicates, text_key
 from tasklm.corpus.words import count_words
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Data
+from tasklm.recipe.data_sections import Data
 from tasklm.tasks.examples import Example, Finding, Splits
 
 LONG_WORDS = 400  # about 512 tokens

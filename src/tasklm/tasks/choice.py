@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from tasklm.corpus.words import words
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Data, Kind
+from tasklm.recipe.data_sections import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.baselines.option_words import filled, has_blank
 from tasklm.tasks.baselines.text_vectors import WordVectors

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Data, Kind
+from tasklm.recipe.data_sections import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.baselines.linear import choose_classes, majority
 from tasklm.tasks.baselines.text_vectors import WordVectors

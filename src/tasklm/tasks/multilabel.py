@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from tasklm.console.markdown import code
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Data, Kind
+from tasklm.recipe.data_sections import Data, Kind
 from tasklm.storage.safe_reading import parse_json
 from tasklm.tasks.base import (
     NONE,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tasklm.corpus.tables import kind_of
 from tasklm.errors import DataError, RecipeError
-from tasklm.recipe.schema import Data, Kind
+from tasklm.recipe.data_sections import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.examples import Example, Finding, Splits, first_few
 from tasklm.tasks.heads.biaffine import UNKNOWN, BiaffineHead, arc_loss

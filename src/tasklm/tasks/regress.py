@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Data, Kind
+from tasklm.recipe.data_sections import Data, Kind
 from tasklm.tasks.base import (
     NONE,
     TASKS,

@@ -19,7 +19,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from tasklm.errors import RecipeError
-from tasklm.recipe.schema import LONGEST_ROW, Data, Kind
+from tasklm.recipe.data_sections import Data, Kind
+from tasklm.recipe.model_sections import LONGEST_ROW
 from tasklm.registry import nearest
 from tasklm.tasks.answer_windows import (
     Window,

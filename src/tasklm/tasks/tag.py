@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from tasklm.corpus.tables import kind_of
 from tasklm.errors import DataError, RecipeError
-from tasklm.recipe.schema import Data, Kind
+from tasklm.recipe.data_sections import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Metric, Tokeniser, Unit
 from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.usual_tags import UsualTags

@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from tasklm.errors import DataError, RecipeError, RunError
-from tasklm.recipe.schema import Tokens
+from tasklm.recipe.model_sections import Tokens
 from tasklm.storage.files import write_json, write_text
 from tasklm.storage.safe_reading import is_there, parse_json, read_json_file, read_text
 from tasklm.tokens.tokenizer_checks import check_tokenizer

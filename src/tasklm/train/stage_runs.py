@@ -10,11 +10,11 @@ from typing import Any
 
 from torch import nn
 
-from tasklm.budget.costs import describe
+from tasklm.budget.memory import describe
 from tasklm.budget.rules import stage1_rate, stage2_rate
 from tasklm.models.language_model import describe_language_model, under
 from tasklm.models.weights import load_weights, save_weights
-from tasklm.recipe.schema import Finetune, Train
+from tasklm.recipe.model_sections import Finetune, Train
 from tasklm.run_folder import Seed
 from tasklm.storage.checksums import damage_is_clear
 from tasklm.storage.files import read_json, write_json, write_record

@@ -12,12 +12,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from tasklm.budget.costs import EncoderCost, micro_batch_for, training_bytes
+from tasklm.budget.costs import EncoderCost
+from tasklm.budget.memory import micro_batch_for, training_bytes
 from tasklm.budget.rules import stage2_batch
 from tasklm.encoders.shapes import SHALLOW
 from tasklm.models.task_model import TaskModel, cost_of, kept_of, new_encoder
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe.schema import Finetune, Train
+from tasklm.recipe.model_sections import Finetune, Train
 from tasklm.tasks.base import score
 from tasklm.tasks.heads.layers import OutHead
 from tasklm.tokens.batches import PackedStream

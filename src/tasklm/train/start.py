@@ -32,7 +32,7 @@ from tasklm.errors import RecipeError, RunError
 from tasklm.models.language_model import Description, read_description, under
 from tasklm.models.task_model import SavedModel, damage_is_clear, new_encoder, read_saved_model
 from tasklm.objectives.base import OBJECTIVES
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.run_folder import is_stage1
 from tasklm.storage.files import digest, file_digest
 from tasklm.storage.safe_reading import is_there, read_json_file

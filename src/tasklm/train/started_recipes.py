@@ -10,7 +10,8 @@ from tasklm.encoders.checkpoints.folder import (
 )
 from tasklm.encoders.shapes import SIZES, shape_of
 from tasklm.errors import RecipeError
-from tasklm.recipe.schema import Model, Recipe, Tokens
+from tasklm.recipe.model_sections import Model, Tokens
+from tasklm.recipe.schema import Recipe
 from tasklm.run_folder import is_stage1
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.start import NUMBERS, Start, starting_weights

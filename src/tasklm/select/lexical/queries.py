@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from tasklm.corpus.words import words
-from tasklm.recipe.schema import Select
+from tasklm.recipe.data_sections import Select
 from tasklm.select.lexical.rake import key_phrases
 from tasklm.select.lexical.stopwords import stop_words
 from tasklm.select.lexical.terms import Stemmer, stemmer, terms

@@ -13,7 +13,7 @@ from typing import Any
 from tasklm.corpus.sources import PLAIN, as_text
 from tasklm.corpus.tables import Row, kind_of, read_lines
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Data
+from tasklm.recipe.data_sections import Data
 from tasklm.storage.safe_reading import parse_json
 from tasklm.tasks.examples import Example
 from tasklm.tasks.readers.columns import column_names, named_columns

@@ -12,7 +12,7 @@ from typing import Any
 
 from tasklm.corpus.dedupe import text_key
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Data
+from tasklm.recipe.data_sections import Data
 from tasklm.storage.safe_reading import home_path, is_there
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example, Splits

@@ -13,7 +13,7 @@ from typing import Any
 from tasklm.corpus.sources import as_text
 from tasklm.corpus.tables import kind_of, open_text, read_lines
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Data
+from tasklm.recipe.data_sections import Data
 from tasklm.storage.safe_reading import parse_json
 from tasklm.tasks.examples import Example, first_few
 from tasklm.tasks.readers.columns import named_columns

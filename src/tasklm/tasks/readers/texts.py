@@ -17,7 +17,7 @@ from typing import Any
 from tasklm.corpus.sources import PLAIN, as_text, mean_length
 from tasklm.corpus.tables import SHOWN, TABLES, Row, kind_of, listed, missing_column, read_lines
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Data
+from tasklm.recipe.data_sections import Data
 from tasklm.tasks.base import Label, Tokeniser, Unit
 from tasklm.tasks.examples import Example, first_few
 from tasklm.tasks.readers.columns import PEEK

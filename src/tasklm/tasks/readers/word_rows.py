@@ -15,7 +15,7 @@ from tasklm.corpus.sources import PLAIN
 from tasklm.corpus.tables import kind_of, read_lines
 from tasklm.corpus.words import is_spaceless
 from tasklm.errors import DataError
-from tasklm.recipe.schema import Data
+from tasklm.recipe.data_sections import Data
 from tasklm.tasks.base import Tokeniser
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.readers.columns import named_columns

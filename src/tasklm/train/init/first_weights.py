@@ -18,7 +18,7 @@ from tasklm.encoders.initial_weights import initial_spread
 from tasklm.encoders.shapes import SHALLOW
 from tasklm.errors import RecipeError
 from tasklm.objectives.parts.prediction import TokenPrediction
-from tasklm.recipe.schema import Train
+from tasklm.recipe.model_sections import Train
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards
 from tasklm.train.init.counts import associations, embeddings, frequencies, sampled

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tasklm.errors import RecipeError
-from tasklm.recipe.schema import OPTIMISERS, Moments
+from tasklm.recipe.model_sections import OPTIMISERS, Moments
 from tasklm.registry import nearest
 from tasklm.train.named_tensors import fill
 from tasklm.train.optim.adamw import FusedAdamW

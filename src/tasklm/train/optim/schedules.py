@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 from tasklm.errors import RecipeError
-from tasklm.recipe.schema import SCHEDULES
+from tasklm.recipe.model_sections import SCHEDULES
 from tasklm.registry import nearest
 
 TOLERANCE = 0.03  # share of the time by which a forecast may miss it

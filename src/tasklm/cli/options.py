@@ -1,0 +1,84 @@
+"""The options that several verbs share, and those that are keys of the recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tasklm.errors import RecipeError
+
+EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}  # keys of the recipe
+
+Train = Annotated[
+    str,
+    typer.Argument(
+        help="Labelled file: CSV, TSV, JSONL, Parquet (.gz, .zst), or a folder per label."
+    ),
+]
+Corpus = Annotated[
+    list[str] | None,
+    typer.Option("--corpus", help="Raw text: file, folder or glob. May be repeated."),
+]
+Dev = Annotated[str | None, typer.Option(help="Labelled file that chooses the model.")]
+Test = Annotated[str | None, typer.Option(help="Labelled file that is scored once, at the end.")]
+Out = Annotated[Path, typer.Option(help="Run folder; the same command continues what is there.")]
+RecipeFile = Annotated[Path | None, typer.Option("--recipe", help="Recipe to start from.")]
+TextColumn = Annotated[str | None, typer.Option(help="Column with the text.")]
+LabelColumn = Annotated[str | None, typer.Option(help="Column with the label.")]
+Minutes = Annotated[float | None, typer.Option(help="Wall time for the whole run.")]
+Flops = Annotated[float | None, typer.Option(help="Training FLOPs, in place of minutes.")]
+Memory = Annotated[str | None, typer.Option(help="Memory that selection may take, such as 2GB.")]
+Engine = Annotated[
+    str | None, typer.Option(help="Where passages are scored: local, spark or elastic.")
+]
+Master = Annotated[
+    str | None,
+    typer.Option(help="Spark's master, with --engine spark: local[2], spark://host:7077, yarn …"),
+]
+Compare = Annotated[
+    str | None,
+    typer.Option(
+        help="Ablations to train beside the model: task-only, random or both, with a comma."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show all of the run's log.txt.")]
+RunFolder = Annotated[Path, typer.Argument(help="Run folder.")]
+
+
+def overrides_of(extra: list[str], **named: Any) -> dict[str, Any]:
+    """Dotted keys → values, from `--section.key value` words and from named options."""
+    overrides: dict[str, Any] = {
+        key.replace("__", "."): value for key, value in named.items() if value is not None
+    }
+    problems, words = [], list(extra)
+    while words:
+        word = words.pop(0)
+        if not word.startswith("--"):
+            problems.append(
+                f"do not know what to do with {word!r}; options look like --section.key value"
+            )
+            continue
+        name, equals, value = word[2:].partition("=")
+        if not equals and (not words or words[0].startswith("--")):
+            problems.append(f"--{name} needs a value")
+            continue
+        overrides[name.replace("-", "_")] = value if equals else words.pop(0)
+    if problems:
+        raise RecipeError(problems)
+    return overrides
+
+
+def data_options(
+    train: str,
+    corpus: list[str] | None,
+    dev: str | None,
+    test: str | None,
+    text_column: str | None,
+    label_column: str | None,
+) -> dict[str, Any]:
+    """The options that say where the data is, under the names that `overrides_of` takes."""
+    files = {"data__train": train, "data__corpus": corpus, "data__dev": dev, "data__test": test}
+    return {**files, "data__text_column": text_column, "data__label_column": label_column}

@@ -1,0 +1,73 @@
+"""How the verbs run the flow, whole or as far as a step."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from tasklm.cli.last_resort import traceback_in
+from tasklm.cli.options import overrides_of
+from tasklm.cli.results import show_scores, show_step_done
+from tasklm.cli.watch import watched
+from tasklm.console.terminal import say
+from tasklm.errors import RecipeError
+from tasklm.run_folder import RECIPE, is_run
+from tasklm.tracking import Tracker
+
+screen = Console(stderr=True)
+
+
+def load_recipe(path: Path | None, overrides: dict[str, Any]) -> Any:
+    """The recipe of a file, or the usual one, with what the command line says."""
+    from tasklm.recipe.toml import load
+
+    return load(path, overrides)
+
+
+def new_tracker(verbose: bool) -> Tracker:
+    """What tells the person how a run goes; of the processes of `torchrun` one speaks."""
+    speaks = os.environ.get("RANK", "0") == "0"
+    return Tracker(screen if speaks else None, verbose=verbose)
+
+
+def run_flow(
+    recipe: Any,
+    out: Path,
+    as_json: bool,
+    tracker: Tracker,
+    until: str | None = None,
+    watching: bool = False,
+) -> None:
+    """Does everything in a new folder or in that of a run, or in the latter as far as `until`."""
+    with tracker.progress("starting"):  # importing torch takes a while
+        from tasklm.device.ranks import first_of_all
+        from tasklm.pipeline.flow import fit as run_pipeline
+        from tasklm.storage.files import require_own
+
+    if until is None:
+        require_own(out)
+    try:
+        with traceback_in(out), watched(out, watching and first_of_all()):
+            scores = run_pipeline(recipe, out, tracker, until or "report")
+    except KeyboardInterrupt:  # here, since typer ends the process without a word
+        say(screen, "the same command goes on from here", "stopped", "yellow")
+        raise typer.Exit(130) from None
+    if not first_of_all():  # of several processes one speaks
+        return
+    if scores is not None:
+        show_scores(scores, recipe, out, as_json, tracker.verbose, until in (None, "report"))
+    elif until is not None:
+        show_step_done(screen, until, out)
+
+
+def run_until(name: str, options: list[str], folder: Path, as_json: bool, verbose: bool) -> None:
+    """Does what is left of a run up to a step."""
+    if not is_run(folder):
+        problem = f"{folder} is not a run folder (no recipe.toml)"
+        raise RecipeError([f"{problem}; start one with: tasklm fit … --out {folder}"])
+    recipe = load_recipe(folder / RECIPE, overrides_of(options))
+    run_flow(recipe, folder, as_json, new_tracker(verbose), until=name)

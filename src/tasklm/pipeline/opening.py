@@ -1,0 +1,91 @@
+"""A run as it is opened: its recipe checked and written down, beside what it runs on."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tasklm.artifacts import Artefacts
+from tasklm.device.machine import Machine, set_up
+from tasklm.encoders.base import ENCODERS
+from tasklm.errors import RecipeError
+from tasklm.objectives.base import OBJECTIVES
+from tasklm.pipeline.context import Run
+from tasklm.recipe.schema import Recipe
+from tasklm.recipe.toml import absolute, cache_folder, dump
+from tasklm.registry import Registry
+from tasklm.run_folder import MANIFEST, RECIPE
+from tasklm.storage.files import sweep, write_json, write_text
+from tasklm.tasks.base import TASKS
+from tasklm.tasks.readers.splits import resolved
+from tasklm.tracking import EventFile, LogFile, TensorBoard, Tracker
+from tasklm.train.started_recipes import started
+
+
+def check_names(recipe: Recipe) -> None:
+    """Refuses plug-ins that do not exist or do not go together, before any work is done."""
+    problems: list[str] = []
+    chosen: list[tuple[Registry[Any], str]] = [
+        (TASKS, recipe.data.kind),
+        (ENCODERS, recipe.model.encoder),
+        (OBJECTIVES, recipe.train.objective),
+    ]
+    for registry, name in chosen:
+        if name == "auto":
+            continue
+        try:
+            registry.get(name)
+        except RecipeError as error:
+            problems += error.problems
+    if recipe.train.next_sentence and recipe.train.objective != "mlm":
+        problems.append(
+            "train.next_sentence goes with train.objective = 'mlm' alone, "
+            f"not with {recipe.train.objective!r}"
+        )
+    if problems:
+        raise RecipeError(problems)
+
+
+def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | None = None) -> Run:
+    """The run in a folder, with its recipe and the versions it runs on written down."""
+    check_names(recipe)
+    recipe = started(recipe.changed(data=dataclasses.asdict(resolved(recipe.data))), folder)
+    machine = set_up(recipe.hardware)
+    artefacts = Artefacts(folder, machine.ranks, tell=tracker.warn)
+    cache = cache or Artefacts(
+        cache_folder(recipe, folder), machine.ranks, tracker.say, tracker.warn
+    )
+    run = Run(recipe, artefacts, cache, machine, tracker)
+    if not machine.ranks.first:
+        tracker.screen = None
+        return run
+    for place in (artefacts, cache):
+        place.sweep()
+    for leftover in (folder / "stage2", folder / "inputs"):
+        sweep(leftover)
+    write_text(folder / RECIPE, dump(absolute(recipe)))
+    tracker.sinks = [EventFile(folder / "events.jsonl"), LogFile(folder / "log.txt")]
+    if recipe.hardware.tensorboard:
+        tracker.sinks.append(TensorBoard(folder / "tensorboard"))
+    write_json(folder / MANIFEST, _made_with(machine))
+    tracker.event(
+        "started", folder=str(folder), device=str(machine.device), threads=machine.threads
+    )
+    return run
+
+
+def _made_with(machine: Machine) -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "device": str(machine.device),
+        "threads": machine.threads,
+        "bf16": machine.bf16,
+        "compiled": machine.compiles,
+        "processes": machine.ranks.total,
+    }

@@ -1,0 +1,115 @@
+"""The first arrow of the flow: the labelled data and the corpus, read and audited."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from tasklm.corpus.base import PassageSource
+from tasklm.corpus.decontaminate import Contamination
+from tasklm.corpus.spark.files import list_files
+from tasklm.corpus.spark.session import Spark
+from tasklm.corpus.spark.store import SparkStore, build_spark_store, spark_corpus_key
+from tasklm.corpus.store import kept_store
+from tasklm.errors import DataError
+from tasklm.pipeline.context import CorpusData, Run, TaskData, sections
+from tasklm.storage.checksums import damage_is_clear, load_array
+from tasklm.storage.files import damaged, digest, file_digest, read_json, write_json
+from tasklm.tasks.audit import audit_corpus, audit_splits
+from tasklm.tasks.base import TASKS
+from tasklm.tasks.readers.splits import read_splits
+
+
+def read_task(run: Run) -> TaskData:
+    """The labelled data with its audit."""
+    data = run.recipe.data
+    if not data.train:
+        raise DataError("there is no training file", remedy="Give one: tasklm fit TRAIN --corpus …")
+    splits = read_splits(data)
+    task = TASKS.get(data.kind).from_examples(splits.train, run.recipe.kind)
+    files = [_content(Path(name)) for name in (data.train, data.dev, data.test) if name]
+    settings = [
+        data.text_column,
+        data.label_column,
+        data.options_column,
+        data.dev_share,
+        data.leaks,
+        data.kind,
+        *sections(run.recipe, "kind"),
+    ]
+    metric = run.recipe.evaluate.metric
+    return TaskData(
+        task=task,
+        splits=splits,
+        findings=[*task.audit(splits), *audit_splits(splits, data)],
+        key=digest([files, settings]),
+        metric=task.metrics[0] if metric == "auto" else task.metric(metric).name,
+    )
+
+
+def _content(path: Path) -> str:
+    if not path.is_dir():
+        return file_digest(path)
+    files = [file for file in sorted(path.rglob("*")) if file.is_file()]
+    return digest([(str(file.relative_to(path)), file_digest(file)) for file in files])
+
+
+def prepare_corpus(run: Run, task: TaskData) -> CorpusData | None:
+    """The passages of the corpus, deduplicated, with those that hold dev or test text marked."""
+    data, tracker = run.recipe.data, run.tracker
+    if not data.corpus:
+        return None
+    store: PassageSource
+    if run.recipe.select.engine == "spark":
+        store, key, name = _spark_store(run)
+    else:
+        store, key, name = kept_store(
+            data.corpus, data.corpus_column, data.passage_words, run.cache, tracker
+        )
+    held_out = {split: task.texts(split) for split in ("dev", "test") if task.texts(split)}
+    banned_key = digest([key, held_out, data.contamination_words])
+
+    def decontaminate(part: Path) -> None:
+        result = store.contaminated(held_out, data.contamination_words, tracker)
+        np.save(part / "banned.npy", result.banned)
+        write_json(
+            part / "found.json",
+            {"examples": result.examples, "short": result.short, "unchecked": result.unchecked},
+        )
+
+    part = run.artefacts.build("decontaminated", banned_key, decontaminate, uses=[store.folder])
+    contamination = _contamination(part, len(store))
+    return CorpusData(
+        store=store,
+        contamination=contamination,
+        findings=audit_corpus(store, task.splits, contamination),
+        key=digest([key, banned_key]),
+        artefact=name,
+        folders=(store.folder, part),
+    )
+
+
+def _contamination(folder: Path, passages: int) -> Contamination:
+    """Which passages hold text of dev or test, as the artefact has it."""
+    banned = load_array(folder / "banned.npy", np.bool_)
+    if len(banned) != passages:
+        raise damaged(
+            folder / "banned.npy", f"it is of {len(banned):,} passages, and there are {passages:,}"
+        )
+    with damage_is_clear(folder / "found.json"):
+        return Contamination(banned, **read_json(folder / "found.json"))
+
+
+def _spark_store(run: Run) -> tuple[SparkStore, str, str]:
+    """The passages of a corpus on a cluster, their key and the name of their artefact."""
+    data, settings = run.recipe.data, run.recipe.select
+    spark = Spark(settings.master, settings.spark)
+    files = list_files(data.corpus, spark)
+    key = spark_corpus_key(files, data.corpus_column, data.passage_words)
+    name = f"spark-corpus-{key}"
+
+    def build(folder: Path) -> None:
+        build_spark_store(folder, files, data.corpus_column, data.passage_words, spark, run.tracker)
+
+    return SparkStore(run.cache.build(name, key, build), spark), key, name

@@ -1,0 +1,227 @@
+"""The sections of a recipe that say what is learnt from: [data], [kind] and [select]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tasklm.errors import RecipeError
+from tasklm.recipe.model_sections import LONGEST_ROW
+from tasklm.recipe.parsing import key
+
+INFLUENCE = "influence"  # the method that chooses among the candidates of another
+
+
+@dataclass(frozen=True)
+class Data:
+    train: str = key(
+        "",
+        (
+            "labelled file (CSV, TSV, JSONL, Parquet, CoNLL, "
+            "SQuAD …), folder of text files per label, or folder of all splits"
+        ),
+    )
+    dev: str = key("", "labelled file that chooses the model; empty: a share of train is held out")
+    test: str = key("", "labelled file that is scored once, at the end; empty: no test score")
+    corpus: tuple[str, ...] = key((), "files, folders or globs of raw text")
+    kind: str = key(
+        "auto",
+        (
+            "kind of task: classify, multilabel, regress, "
+            "choice, tag, span or parse; auto: by the layout of train"
+        ),
+    )
+    text_column: str = key(
+        "", "column with the text, or columns with the texts, separated by commas; empty: detected"
+    )
+    label_column: str = key(
+        "",
+        (
+            "column with the label (parse: with the heads and "
+            "the relations, separated by a comma); empty: detected"
+        ),
+    )
+    options_column: str = key("", "choice: column with the list of options; empty: detected")
+    corpus_column: str = key("", "column with the text in corpus tables; empty: detected")
+    dev_share: float = key(
+        0.1, "share of train held out when there is no dev file", low=0.01, high=0.5
+    )
+    passage_words: int = key(
+        256,
+        "longest passage, in words; longer documents are split at sentence ends",
+        low=16,
+        high=4096,
+    )
+    contamination_words: int = key(
+        13,
+        "a passage that shares a run of this many words with dev or test is dropped",
+        low=5,
+        high=100,
+    )
+    leaks: str = key(
+        "refuse",
+        (
+            "examples of dev or test that also stand in train: "
+            "refuse to run, drop them from train, or keep them"
+        ),
+        choices=("refuse", "drop", "keep"),
+    )
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What single kinds of tasks can be told."""
+
+    marks: tuple[str, ...] = key(
+        (),
+        (
+            "classify: opening marks of the things an example is about, "
+            "such as '<<,[[', where the head reads beside the first token"
+        ),
+    )
+    crf: bool = key(
+        False,
+        "tag: a CRF head, which learns which tags follow one another, in place of a linear one",
+    )
+    stride: int = key(
+        48, "span: tokens that neighbouring windows of a long text share", low=0, high=LONGEST_ROW
+    )
+    answer_tokens: int = key(30, "span: longest answer, in tokens", low=1, high=LONGEST_ROW)
+    punctuation: bool = key(False, "parse: also score the heads of punctuation")
+
+
+@dataclass(frozen=True)
+class Select:
+    method: str = key(
+        "bm25",
+        (
+            "how passages are chosen; NAME,influence: "
+            "candidates by NAME, and of these the ones that help the task most"
+        ),
+    )
+    k: int | None = key(
+        None,
+        "passages taken per task example; auto: 5000 below 5K examples, 500 below 100K, else 50",
+        low=1,
+    )
+    passages: int | None = key(
+        None, "most passages kept in all, best ranks first; auto: what the budget can read", low=1
+    )
+    queries: str = key(
+        "text",
+        "what of an example is asked: its whole text, or RAKE key phrases",
+        choices=("text", "rake"),
+    )
+    phrases: int = key(20, "key phrases per example when queries = rake", low=1)
+    stop_words: str = key(
+        "none",
+        "stop words removed from queries: none, auto (by language), or languages such as 'en,de'",
+    )
+    stemming: str = key(
+        "none",
+        (
+            "stemmer for queries and passages: none, "
+            "or a language such as english or russian (needs tasklm[stemming])"
+        ),
+    )
+    index: str = key(
+        "auto",
+        (
+            "write the index for later runs, "
+            "or make it on the fly; auto: write it if the disk has room"
+        ),
+        choices=("auto", "keep", "fly"),
+    )
+    memory: str = key("2GB", "memory that scoring may take")
+    near_duplicates: float = key(
+        0.8,
+        (
+            "a passage this similar (Jaccard, "
+            "runs of 3 words) to a better selected one is left out; 0: off"
+        ),
+        low=0.0,
+        high=1.0,
+    )
+    engine: str = key(
+        "local",
+        (
+            "where passages are scored: here, on Apache Spark "
+            "(tasklm[spark]), or by an Elasticsearch or OpenSearch server"
+        ),
+        choices=("local", "spark", "elastic"),
+    )
+    url: str = key(
+        "http://127.0.0.1:9200",
+        "engine = elastic: address of the server, with user:password@ where it asks for them",
+    )
+    master: str = key(
+        "local[*]", "engine = spark: the cluster, such as spark://host:7077, yarn or k8s://…"
+    )
+    spark: tuple[str, ...] = key(
+        (), "engine = spark: its settings, such as spark.executor.memory=8g"
+    )
+    k1: float = key(1.2, "BM25: how fast repeated words saturate", low=0.0, high=10.0)
+    b: float = key(0.75, "BM25: how much long passages are discounted", low=0.0, high=1.0)
+    influence_share: float = key(
+        0.2, "influence: share of the candidates that is kept", low=0.0001, high=1.0
+    )
+    influence_on: str = key(
+        "dev",
+        "influence: the labelled examples that passages are to help (the paper: dev)",
+        choices=("dev", "train"),
+    )
+    influence_layers: str = key(
+        "last",
+        (
+            "influence: layers whose gradients are "
+            "compared: last, all, or numbers from 1 on, such as 3,4"
+        ),
+    )
+    influence_batch: int = key(
+        1, "influence: candidates that share one gradient (the paper: 4)", low=1
+    )
+    influence_task_batch: int = key(
+        1,
+        "influence: task examples that share one gradient (the paper: 1 to 16)",
+        low=1,
+        high=10_000,
+    )
+    influence_draws: int = key(
+        1,
+        "influence: draws of masks that the gradient of a passage is averaged over",
+        low=1,
+        high=100,
+    )
+    influence_projection: int | None = key(
+        None,
+        (
+            "influence: rows of the random projections of a "
+            "gradient; 0: none; auto: none where the task's fit into memory"
+        ),
+        low=0,
+    )
+    influence_model: str = key(
+        "auto", "influence: size of the scoring model; auto: that of the model"
+    )
+    influence_steps: int | None = key(
+        None, "influence: training steps of the scoring model; auto: 30 passes over the task", low=1
+    )
+    seed: int = key(
+        1, "seed of random and dsir selection, and of masks and projections of influence", low=0
+    )
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The methods that choose, one after the other: ("bm25",) or ("bm25", "influence")."""
+        stages = tuple(name.strip() for name in self.method.split(","))
+        if stages[0] == INFLUENCE:
+            problem = "influence chooses among candidates; name who finds them: bm25,influence"
+            raise RecipeError([f"select.method = {self.method!r}: {problem}"])
+        if stages[1:] not in ((), (INFLUENCE,)):
+            problem = "after the comma there can be influence only, as in bm25,influence"
+            raise RecipeError([f"select.method = {self.method!r}: {problem}"])
+        return stages
+
+    @property
+    def by_influence(self) -> bool:
+        """Whether influence chooses among what the first method found."""
+        return INFLUENCE in self.stages
