@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tasklm.encoders.base import Shape
-from tasklm.models.task_model import TaskModel, new_encoder, save_models
+from tasklm.models.task_model import ModelDescription, TaskModel, new_encoder, save_models
 from tasklm.recipe.data_sections import Kind
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.examples import Example
@@ -74,7 +74,11 @@ def model(tmp_path_factory: pytest.TempPathFactory, vocabulary: Vocabulary) -> P
     network = TaskModel(new_encoder("bert", shape), task.head(shape.width, 0.0), wide=True)
     folder = tmp_path_factory.mktemp("start") / "model"
     save_models(
-        folder, "bert", shape, [network], task, vocabulary, LENGTH, {"metric": "accuracy"}, wide
+        folder,
+        ModelDescription("bert", shape, task, vocabulary, LENGTH),
+        [network],
+        {"metric": "accuracy"},
+        wide,
     )
     return folder
 

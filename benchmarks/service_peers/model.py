@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from tasklm.encoders.base import ENCODERS, Shape
-from tasklm.models.task_model import TaskModel, save_models
+from tasklm.models.task_model import ModelDescription, TaskModel, save_models
 from tasklm.recipe.model_sections import Tokens
 from tasklm.tasks.base import TASKS
 from tasklm.tokens.tokenizer import train_vocabulary
@@ -49,4 +49,4 @@ def make_model(folder: Path, layers: int, width: int, seed: int) -> None:
     task = TASKS.get("classify").from_dict({"kind": "classify", "labels": LABELS})
     model = TaskModel(ENCODERS.get("bert")(shape), task.head(width, 0.0))
     about = {"metric": task.metrics[0], "dev": 0.0, "seed": seed, "test": None}
-    save_models(folder, "bert", shape, [model], task, vocabulary, LENGTH, about)
+    save_models(folder, ModelDescription("bert", shape, task, vocabulary, LENGTH), [model], about)

@@ -10,7 +10,7 @@ import torch
 
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.export.source import Source, open_source
-from tasklm.models.task_model import TaskModel, save_models
+from tasklm.models.task_model import ModelDescription, TaskModel, save_models
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
@@ -50,7 +50,7 @@ def saved(
     model = TaskModel(body, made.head(shape.width, 0.0, body.normed_heads))
     stir(model)
     about = {"metric": made.metrics[0], "dev": 0.5, "seed": 1, "test": None}
-    save_models(folder, encoder, shape, [model], made, vocabulary, length, about)
+    save_models(folder, ModelDescription(encoder, shape, made, vocabulary, length), [model], about)
     return open_source(folder)
 
 

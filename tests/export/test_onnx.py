@@ -19,7 +19,7 @@ from tasklm.export.exporting import as_onnx, export
 from tasklm.export.onnx_graph import check_onnx, inputs_of, require_same, write_graph
 from tasklm.export.onnx_model import OnnxModel, session_of
 from tasklm.export.source import open_source
-from tasklm.models.task_model import save_models
+from tasklm.models.task_model import ModelDescription, save_models
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.export.samples import LENGTH, examples, rows_of, saved
 
@@ -123,12 +123,8 @@ def test_several_models_are_refused(vocabulary: Vocabulary, tmp_path: Path) -> N
     two = [source.model, source.model]
     save_models(
         tmp_path / "ensemble",
-        "bert",
-        source.shape,
+        ModelDescription("bert", source.shape, source.task, vocabulary, LENGTH),
         two,
-        source.task,
-        vocabulary,
-        LENGTH,
         source.config["about"],
     )
     with pytest.raises(RecipeError, match=r"2 models that answer together"):

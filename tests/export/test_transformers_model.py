@@ -15,7 +15,7 @@ from tasklm.errors import RecipeError
 from tasklm.export.source import Source, open_source
 from tasklm.export.tokenizer_files import write_tokenizer
 from tasklm.export.transformers_model import write_transformers
-from tasklm.models.task_model import save_models
+from tasklm.models.task_model import ModelDescription, save_models
 from tasklm.recipe.model_sections import Tokens
 from tasklm.storage.files import write_json
 from tasklm.tasks.examples import Example
@@ -288,12 +288,8 @@ def test_a_head_from_before_norms_predicts_and_is_refused(
     source.model.head = source.task.head(source.shape.width, 0.0)
     save_models(
         tmp_path / "old",
-        "modern",
-        source.shape,
+        ModelDescription("modern", source.shape, source.task, vocabulary, LENGTH),
         [source.model],
-        source.task,
-        vocabulary,
-        LENGTH,
         source.config["about"],
     )
     old = open_source(tmp_path / "old")

@@ -19,7 +19,7 @@ from tasklm.corpus.sources import find_files
 from tasklm.corpus.spark.decontaminate import contaminated_on_spark
 from tasklm.corpus.spark.files import Sizes, list_files
 from tasklm.corpus.spark.session import Spark
-from tasklm.corpus.spark.store import SparkStore, build_spark_store
+from tasklm.corpus.spark.store import CorpusText, SparkStore, build_spark_store
 from tasklm.corpus.store import PassageStore, build_store
 from tasklm.select.base import Ranking, Workplace, union, write_selection
 from tasklm.select.bm25 import open_index
@@ -120,7 +120,9 @@ def on_spark(
     sizes: Sizes = SMALL,
 ) -> Outcome:
     folder.mkdir()
-    build_spark_store(folder, list_files(paths, spark), "", PASSAGE_WORDS, spark, SILENT, sizes)
+    build_spark_store(
+        folder, CorpusText(list_files(paths, spark), "", PASSAGE_WORDS), spark, SILENT, sizes
+    )
     store = SparkStore(folder, spark)
     found = contaminated_on_spark(store, held_out, RUN_WORDS, SILENT)
     place = Workplace(Artefacts(folder), folder / "scratch", SILENT, memory=1 << 16, threads=1)

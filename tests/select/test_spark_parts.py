@@ -15,7 +15,7 @@ from tasklm.artifacts import Artefacts
 from tasklm.corpus.spark import store
 from tasklm.corpus.spark.files import Sizes, list_files
 from tasklm.corpus.spark.session import Spark, spark_errors_are_clear
-from tasklm.corpus.spark.store import SparkStore, build_spark_store, spark_corpus_key
+from tasklm.corpus.spark.store import CorpusText, SparkStore, build_spark_store, spark_corpus_key
 from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.select.base import Workplace
 from tasklm.select.lexical.search import Scoring
@@ -118,7 +118,9 @@ def test_an_interrupted_search_keeps_its_batches(corpus, make_texts, tmp_path, m
     here = on_one_machine(folder, held_out, queries, scoring, tmp_path / "here")
     (made := tmp_path / "made").mkdir()
     spark = FakeSpark()
-    build_spark_store(made, list_files([str(folder)], spark), "", PASSAGE_WORDS, spark, SILENT)
+    build_spark_store(
+        made, CorpusText(list_files([str(folder)], spark), "", PASSAGE_WORDS), spark, SILENT
+    )
     place = Workplace(Artefacts(made), tmp_path / "scratch", SILENT, memory=1 << 15, threads=1)
     scored: list[int] = []
     whole = bm25._Search.fill
@@ -147,7 +149,9 @@ def test_an_interrupted_search_keeps_its_batches(corpus, make_texts, tmp_path, m
 def test_a_finished_search_and_an_open_store_need_no_spark(corpus, make_texts, tmp_path):
     (made := tmp_path / "made").mkdir()
     spark = FakeSpark()
-    build_spark_store(made, list_files([str(corpus[0])], spark), "", PASSAGE_WORDS, spark, SILENT)
+    build_spark_store(
+        made, CorpusText(list_files([str(corpus[0])], spark), "", PASSAGE_WORDS), spark, SILENT
+    )
     place = Workplace(Artefacts(made), tmp_path / "scratch", SILENT, threads=1)
     asked = (
         queries_of(make_texts(5, seed=2)),
@@ -176,7 +180,10 @@ def test_files_are_refused_with_a_reason(tmp_path):
     (tmp_path / "b.jsonl").write_text('{"text": "fine"}\n{"text": \n')
     with pytest.raises(DataError, match=r"b\.jsonl, line 2: the line is not valid JSON"):
         build_spark_store(
-            tmp_path, list_files([str(tmp_path)], FakeSpark()), "", 16, FakeSpark(), SILENT
+            tmp_path,
+            CorpusText(list_files([str(tmp_path)], FakeSpark()), "", 16),
+            FakeSpark(),
+            SILENT,
         )
     with pytest.raises(RecipeError, match=r"'executor\.memory=1g' is no Spark setting"):
         Spark("local[1]", ["executor.memory=1g"])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tasklm.encoders.base import Shape
-from tasklm.models.task_model import TaskModel, new_encoder, save_models
+from tasklm.models.task_model import ModelDescription, TaskModel, new_encoder, save_models
 from tasklm.recipe.data_sections import Data, Kind
 from tasklm.serve.engines import NEEDED
 from tasklm.tasks.base import TASKS
@@ -45,12 +45,8 @@ def random_model(folder: Path, kind: str, vocabulary: Vocabulary) -> Path:
         torch.nn.init.normal_(weight, std=0.3)
     save_models(
         folder / "model",
-        "bert",
-        shape,
+        ModelDescription("bert", shape, task, vocabulary, LENGTH),
         [model],
-        task,
-        vocabulary,
-        LENGTH,
         {"metric": task.metrics[0]},
     )
     return folder / "model"

@@ -11,7 +11,14 @@ from tests.encoders.samples import stir
 from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
 from tasklm.errors import DataError
-from tasklm.models.task_model import TaskModel, cost_of, load_model, save_models, task_outputs
+from tasklm.models.task_model import (
+    ModelDescription,
+    TaskModel,
+    cost_of,
+    load_model,
+    save_models,
+    task_outputs,
+)
 from tasklm.pipeline.starter import starting_recipe
 from tasklm.recipe.data_sections import Kind
 from tasklm.recipe.toml import load
@@ -154,7 +161,9 @@ def test_a_saved_model_finds_the_marks_again(vocabulary: Vocabulary, tmp_path: P
     torch.manual_seed(0)
     task, shape = marked(), Shape(len(vocabulary), 1, 16, 2, 32, 32)
     model = TaskModel(Bert(shape), task.head(16, 0.0)).eval()
-    save_models(tmp_path / "model", "bert", shape, [model], task, vocabulary, 32, {})
+    save_models(
+        tmp_path / "model", ModelDescription("bert", shape, task, vocabulary, 32), [model], {}
+    )
     found = load_model(tmp_path / "model", torch.device("cpu"))
     loaded, there = found.model, found.task
     batch = EncodedExamples.of(there, examples(), vocabulary, 32).padded(np.arange(4))

@@ -23,7 +23,14 @@ from tasklm.device.machine import set_up
 from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
 from tasklm.errors import RunError
-from tasklm.models.task_model import TaskModel, encoded_with, kept_of, load_models, save_models
+from tasklm.models.task_model import (
+    ModelDescription,
+    TaskModel,
+    encoded_with,
+    kept_of,
+    load_models,
+    save_models,
+)
 from tasklm.recipe.data_sections import Kind
 from tasklm.recipe.schema import Hardware
 from tasklm.tasks.base import TASKS, Task
@@ -327,7 +334,9 @@ def test_a_model_adds_it_padded_and_packed_alike(
     torch.testing.assert_close(
         in_rows[filled].sort(0)[0], expected.sort(0)[0], atol=1e-5, rtol=1e-4
     )
-    save_models(tmp_path / "model", "bert", shape, [model], task, vocabulary, 64, {}, wide)
+    save_models(
+        tmp_path / "model", ModelDescription("bert", shape, task, vocabulary, 64), [model], {}, wide
+    )
     loaded = load_models(tmp_path / "model", torch.device("cpu"))
     torch.testing.assert_close(
         loaded.models[0](loaded.encoded(train[:6]).padded(groups))[:, 0],
@@ -441,12 +450,8 @@ def test_a_wide_part_of_another_task_is_refused(vocabulary: Vocabulary, tmp_path
     shape = Shape(len(vocabulary), 1, 16, 2, 32, 64)
     save_models(
         tmp_path,
-        "bert",
-        shape,
+        ModelDescription("bert", shape, task, vocabulary, 64),
         [TaskModel(Bert(shape), task.head(16, 0.0), wide=True)],
-        task,
-        vocabulary,
-        64,
         {},
         wide,
     )

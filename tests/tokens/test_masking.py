@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasklm.tokens import masking
-from tasklm.tokens.masking import NONE, mask_rows
+from tasklm.tokens.masking import NONE, MaskRule, mask_rows
 
 TYPES, MASK = 200, 4
 SPECIAL = np.arange(256) < 5  # the vocabulary's rows end at 200; the embedding is filled up
@@ -41,7 +41,7 @@ def test_each_row_has_its_targets(lengths: list[int], rate: float, seed: int, fi
     for row, length in enumerate(lengths):
         ids[row, : length + 2] = text(1, length + 2, row)[0]
     before = ids.copy()
-    shown, picked, answers = mask_rows(ids, SPECIAL, rate, MASK, TYPES, seed, first)
+    shown, picked, answers = mask_rows(ids, MaskRule(SPECIAL, rate, MASK, TYPES), seed, first)
     assert np.array_equal(ids, before) and picked.shape == answers.shape == (
         len(lengths),
         max(1, round(rate * 32)),
@@ -67,8 +67,8 @@ def test_a_rows_draws_depend_on_the_seed_and_its_number_alone(
     begin: int, end: int, seed: int, first: int
 ) -> None:
     ids = text(20, 40)
-    whole = mask_rows(ids, SPECIAL, 0.15, MASK, TYPES, seed, first)
-    some = mask_rows(ids[begin:end], SPECIAL, 0.15, MASK, TYPES, seed, first + begin)
+    whole = mask_rows(ids, MaskRule(SPECIAL, 0.15, MASK, TYPES), seed, first)
+    some = mask_rows(ids[begin:end], MaskRule(SPECIAL, 0.15, MASK, TYPES), seed, first + begin)
     for part, all_of_it in zip(some, whole, strict=True):
         assert np.array_equal(part, all_of_it[begin:end])
 
@@ -76,7 +76,7 @@ def test_a_rows_draws_depend_on_the_seed_and_its_number_alone(
 @pytest.mark.parametrize("rate", [0.15, 0.4])
 def test_rates_are_berts(rate: float) -> None:
     ids = text(20_000, 64)
-    shown, picked, answers = mask_rows(ids, SPECIAL, rate, MASK, TYPES, 7)
+    shown, picked, answers = mask_rows(ids, MaskRule(SPECIAL, rate, MASK, TYPES), 7)
     count = round(rate * 62)
     assert ((answers != NONE).sum(1) == count).all()
     seen, gold = (np.take_along_axis(array, picked, 1)[answers != NONE] for array in (shown, ids))
@@ -111,7 +111,7 @@ def _limit(kinds: int) -> float:
 
 def test_every_column_and_every_pair_of_columns_is_picked_as_often() -> None:
     rows, columns, count = 20_000, 62, 9
-    _, picked, answers = mask_rows(text(rows, 64), SPECIAL, 0.15, MASK, TYPES, 11)
+    _, picked, answers = mask_rows(text(rows, 64), MaskRule(SPECIAL, 0.15, MASK, TYPES), 11)
     assert picked.shape == (rows, 10) and (answers[:, count:] == NONE).all()
     chosen = np.zeros((rows, 64), bool)
     np.put_along_axis(chosen, picked[:, :count], True, 1)
@@ -130,7 +130,10 @@ def test_rows_and_seeds_draw_apart_from_one_another() -> None:
     def chosen(seed: int, first: int = 0) -> np.ndarray:
         hidden = np.zeros((rows, 64), bool)
         np.put_along_axis(
-            hidden, mask_rows(ids, SPECIAL, 0.15, MASK, TYPES, seed, first)[1][:, :count], True, 1
+            hidden,
+            mask_rows(ids, MaskRule(SPECIAL, 0.15, MASK, TYPES), seed, first)[1][:, :count],
+            True,
+            1,
         )
         return hidden
 

@@ -116,8 +116,8 @@ def measure_curve(task: Task, train: Examples, dev: Examples, metric: str, secon
     some = evenly(train, examples_in(task, train, FITTING * seconds))
     fitted = _fitted(task, some, dev, metric)
     refit, own = fitted.refit, [some[place] for place in fitted.refit.places]
-    units, kept = fitted.wide.units_with(task, dev, fitted.wide.outputs(dev))
-    judge = _Judge(task.tuned(dev, units, kept), metric, fitted.wide)
+    units, predictions = fitted.wide.units_with(task, dev, fitted.wide.outputs(dev))
+    judge = _Judge(task.tuned(dev, units, predictions), metric, fitted.wide)
     rounds: list[_Round] = []
     longest = 0.0
     for number, fold in enumerate(folds_of(own, dev)):
@@ -203,8 +203,10 @@ class _Judge:
     def labels(self, examples: Sequence[Example], decisions: Floats) -> list[Label]:
         """The labels that decisions amount to."""
         outputs = outputs_of(self.wide.form, decisions, self.wide.scale, self.wide.offset)
-        units, kept = self.wide.units_with(self.task, examples, outputs)
-        return [self.task.label_of(answer) for answer in self.task.answers(examples, units, kept)]
+        units, predictions = self.wide.units_with(self.task, examples, outputs)
+        return [
+            self.task.label_of(answer) for answer in self.task.answers(examples, units, predictions)
+        ]
 
     def statistics(self, examples: Sequence[Example], labels: Sequence[Label]) -> Floats:
         """What each example adds to the sums of the metric, (examples, numbers)."""

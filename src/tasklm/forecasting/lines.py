@@ -23,17 +23,17 @@ def expected_text(expected: Expected) -> str:
 
 def table(forecast: Forecast) -> Table:
     """The scores with the labels given, and with twice as many."""
-    found = Table(box=SIMPLE_HEAD, pad_edge=False)
-    found.add_column("model")
-    found.add_column(f"{forecast.examples:,} labels", justify="right")
-    found.add_column(f"{2 * forecast.examples:,} labels", justify="right")
+    rows = Table(box=SIMPLE_HEAD, pad_edge=False)
+    rows.add_column("model")
+    rows.add_column(f"{forecast.examples:,} labels", justify="right")
+    rows.add_column(f"{2 * forecast.examples:,} labels", justify="right")
     linear = [expected_text(each) for each in (forecast.linear, forecast.linear_twice)]
-    found.add_row("TF-IDF + linear", *linear)
+    rows.add_row("TF-IDF + linear", *linear)
     for row in forecast.trained:
         name = f"tasklm, {row.minutes} minutes, {row.machine.upper()}"
         name += "" if row.reads_corpus else " *"
-        found.add_row(name, expected_text(row.labels), expected_text(row.twice))
-    return found
+        rows.add_row(name, expected_text(row.labels), expected_text(row.twice))
+    return rows
 
 
 def notes(forecast: Forecast) -> list[str]:

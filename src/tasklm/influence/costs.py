@@ -99,7 +99,7 @@ def scoring_flops(scorer: Influence, cost: EncoderCost, block: int) -> float:
         flops += passes + gradient_cost.gradients(rows, length, read)
     for rows, length in scorer.pieces.shapes(block):
         # places of a row, targets or not: see mask_rows
-        read = max(1, round(model.objective.masks.rate * length))
+        read = max(1, round(model.objective.masks.rule.rate * length))
         passes = gradient_cost.passes(rows, length, read, cost.forward_per_target())
         products = gradient_cost.gradients(rows, length, read, scorer.task_batches)
         flops += scorer.draws * (passes + products)

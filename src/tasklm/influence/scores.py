@@ -289,18 +289,7 @@ class Influence:
 
 def masked(objective: Any, batch: TokenBatch, seed: int, first: int) -> Corrupted:
     """The batch with the objective's masks, drawn by the numbers of its rows from `first` on."""
-    masks = objective.masks
-    ids, picked, answers = mask_rows(
-        batch.ids.numpy(),
-        masks.special,
-        masks.rate,
-        masks.mask,
-        masks.types,
-        seed,
-        first,
-        masks.hide,
-        masks.continues,
-    )
+    ids, picked, answers = mask_rows(batch.ids.numpy(), objective.masks.rule, seed, first)
     hidden = replace(batch, ids=torch.from_numpy(ids))
     return Corrupted(hidden, torch.from_numpy(picked), torch.from_numpy(answers))
 

@@ -148,14 +148,21 @@ def answers_of(
     return task.answers(examples.examples, examples.units, predictions)
 
 
+@dataclass(frozen=True)
+class ModelDescription:
+    """What a model is of: the encoder and its shape, the task, and how texts become tokens."""
+
+    encoder: str
+    shape: Shape
+    task: Task
+    vocabulary: Vocabulary
+    length: int
+
+
 def save_models(
     folder: Path,
-    encoder: str,
-    shape: Shape,
+    described: ModelDescription,
     models: Sequence[nn.Module],
-    task: Task,
-    vocabulary: Vocabulary,
-    length: int,
     about: dict[str, Any],
     wide: Wide | None = None,
 ) -> None:
@@ -165,15 +172,15 @@ def save_models(
         wide.save(folder / WIDE)
     for path, model in zip(_weight_files(folder, len(models)), models, strict=True):
         save_weights(path, model.state_dict())
-    vocabulary.save(folder / "tokenizer.json")
+    described.vocabulary.save(folder / "tokenizer.json")
     config: dict[str, Any] = {"format": FORMAT}
     if len(models) > 1:
         config["models"] = len(models)
     config |= {
-        "encoder": encoder,
-        "shape": shape.to_dict(),
-        "task": task.to_dict(),
-        "length": length,
+        "encoder": described.encoder,
+        "shape": described.shape.to_dict(),
+        "task": described.task.to_dict(),
+        "length": described.length,
         "about": about,
     }
     seal(

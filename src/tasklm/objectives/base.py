@@ -21,7 +21,7 @@ from tasklm.encoders.base import Encoder, Shape
 from tasklm.recipe.model_sections import Train
 from tasklm.registry import Registry
 from tasklm.tokens.batches import TokenBatch, changed_tensors
-from tasklm.tokens.masking import NONE, mask_rows, uniform_rows
+from tasklm.tokens.masking import NONE, MaskRule, mask_rows, uniform_rows
 from tasklm.tokens.tokenizer import Vocabulary
 
 
@@ -127,24 +127,16 @@ class Masks:
         hide: str,
         whole_words: bool = False,
     ) -> None:
-        self.continues = vocabulary.continuing() if whole_words else None
-        self.rate, self.hide, self.mask, self.types = rate, hide, vocabulary.mask, len(vocabulary)
-        self.special = np.zeros(shape.vocabulary, bool)
-        self.special[vocabulary.specials] = True
+        special = np.zeros(shape.vocabulary, bool)
+        special[vocabulary.specials] = True
+        continues = vocabulary.continuing() if whole_words else None
+        self.rule = MaskRule(
+            special, rate, vocabulary.mask, len(vocabulary), hide=hide, continues=continues
+        )
 
     def draw(self, batch: TokenBatch, seed: int, draws: bool = False) -> Corrupted:
         """The batch with fresh masks, and with a random number for each place if `draws`."""
-        ids, picked, answers = mask_rows(
-            batch.ids.numpy(),
-            self.special,
-            self.rate,
-            self.mask,
-            self.types,
-            seed,
-            0,
-            self.hide,
-            self.continues,
-        )
+        ids, picked, answers = mask_rows(batch.ids.numpy(), self.rule, seed)
         numbers = None
         if draws:
             numbers = torch.from_numpy(uniform_rows(picked.shape[0], picked.shape[1], seed))

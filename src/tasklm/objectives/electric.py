@@ -60,7 +60,7 @@ class Electric(nn.Module):
         """The batch as it is, with fresh places, the random numbers of their samples, and the
         tokens to judge.
         """
-        ordinary = torch.from_numpy(~self.masks.special[batch.ids.numpy()])
+        ordinary = torch.from_numpy(~self.masks.rule.special[batch.ids.numpy()])
         return replace(
             self.masks.draw(batch, seed, draws=True), judged=ordinary & (batch.pieces != 0)
         )

@@ -81,7 +81,11 @@ class PermutationLanguageModel(TokenPrediction):
     def corrupt(self, batch: TokenBatch, seed: int) -> Permuted:
         """The batch as it is with a fresh order; special tokens are never predicted."""
         arrays = order_rows(
-            batch.ids.numpy(), batch.pieces.numpy(), self.masks.special, self.masks.rate, seed
+            batch.ids.numpy(),
+            batch.pieces.numpy(),
+            self.masks.rule.special,
+            self.masks.rule.rate,
+            seed,
         )
         order, picked, answers = map(torch.from_numpy, arrays)
         return Permuted(replace(batch, targets=None), picked, answers, order=order)

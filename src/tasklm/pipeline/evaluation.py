@@ -10,7 +10,14 @@ from typing import Any
 from tasklm.artifacts import Artefacts
 from tasklm.evaluate.intervals import Predicted, Resampling
 from tasklm.evaluate.scores import Costs, Kind, Row, RowInputs, Scores, make_row
-from tasklm.models.task_model import TaskModel, cost_of, kept_of, new_encoder, save_models
+from tasklm.models.task_model import (
+    ModelDescription,
+    TaskModel,
+    cost_of,
+    kept_of,
+    new_encoder,
+    save_models,
+)
 from tasklm.models.weights import load_weights
 from tasklm.pipeline.context import Predictions, Run, TaskData, Trained
 from tasklm.pipeline.linear_part import fitted_wide, keep_linear, wide_part
@@ -292,17 +299,8 @@ def _keep(
 def _save(
     folder: Path, parts: TrainingContext, models: list[TaskModel], task: Task, about: dict[str, Any]
 ) -> None:
-    save_models(
-        folder,
-        parts.encoder,
-        parts.shape,
-        models,
-        task,
-        parts.vocabulary,
-        parts.length,
-        about,
-        parts.wide,
-    )
+    described = ModelDescription(parts.encoder, parts.shape, task, parts.vocabulary, parts.length)
+    save_models(folder, described, models, about, parts.wide)
 
 
 def _before_stage1(run: Run) -> list[str]:

@@ -26,7 +26,7 @@ from tasklm.forecasting.forecast import Expected, added, first_look
 from tasklm.forecasting.gains import form_of, recorded_gains
 from tasklm.forecasting.lines import first_line
 from tasklm.forecasting.samples import shares_texts
-from tasklm.models.task_model import TaskModel, new_encoder, save_models
+from tasklm.models.task_model import ModelDescription, TaskModel, new_encoder, save_models
 from tasklm.pipeline.context import CorpusData, Run, TaskData
 from tasklm.recipe.model_sections import Model, Tokens
 from tasklm.storage.checksums import damage_is_clear, load_array
@@ -348,7 +348,8 @@ def keep_linear(run: Run, task: TaskData, part: FittedPart, about: Mapping[str, 
             head = silenced(own.head(shape.width, 0.0, encoder.normed_heads))
         model = TaskModel(encoder, head, True)
         values = {"metric": task.metric, "dev": reached, "linear": True, **about}
-        save_models(folder, SMALLEST.encoder, shape, [model], own, vocabulary, length, values, wide)
+        described = ModelDescription(SMALLEST.encoder, shape, own, vocabulary, length)
+        save_models(folder, described, [model], values, wide)
 
     run.artefacts.build("model", digest(["linear", length, part.key, dict(about)]), build)
     return reached

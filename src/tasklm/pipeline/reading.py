@@ -10,7 +10,7 @@ from tasklm.corpus.base import PassageSource
 from tasklm.corpus.decontaminate import Contamination
 from tasklm.corpus.spark.files import list_files
 from tasklm.corpus.spark.session import Spark
-from tasklm.corpus.spark.store import SparkStore, build_spark_store, spark_corpus_key
+from tasklm.corpus.spark.store import CorpusText, SparkStore, build_spark_store, spark_corpus_key
 from tasklm.corpus.store import kept_store
 from tasklm.errors import DataError
 from tasklm.pipeline.context import CorpusData, Run, TaskData, sections
@@ -110,6 +110,8 @@ def _spark_store(run: Run) -> tuple[SparkStore, str, str]:
     name = f"spark-corpus-{key}"
 
     def build(folder: Path) -> None:
-        build_spark_store(folder, files, data.corpus_column, data.passage_words, spark, run.tracker)
+        build_spark_store(
+            folder, CorpusText(files, data.corpus_column, data.passage_words), spark, run.tracker
+        )
 
     return SparkStore(run.cache.build(name, key, build), spark), key, name

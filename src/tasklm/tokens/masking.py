@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numba import njit
 
@@ -11,45 +13,49 @@ HIDE = ("bert", "mask", "uniform", "unigram", "nothing")
 NONE = -100  # answer of a place that asks nothing: PyTorch's losses leave it out
 
 
-def mask_rows(
-    ids: np.ndarray,
-    special: np.ndarray,
-    rate: float,
-    mask: int,
-    types: int,
-    seed: int,
-    first: int = 0,
-    hide: str = "bert",
-    continues: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The ids with `rate` of each row's tokens hidden, the columns picked, and the answers there.
+@dataclass(frozen=True)
+class MaskRule:
+    """Which tokens may be picked, how many of them, and what is shown in their place.
 
-    As in BERT, 80 % of the picked tokens become [MASK], 10 % random ones, 10 % are kept.
-    `picked` and `answers` are (rows, places): columns in ascending order and the tokens that stood
-    there; a row of fewer targets ends in column 0 with the answer NONE. Special tokens are never
-    picked, and one token of a row at least is. `continues` (a bool for each token: it goes on with
-    the word before it) has whole words picked, as far as they fit into the rate. `hide` says what
-    is shown there instead: "mask" always [MASK], "uniform" any token that is not special, "unigram"
-    a token of the batch that is not special, "nothing" the token itself. A row's other draws depend
-    on the seed and on its number alone (`first` is the number of the first), never on the other
-    rows.
+    `hide`: "bert" makes 80 % of the picked tokens [MASK] and 10 % random ones, and keeps 10 %;
+    "mask" always [MASK], "uniform" any token that is not special, "unigram" a token of the batch
+    that is not special, "nothing" the token itself. `continues` (a bool for each token: it goes on
+    with the word before it) has whole words picked, as far as they fit into the rate.
     """
-    places = max(1, round(rate * ids.shape[1]))
+
+    special: np.ndarray  # (types,) bool: tokens that are never picked
+    rate: float
+    mask: int  # the id of [MASK]
+    types: int
+    hide: str = "bert"
+    continues: np.ndarray | None = None
+
+
+def mask_rows(
+    ids: np.ndarray, rule: MaskRule, seed: int, first: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The ids with some of each row's tokens hidden, the columns picked, and the answers there.
+
+    `picked` and `answers` are (rows, places): columns in ascending order and the tokens that stood
+    there; a row of fewer targets ends in column 0 with the answer NONE. One token of a row at least
+    is picked. A row's draws depend on the seed and on its number alone (`first` is the number of
+    the first), never on the other rows, but for "unigram".
+    """
+    places = max(1, round(rule.rate * ids.shape[1]))
     changed = ids.copy()
     picked = np.zeros((len(ids), places), np.int64)
     answers = np.full((len(ids), places), NONE, np.int64)
-    whole = continues is not None
-    if continues is None:
-        continues = np.zeros(0, np.bool_)
+    whole = rule.continues is not None
+    continues = np.zeros(0, np.bool_) if rule.continues is None else rule.continues
     _mask(
         ids,
-        special,
-        rate,
-        mask,
-        types,
+        rule.special,
+        rule.rate,
+        rule.mask,
+        rule.types,
         np.uint64(seed % 2**64),
         first,
-        HIDE.index(hide),
+        HIDE.index(rule.hide),
         whole,
         continues,
         changed,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -55,16 +55,20 @@ def spark_corpus_key(files: Sequence[CorpusFile], column: str, passage_words: in
     return digest(["spark corpus", FORMAT, files_key(files), column, passage_words])
 
 
+@dataclass(frozen=True)
+class CorpusText:
+    """What is read of a corpus: which files, which column, and passages of how many words."""
+
+    files: Sequence[CorpusFile]
+    column: str
+    passage_words: int
+
+
 def build_spark_store(
-    folder: Path,
-    files: Sequence[CorpusFile],
-    column: str,
-    passage_words: int,
-    spark: Spark,
-    tracker: Tracker,
-    sizes: Sizes | None = None,
+    folder: Path, text: CorpusText, spark: Spark, tracker: Tracker, sizes: Sizes | None = None
 ) -> None:
     """Reads the files on the cluster and writes which passages there are to the folder."""
+    files, column, passage_words = text.files, text.column, text.passage_words
     sizes, started = sizes or Sizes(), time.monotonic()
     (folder / "store.json").unlink(missing_ok=True)
     with spark_errors_are_clear(), tracker.progress("reading the corpus"):

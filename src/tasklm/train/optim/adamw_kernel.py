@@ -188,31 +188,33 @@ def aligned(tensor: Tensor) -> Tensor:
     return tensor if tensor.data_ptr() % ALIGNED == 0 else tensor.clone()
 
 
-def move(
-    table: Table,
-    skip: Tensor | None,
-    divisor: Tensor | None,
-    rate: float,
-    decay: float,
-    betas: tuple[float, float],
-    epsilon: float,
-) -> None:
+@dataclass(frozen=True)
+class Numbers:
+    """The numbers of AdamW in one step."""
+
+    rate: float
+    decay: float
+    betas: tuple[float, float]
+    epsilon: float
+
+
+def move(table: Table, skip: Tensor | None, divisor: Tensor | None, numbers: Numbers) -> None:
     """Moves the weights, but where `skip` is 1; gradients count as divided by `divisor`."""
     if skip is None:
         skip = table.zero
     if divisor is None:
         divisor = table.one
-    beta1, beta2 = betas
+    beta1, beta2 = numbers.betas
     _move[(len(table.chunks),)](
         table.addresses,
         table.chunks,
         skip,
         divisor,
-        rate,
-        decay,
+        numbers.rate,
+        numbers.decay,
         beta1,
         beta2,
-        epsilon,
+        numbers.epsilon,
         CHUNK,
         VALUES,
     )
