@@ -13,7 +13,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tasklm.cli.app import app
+from tasklm.cli.app import app, screen
 from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.pipeline.flow import check, fit
 from tasklm.recipe.data_sections import Data, Kind
@@ -273,7 +273,7 @@ def test_init_recognises_the_kind_and_says_why(
 ) -> None:
     to = tmp_path / "recipe.toml"
     files = [f"--{name}={done.data / f'{name}{done.case.suffix}'}" for name in ("dev", "test")]
-    monkeypatch.setattr(app.screen, "width", 1000)
+    monkeypatch.setattr(screen, "width", 1000)
     result = runner.invoke(
         app, ["init", str(done.data / f"train{done.case.suffix}"), *files, "--to", str(to)]
     )

@@ -30,7 +30,7 @@ from tasklm.run_folder import best_seed, seeds_of, shipped_stage1
 from tasklm.storage.files import digest
 from tasklm.tasks.classify import Classify
 from tasklm.tracking import SILENT
-from tasklm.train import stages
+from tasklm.train import stage_runs
 from tasklm.train.start import starting_weights, title_of
 from tests.end_to_end.conftest import options
 
@@ -46,7 +46,7 @@ SMALL = {
 def _speed_is_not_measured() -> Iterator[None]:
     """It takes a second per stage, to be shown beside progress."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stages, "matmul_ceiling", lambda _: 1e9)
+        patch.setattr(stage_runs, "matmul_ceiling", lambda _: 1e9)
         yield
 
 

@@ -28,7 +28,7 @@ from tasklm.pipeline.opening import open_run
 from tasklm.recipe.toml import load
 from tasklm.storage.files import read_json
 from tasklm.tracking import SILENT
-from tasklm.train import stages
+from tasklm.train import stage_runs
 from tests.conftest import labelled, sentences, write_jsonl
 from tests.end_to_end.conftest import QUICK, options
 from tests.end_to_end.kind_data import CASES
@@ -51,7 +51,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _speed_is_not_measured() -> Iterator[None]:
     """It takes a second per stage, to be shown beside progress."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stages, "matmul_ceiling", lambda _: 1e9)
+        patch.setattr(stage_runs, "matmul_ceiling", lambda _: 1e9)
         yield
 
 

@@ -35,7 +35,7 @@ from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.multilabel import Multilabel
 from tasklm.tasks.tag import Tag
 from tasklm.tracking import SILENT
-from tasklm.train import stages
+from tasklm.train import stage_runs
 from tests.conftest import labelled, sentences, write_jsonl
 from tests.end_to_end.conftest import options
 
@@ -55,7 +55,7 @@ DECIDED = (
 def _speed_is_not_measured() -> Iterator[None]:
     """It takes a second per stage, to be shown beside progress."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stages, "matmul_ceiling", lambda _: 1e9)
+        patch.setattr(stage_runs, "matmul_ceiling", lambda _: 1e9)
         yield
 
 
