@@ -184,7 +184,8 @@ class GracefulServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _protocol(self) -> asyncio.Protocol:
-        protocol: asyncio.Protocol = self.config.http_protocol_class(
+        protocol_class: Any = self.config.http_protocol_class
+        protocol: asyncio.Protocol = protocol_class(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
         return protocol
