@@ -298,7 +298,7 @@ def test_the_verb_prints_its_address_and_ends_by_a_signal(
 
 
 def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app.app, ["watch", str(tmp_path)])
+    result = CliRunner().invoke(app, ["watch", str(tmp_path)])
     assert isinstance(result.exception, RunError) and "is not a run folder" in str(result.exception)
 
 
@@ -341,7 +341,7 @@ def test_fit_shows_itself_from_its_start_to_its_scores(
 
     looking = threading.Thread(target=look, daemon=True)
     looking.start()
-    result = CliRunner().invoke(app.app, [*words, *options, "--watch"])
+    result = CliRunner().invoke(app, [*words, *options, "--watch"])
     assert result.exit_code == 0, result.exception
     looking.join(timeout=10)
     assert (
