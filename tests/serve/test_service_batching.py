@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from tasklm.serve.batching import Batcher, QueueFull
+from tasklm.serve.batching import Batcher, BatchLimits, QueueFull
 
 
 class Doubler:
@@ -41,7 +41,9 @@ def test_requests_that_come_together_are_answered_together_and_in_order() -> Non
     async def test() -> None:
         double, sizes = Doubler(), list[int]()
         double.go.set()
-        queue = Batcher(double, workers=1, most=64, window=0.05, waiting=100, counted=sizes.append)
+        queue = Batcher(
+            double, BatchLimits(workers=1, most=64, window=0.05, waiting=100), counted=sizes.append
+        )
         requests = [[n, n + 100] for n in range(10)]
         found = await asyncio.gather(*map(queue.answers, requests))
         assert found == [[2 * n, 2 * n + 200] for n in range(10)]
@@ -59,7 +61,7 @@ def test_a_full_batch_does_not_wait_and_a_large_request_is_cut() -> None:
         double = Doubler()
         double.go.set()
         queue = Batcher(
-            double, workers=1, most=4, window=1000.0, waiting=100
+            double, BatchLimits(workers=1, most=4, window=1000.0, waiting=100)
         )  # seconds that nobody waits
         assert await queue.answers(range(8)) == [2 * n for n in range(8)]
         assert double.batches == [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -71,7 +73,7 @@ def test_a_full_batch_does_not_wait_and_a_large_request_is_cut() -> None:
 def test_a_batch_never_has_more_inputs_than_it_may() -> None:
     async def test() -> None:
         double = Doubler()
-        queue = Batcher(double, workers=1, most=5, window=0.0, waiting=100)
+        queue = Batcher(double, BatchLimits(workers=1, most=5, window=0.0, waiting=100))
         first = asyncio.ensure_future(queue.answers([0]))
         await asyncio.sleep(0)
         others = [asyncio.ensure_future(queue.answers([n, n, n])) for n in range(1, 5)]
@@ -93,7 +95,7 @@ def test_two_workers_run_at_the_same_time_and_share_what_waits() -> None:
             batches.append(len(numbers))
             return list(numbers)
 
-        queue = Batcher(answer, workers=2, most=64, window=0.02, waiting=100)
+        queue = Batcher(answer, BatchLimits(workers=2, most=64, window=0.02, waiting=100))
         found = await asyncio.gather(*(queue.answers([n]) for n in range(10)))
         assert found == [[n] for n in range(10)] and batches == [5, 5]
         await queue.close()
@@ -105,7 +107,9 @@ def test_one_wrong_input_fails_its_own_request_alone() -> None:
     async def test() -> None:
         double, sizes = Doubler(), list[int]()
         double.go.set()
-        queue = Batcher(double, workers=1, most=64, window=0.02, waiting=100, counted=sizes.append)
+        queue = Batcher(
+            double, BatchLimits(workers=1, most=64, window=0.02, waiting=100), counted=sizes.append
+        )
         found = await asyncio.gather(
             *(queue.answers([n, 5]) for n in (1, -2, 3)), return_exceptions=True
         )
@@ -120,7 +124,7 @@ def test_one_wrong_input_fails_its_own_request_alone() -> None:
 def test_a_full_queue_refuses_and_takes_again_later() -> None:
     async def test() -> None:
         double = Doubler()
-        queue = Batcher(double, workers=1, most=2, window=0.0, waiting=4)
+        queue = Batcher(double, BatchLimits(workers=1, most=2, window=0.0, waiting=4))
         taken = [
             asyncio.ensure_future(queue.answers([n, n])) for n in range(3)
         ]  # one runs, two wait
@@ -146,7 +150,7 @@ def test_a_full_queue_refuses_and_takes_again_later() -> None:
 def test_closing_answers_what_was_taken() -> None:
     async def test() -> None:
         double = Doubler()
-        queue = Batcher(double, workers=2, most=2, window=1000.0, waiting=100)
+        queue = Batcher(double, BatchLimits(workers=2, most=2, window=1000.0, waiting=100))
         taken = [asyncio.ensure_future(queue.answers([n, n])) for n in range(7)]
         await asyncio.sleep(0)
         closing = asyncio.ensure_future(queue.close())
@@ -169,7 +173,7 @@ def test_a_request_by_itself_keeps_all_workers_busy() -> None:
             return [2 * number for number in numbers]
 
         queue = Batcher(
-            answer, workers=3, most=7, window=1000.0, waiting=100
+            answer, BatchLimits(workers=3, most=7, window=1000.0, waiting=100)
         )  # seconds that nobody waits
         assert await queue.answers(range(7)) == [2 * n for n in range(7)]
         await queue.close()
@@ -180,7 +184,7 @@ def test_a_request_by_itself_keeps_all_workers_busy() -> None:
 def test_nothing_is_computed_for_requests_that_were_given_up() -> None:
     async def test() -> None:
         double = Doubler()
-        queue = Batcher(double, workers=1, most=2, window=0.0, waiting=100)
+        queue = Batcher(double, BatchLimits(workers=1, most=2, window=0.0, waiting=100))
         taken = [asyncio.ensure_future(queue.answers([n, n])) for n in range(4)]
         await asyncio.sleep(0)
         for one in taken[:3]:
@@ -206,7 +210,7 @@ def test_whatever_goes_wrong_is_told() -> None:
                 raise Panic("at the disco")
             return [number for number in numbers if number != -2]
 
-        queue = Batcher(answer, workers=1, most=64, window=0.02, waiting=100)
+        queue = Batcher(answer, BatchLimits(workers=1, most=64, window=0.02, waiting=100))
         found = await asyncio.gather(
             *(queue.answers([n, 5]) for n in (1, -1, -2, 3)), return_exceptions=True
         )

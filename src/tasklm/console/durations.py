@@ -8,8 +8,10 @@ def duration(seconds: float, rough: bool = False) -> str:
 
     `rough` is for estimates, whose last digits mean nothing: 35 s, 3 min, 2 h 5 min.
     """
-    if rough:
-        seconds = max(5, 5 * round(seconds / 5)) if seconds < 57.5 else 60 * round(seconds / 60)
+    if rough and seconds < 57.5:
+        seconds = max(5, 5 * round(seconds / 5))
+    elif rough:
+        seconds = 60 * round(seconds / 60)
     elif 0 < seconds < 9.95 and seconds != round(seconds):
         return f"{seconds:.1f} s"
     whole = round(max(0.0, seconds))
@@ -21,4 +23,6 @@ def duration(seconds: float, rough: bool = False) -> str:
 
 
 def _two(large: int, unit: str, small: int, smaller: str) -> str:
-    return f"{large} {unit} {small} {smaller}" if small else f"{large} {unit}"
+    if not small:
+        return f"{large} {unit}"
+    return f"{large} {unit} {small} {smaller}"

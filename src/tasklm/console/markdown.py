@@ -11,7 +11,9 @@ def code(text: str) -> str:
     """A text as code: fenced by more backticks than follow one another in it."""
     line = " ".join(text.split()) or " "
     fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
-    return f"{fence} {line} {fence}" if "`" in line else f"{fence}{line}{fence}"
+    if "`" in line:
+        return f"{fence} {line} {fence}"
+    return f"{fence}{line}{fence}"
 
 
 def plain(text: str) -> str:

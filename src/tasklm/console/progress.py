@@ -26,9 +26,7 @@ class Pace:
         self._steady = False
 
     def move(self, now: float, position: float) -> None:
-        """Takes note of a position; the first may be what an earlier process
-        did, and is no work.
-        """
+        """Takes note of a position; the first may be the work of an earlier process."""
         samples = self._samples
         if samples and now - samples[-1][0] < SAMPLE_EVERY:
             return
@@ -47,7 +45,9 @@ class Pace:
             slower, faster = sorted((_slope(samples[0], middle), _slope(middle, samples[-1])))
             self._steady = slower > 0 and faster <= UNSTEADY * slower
         rate = _slope(samples[0], samples[-1])
-        return rate if self._steady and rate > 0 else None
+        if self._steady and rate > 0:
+            return rate
+        return None
 
 
 def _slope(one: tuple[float, float], other: tuple[float, float]) -> float:
@@ -75,9 +75,7 @@ class Bar:
         self._pace = Pace()
 
     def advance(self, amount: float = 1, note: str = "") -> None:
-        """Moves on by an amount; `note` is the one number that matters, an empty one leaves the
-        last.
-        """
+        """Moves on by an amount; an empty `note`, the one number that matters, leaves the last."""
         self.at(self.position + amount, note)
 
     def at(self, position: float, note: str = "") -> None:
@@ -90,22 +88,26 @@ class Bar:
     @property
     def name(self) -> str:
         """The title, behind the run that it is of."""
-        return f"{self.of}: {self.title}" if self.of else self.title
+        if not self.of:
+            return self.title
+        return f"{self.of}: {self.title}"
 
     @property
     def share(self) -> float | None:
         """How much of the work is done, from 0 to 1; None where nobody knows."""
-        return min(1.0, self.position / self.total) if self.total else None
+        if not self.total:
+            return None
+        return min(1.0, self.position / self.total)
 
     @property
     def left(self) -> float | None:
         """Seconds that the rest takes; None until the work goes at a steady pace."""
-        rate = self._pace.rate() if self.total else None
-        return (
-            None
-            if rate is None or self.total is None
-            else max(0.0, self.total - self.position) / rate
-        )
+        if not self.total:
+            return None
+        rate = self._pace.rate()
+        if rate is None:
+            return None
+        return max(0.0, self.total - self.position) / rate
 
     def values(self) -> dict[str, Any]:
         """Title, position, total, rate per second (None until known) and note, for a record."""

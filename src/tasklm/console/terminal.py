@@ -27,9 +27,7 @@ REDRAW = 4  # times a second
 
 
 def say(console: Console, text: str, label: str = "", style: str = "") -> None:
-    """Prints a message in a style; where it has a label, that stands before
-    it and has the style.
-    """
+    """Prints a message in a style; a label stands before it and has the style instead."""
     if not console.is_terminal:
         line = f"{label}: {text}" if label else text
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -56,14 +54,20 @@ def say_command(console: Console, command: str, label: str) -> None:
 
 def progress_text(bar: Bar) -> str:
     """How far a piece of work is: title, share, time left, and the one number that matters."""
-    share = "" if bar.share is None else f"{bar.share:.0%}"
+    share = ""
+    if bar.share is not None:
+        share = f"{bar.share:.0%}"
     state = ", ".join(part for part in (share, left_text(bar), bar.note) if part)
-    return f"{bar.name}: {state}" if state else bar.name
+    if not state:
+        return bar.name
+    return f"{bar.name}: {state}"
 
 
 def left_text(bar: Bar) -> str:
     """The time left in words; nothing until it is known."""
-    return "" if bar.left is None else f"about {duration(bar.left, rough=True)} left"
+    if bar.left is None:
+        return ""
+    return f"about {duration(bar.left, rough=True)} left"
 
 
 class ProgressLine:
@@ -76,8 +80,11 @@ class ProgressLine:
         if not self.bars:
             return
         bar, width = self.bars[-1], options.max_width
-        share = duration(whole_seconds(bar)) if bar.share is None else f"{bar.share:4.0%}"
-        state = [part for part in (share, left_text(bar), bar.note) if part]
+        if bar.share is None:
+            done = duration(whole_seconds(bar))
+        else:
+            done = f"{bar.share:4.0%}"
+        state = [part for part in (done, left_text(bar), bar.note) if part]
         while state and _width([bar.name, *state]) > width:
             state.pop()
         room = width - _width([bar.name, *state]) - 2
@@ -135,12 +142,8 @@ class Screen:
             if len(self._bars) > 1:
                 yield
                 return
-            with Live(
-                ProgressLine(self._bars),
-                console=self.console,
-                refresh_per_second=REDRAW,
-                transient=True,
-            ):
+            line = ProgressLine(self._bars)
+            with Live(line, console=self.console, refresh_per_second=REDRAW, transient=True):
                 yield
         finally:
             self._bars.remove(bar)

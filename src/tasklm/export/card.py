@@ -1,9 +1,8 @@
-"""The model card: README.md with what the model is, what it was trained on, its scores, its limits
-and how to load it.
-"""
+"""The model card: README.md with the model's data, scores and limits, and how to load it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +36,8 @@ def write_card(source: Source, exported: Exported, folder: Path) -> None:
     recipe, scores = source.recipe(), source.scores()
     parts = [_front(source, exported), f"# {plain(source.name)}", _what(source, exported)]
     parts += ["## How to load it", _loading(source, exported)]
-    parts += [
-        "## Data",
-        _data(source, recipe, scores),
-        "## Scores",
-        _scores(source, scores),
-        _exported_scores(exported),
-    ]
+    parts += ["## Data", _data(source, recipe, scores)]
+    parts += ["## Scores", _scores(source, scores), _exported_scores(exported)]
     parts += ["## Limits", _limits(source, exported)]
     if recipe is not None:
         parts += [
@@ -55,20 +49,15 @@ def write_card(source: Source, exported: Exported, folder: Path) -> None:
 
 
 def without_paths(recipe: Recipe) -> Recipe:
-    """The recipe as others may see it: files by their names alone, and nothing of the servers that
-    selected text.
-    """
-    paths: dict[str, dict[str, Any]] = {
-        section: {key: Path(getattr(getattr(recipe, section), key)).name for key in keys}
-        for section, keys in PATH_KEYS.items()
-    }
+    """The recipe as others may see it: files by name, without the servers that selected text."""
+    paths: dict[str, dict[str, Any]] = {}
+    for section, keys in PATH_KEYS.items():
+        values = getattr(recipe, section)
+        paths[section] = {key: Path(getattr(values, key)).name for key in keys}
     paths["data"]["corpus"] = [Path(item).name for item in recipe.data.corpus]
-    plain = Recipe()
-    paths["select"] = {
-        "url": plain.select.url,
-        "master": plain.select.master,
-        "spark": [],
-    }  # addresses, and settings with keys in them
+    # addresses, and settings with keys in them
+    defaults = Recipe().select
+    paths["select"] = {"url": defaults.url, "master": defaults.master, "spark": []}
     return recipe.changed(hardware={"cache": ""}, **paths)
 
 
@@ -85,22 +74,17 @@ def _front(source: Source, exported: Exported) -> str:
 def _what(source: Source, exported: Exported) -> str:
     """What the model takes and gives."""
     shape, kind = source.shape, source.task.kind
-    numbers = (
-        f"{shape.layers} layers, width {shape.width}, "
-        f"{shape.vocabulary:,} tokens, at most {source.length} tokens a text"
-    )
+    layers = f"{shape.layers} layers, width {shape.width}"
+    tokens = f"{shape.vocabulary:,} tokens, at most {source.length} tokens a text"
+    weights = f"{exported.weights}, {exported.megabytes:.2f} MB"
     lines = [f"A small model for one task (`{kind}`), trained by tasklm {exported.tasklm}."]
-    lines.append(
-        f"Encoder `{source.encoder}`: {numbers}. Weights: "
-        f"{exported.weights}, {exported.megabytes:.2f} MB."
-    )
+    lines.append(f"Encoder `{source.encoder}`: {layers}, {tokens}. Weights: {weights}.")
     labels = source.task.labels
     if labels:
-        shown = ", ".join(code(label) for label in labels[:LABELS_SHOWN])
-        lines.append(
-            f"Labels, in the order of the logits: "
-            f"{shown}{' …' if len(labels) > LABELS_SHOWN else ''}."
-        )
+        names = ", ".join(code(label) for label in labels[:LABELS_SHOWN])
+        if len(labels) > LABELS_SHOWN:
+            names += " …"
+        lines.append(f"Labels, in the order of the logits: {names}.")
     lines.append(_there(source).meaning)
     if exported.wide is not None:
         lines.append(_without_wide(exported))
@@ -109,14 +93,10 @@ def _what(source: Source, exported: Exported) -> str:
 
 def _without_wide(exported: Exported) -> str:
     """What the weights file leaves out of a model with a wide part, and what that costs."""
-    lines = [
-        (
-            "These are the logits of the network alone. "
-            "The trained model adds those of a linear model of words to them"
-        )
-    ]
+    adds = "The trained model adds those of a linear model of words to them"
     if exported.to != "hf":
-        lines[0] += "; so does `tasklm predict FOLDER`, by the files in `wide/`"
+        adds += "; so does `tasklm predict FOLDER`, by the files in `wide/`"
+    lines = ["These are the logits of the network alone", adds]
     if exported.network is not None:
         cost = exported.network
         scores = f"{100 * cost['model']:.1f} with it, {100 * cost['exported']:.1f} without"
@@ -127,57 +107,47 @@ def _without_wide(exported: Exported) -> str:
 
 
 def _there(source: Source) -> Elsewhere:
-    found = source.task.elsewhere
-    assert found is not None  # others are not exported
-    return found
+    there = source.task.elsewhere
+    assert there is not None  # others are not exported
+    return there
 
 
 def _loading(source: Source, exported: Exported) -> str:
-    """Returns code that loads the model and asks it."""
-    of_options = source.task.together > 1
+    """Code that loads the model and asks it."""
     if exported.to == "hf":
-        name = "AutoModel" + exported.loads_with[exported.loads_with.index("For") :]
-        lines = [
-            f"from transformers import AutoTokenizer, {name}",
-            "",
-            'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
-        ]
-        lines += [f'model = {name}.from_pretrained("FOLDER").eval()']
-        lines += [
-            (
-                'logits = model(**tokenizer(["a text"], '
-                'padding=True, truncation=True, return_tensors="pt")).logits'
-            )
-        ]
-        if of_options:
-            lines[-1] = (
-                "# token numbers of shape (examples, options, "
-                "length) in, logits of shape (examples, options) out"
-            )
+        lines = _transformers_code(source, exported)
+        pairs = '# pairs of texts: tokenizer(["one text"], ["the other"], …)'
+        further = []
     else:
         lines = _onnx_code(source, exported)
+        pairs = '# pairs of texts: tokenizer.encode_batch([("one text", "the other")])'
+        by_command = 'Or, from a text to its answer: `tasklm predict FOLDER "a text"`.'
+        further = [*_places(source), by_command]
+    if _there(source).marks:
+        pairs += ', place(mark, row, "one text", "the other")'
     if source.task.pairs:
-        asked = (
-            'tokenizer(["one text"], ["the other"], …)'
-            if exported.to == "hf"
-            else 'tokenizer.encode_batch([("one text", "the other")])'
-        )
-        lines.append(
-            f"# pairs of texts: {asked}"
-            + (', place(mark, row, "one text", "the other")' if _there(source).marks else "")
-        )
-    code = "\n".join(["```python", *lines, "```"])
-    if exported.to == "hf":
-        return code
-    return "\n\n".join(
-        [code, *_places(source), 'Or, from a text to its answer: `tasklm predict FOLDER "a text"`.']
-    )
+        lines.append(pairs)
+    return "\n\n".join(["\n".join(["```python", *lines, "```"]), *further])
+
+
+def _transformers_code(source: Source, exported: Exported) -> list[str]:
+    """Lines of Python that load the model by transformers, from texts to logits."""
+    name = "AutoModel" + exported.loads_with[exported.loads_with.index("For") :]
+    lines = [
+        f"from transformers import AutoTokenizer, {name}",
+        "",
+        'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
+        f'model = {name}.from_pretrained("FOLDER").eval()',
+    ]
+    if source.task.together > 1:
+        numbers = "token numbers of shape (examples, options, length) in"
+        return [*lines, f"# {numbers}, logits of shape (examples, options) out"]
+    rows = 'tokenizer(["a text"], padding=True, truncation=True, return_tensors="pt")'
+    return [*lines, f"logits = model(**{rows}).logits"]
 
 
 def _onnx_code(source: Source, exported: Exported) -> list[str]:
-    """Returns lines of Python from texts to logits; places of marks are found as `tasks.marks`
-    finds them.
-    """
+    """Lines of Python from texts to logits, which find marks as `tasks.marks` does."""
     marks = list(_there(source).marks)
     lines = [
         "import os",
@@ -186,34 +156,30 @@ def _onnx_code(source: Source, exported: Exported) -> list[str]:
         "",
     ]
     lines += ["import numpy as np", "import onnxruntime", "from tokenizers import Tokenizer", ""]
-    lines += PLACE if marks else []
+    if marks:
+        lines += PLACE
     lines += ['tokenizer = Tokenizer.from_file("FOLDER/tokenizer.json")  # cuts and pads']
     lines += ['session = onnxruntime.InferenceSession("FOLDER/model.onnx")']
     if source.task.together > 1:
-        asked = '("a text", "question [SEP] one option"), ("a text", "question [SEP] another")'
-        lines += [
-            f"rows = tokenizer.encode_batch([{asked}])  # one row for each option of an example"
-        ]
+        options = '("a text", "question [SEP] one option"), ("a text", "question [SEP] another")'
+        encoded = f"tokenizer.encode_batch([{options}])"
+        lines += [f"rows = {encoded}  # one row for each option of an example"]
     elif marks:
-        asked = " ".join(f"{mark} a text" for mark in marks)
-        lines += [f'texts = [{asked!r}, "another"]', "rows = tokenizer.encode_batch(texts)"]
+        text = " ".join(f"{mark} a text" for mark in marks)
+        lines += [f'texts = [{text!r}, "another"]', "rows = tokenizer.encode_batch(texts)"]
     else:
         lines += ['rows = tokenizer.encode_batch(["a text", "another"])']
     fields = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
-    given = [
+    arrays = [
         f'"{name}": np.array([row.{fields[name]} for row in rows])'
         for name in exported.inputs
         if name in fields
     ]
     if marks:
-        lines += [
-            (
-                f"places = [[0, *(place(mark, row, "
-                f"text) for mark in {marks})] for row, text in zip(rows, texts)]"
-            )
-        ]
-        given += ['"places": np.array(places)']
-    return [*lines, f'logits = session.run(["logits"], {{{", ".join(given)}}})[0]']
+        of_row = f"[0, *(place(mark, row, text) for mark in {marks})]"
+        lines += [f"places = [{of_row} for row, text in zip(rows, texts)]"]
+        arrays += ['"places": np.array(places)']
+    return [*lines, f'logits = session.run(["logits"], {{{", ".join(arrays)}}})[0]']
 
 
 def _places(source: Source) -> list[str]:
@@ -221,84 +187,80 @@ def _places(source: Source) -> list[str]:
     marks = _there(source).marks
     if not marks:
         return []
-    shape, named = f"(rows, {1 + len(marks)})", " and ".join(map(code, marks))
-    what = (
-        f"`places` {shape}: the columns that the head reads: 0, "
-        f"which is the first token's, and those where the marks {named} begin"
-    )
-    return [
-        (
-            f"{what}, or 0 for a mark that a text does not have, "
-            f"or that was cut off. With zeros alone the head does not read the marks."
-        )
-    ]
+    what = f"`places` (rows, {1 + len(marks)}): the columns that the head reads"
+    names = " and ".join(map(code, marks))
+    columns = f"0, which is the first token's, and those where the marks {names} begin"
+    otherwise = "or 0 for a mark that a text does not have, or that was cut off"
+    without = "With zeros alone the head does not read the marks."
+    return [f"{what}: {columns}, {otherwise}. {without}"]
 
 
 def _data(source: Source, recipe: Recipe | None, scores: Scores | None) -> str:
     """What the model learnt from, and what was selected."""
     if recipe is None:
-        return (
-            "Not known: the model was exported without its "
-            "run folder. **Write here what it was trained on.**"
-        )
-    data = recipe.data
-    counts = scores.data if scores is not None else {}
+        unknown = "Not known: the model was exported without its run folder"
+        return f"{unknown}. **Write here what it was trained on.**"
+    counts: Mapping[str, Any] = {}
+    if scores is not None:
+        counts = scores.data
     lines = []
     for split in ("train", "dev", "test"):
-        name, count = getattr(data, split), counts.get(split)
+        name, count = getattr(recipe.data, split), counts.get(split)
         if name or count:
-            told = f"{count:,} examples" if count is not None else "examples"
-            lines.append(
-                f"- {split}: {told}"
-                + (f" of {code(Path(name).name)}" if name else ", held out of train")
-            )
-    ours = scores.ours if scores is not None else None
-    if data.corpus and ours is not None and ours.selected_passages:
-        names = ", ".join(code(Path(item).name) for item in data.corpus)
-        passages = counts.get("corpus", {}).get("passages")
-        of = f" of {passages:,}" if passages else ""
-        told = (
-            f"{ours.selected_passages:,}{of} passages of {names} ({ours.selected_tokens:,} tokens)"
-        )
-        lines.append(f"- raw text: {told}, selected by {code(recipe.select.method)}")
-    else:
-        lines.append("- raw text: none but that of the training examples")
-    start = (
-        f"weights of {code(Path(recipe.train.start).name)}"
-        if recipe.train.start
-        else "random weights"
-    )
-    return "\n".join(
-        [*lines, f"- trained from {start}, with the objective {code(recipe.train.objective)}"]
-    )
+            lines.append(f"- {split}: {_examples(name, count)}")
+    lines.append(f"- raw text: {_raw_text(recipe, scores)}")
+    start = "random weights"
+    if recipe.train.start:
+        start = f"weights of {code(Path(recipe.train.start).name)}"
+    lines.append(f"- trained from {start}, with the objective {code(recipe.train.objective)}")
+    return "\n".join(lines)
+
+
+def _examples(path: str, count: int | None) -> str:
+    """How many examples a split has, and of which file."""
+    number = "examples"
+    if count is not None:
+        number = f"{count:,} examples"
+    if not path:
+        return f"{number}, held out of train"
+    return f"{number} of {code(Path(path).name)}"
+
+
+def _raw_text(recipe: Recipe, scores: Scores | None) -> str:
+    """How much was selected from which files of the corpus."""
+    nothing = "none but that of the training examples"
+    if scores is None or not recipe.data.corpus:
+        return nothing
+    ours = scores.ours
+    if ours is None or not ours.selected_passages:
+        return nothing
+    selected = f"{ours.selected_passages:,}"
+    if passages := scores.data.get("corpus", {}).get("passages"):
+        selected += f" of {passages:,}"
+    names = ", ".join(code(Path(item).name) for item in recipe.data.corpus)
+    text = f"{selected} passages of {names} ({ours.selected_tokens:,} tokens)"
+    return f"{text}, selected by {code(recipe.select.method)}"
 
 
 def _scores(source: Source, scores: Scores | None) -> str:
     """The table of the run, or what the model knows of itself."""
     if scores is None:
-        chosen_by = (
-            f"{plain(metric_name(source.metric))} on dev, "
-            f"which chose the model: {100 * source.dev_score:.1f}"
-        )
+        metric = plain(metric_name(source.metric))
+        chosen_by = f"{metric} on dev, which chose the model: {100 * source.dev_score:.1f}"
         return f"{chosen_by}. Test scores stand in the run folder."
-    title = (
-        f"{metric_name(scores.metric)} × 100, {over_seeds(scores)}, "
-        f"[{scores.confidence:.0%} interval on test; {interval_text(scores)}]:"
-    )
+    interval = f"[{scores.confidence:.0%} interval on test; {interval_text(scores)}]"
+    title = f"{metric_name(scores.metric)} × 100, {over_seeds(scores)}, {interval}:"
     rows = ["| model | dev | test |", "|---|---|---|", *(_row(row) for row in scores.rows)]
-    best = (
-        f"The exported weights are those of the seed that "
-        f"was best on dev ({100 * source.dev_score:.1f})."
-    )
+    seed = f"the seed that was best on dev ({100 * source.dev_score:.1f})"
+    best = f"The exported weights are those of {seed}."
     return "\n\n".join([title, "\n".join(rows), plain(scores.verdict), best])
 
 
 def _row(row: Row) -> str:
     name = plain(row.name)
-    return (
-        f"| {f'**{name}**' if row.kind == 'ours' else name} "
-        f"| {spread_text(row.dev)} | {spread_text(row.test)} |"
-    )
+    if row.kind == "ours":
+        name = f"**{name}**"
+    return f"| {name} | {spread_text(row.dev)} | {spread_text(row.test)} |"
 
 
 def _exported_scores(exported: Exported) -> str:
@@ -310,32 +272,24 @@ def _exported_scores(exported: Exported) -> str:
     ]
     if exported.dev is not None:
         dev = exported.dev
+        what = f"{metric_name(dev['metric'])} × 100 on the {dev['examples']:,} dev examples"
         both = f"{100 * dev['model']:.2f} in fp32, {100 * dev['exported']:.2f} with these weights"
-        told = f"{both}, a loss of {100 * dev['loss']:.2f}"
-        lines.append(
-            f"{metric_name(dev['metric'])} × 100 on the {dev['examples']:,} dev examples: {told}."
-        )
+        lines.append(f"{what}: {both}, a loss of {100 * dev['loss']:.2f}.")
     elif exported.weights != "fp32":
-        lines.append(
-            "What weights of 8 bits cost in score was **not "
-            "measured**: the model was exported without its run folder."
-        )
+        cost = "What weights of 8 bits cost in score was **not measured**"
+        lines.append(f"{cost}: the model was exported without its run folder.")
     return " ".join(lines)
 
 
 def _limits(source: Source, exported: Exported) -> str:
+    tested = "Scores hold for texts like those it was tested on"
     lines = [
         "- It was trained for this task alone and knows no other.",
         f"- It reads {source.length} tokens; the rest of a longer text is cut off.",
-        (
-            "- Scores hold for texts like those it was tested on. "
-            "Of other sources, times or languages nothing is known."
-        ),
+        f"- {tested}. Of other sources, times or languages nothing is known.",
         "- What is wrong or unfair in the labels is learnt as well.",
     ]
     if "MatMul" in STEPS[exported.weights]:
-        lines.append(
-            "- Numbers are rounded by the range that they have in a "
-            "batch: logits depend a little on the rows beside them."
-        )
+        rounded = "Numbers are rounded by the range that they have in a batch"
+        lines.append(f"- {rounded}: logits depend a little on the rows beside them.")
     return "\n".join(lines)

@@ -27,48 +27,40 @@ FORMATS = ("hf", "onnx", "onnx-int8")
 def default_folder(where: Path, to: str) -> Path:
     """Where an export goes when nobody says: exports/NAME-FORMAT."""
     folder = where.resolve()
-    return Path("exports") / f"{folder.parent.name if folder.name == 'model' else folder.name}-{to}"
+    if folder.name == "model":
+        folder = folder.parent
+    return Path("exports") / f"{folder.name}-{to}"
 
 
 def export(
     where: Path, to: str, out: Path | None = None, max_mb: float | None = None
 ) -> tuple[Exported, Path]:
-    """Writes the model of a run, or of a folder, for other programs; returns what was written, and
-    where.
-    """
+    """Writes the model of a run or folder for other programs; returns what, and where."""
     if to not in FORMATS:
         raise RecipeError([f"--to {to}: choose from {', '.join(FORMATS)}"])
     source = open_source(where)
     target = out or default_folder(where, to)
     with new_folder(target) as folder:
-        found = (
-            _transformers(source, folder, max_mb)
-            if to == "hf"
-            else _onnx(source, folder, to, max_mb)
-        )
-        write_card(source, found, folder)
+        if to == "hf":
+            exported = _transformers(source, folder, max_mb)
+        else:
+            exported = _onnx(source, folder, to, max_mb)
+        write_card(source, exported, folder)
         # the card is there to be edited
-        seal(folder / RECORD, asdict(found), files_in(folder, leave_out=("README.md",)))
-    return found, target
+        seal(folder / RECORD, asdict(exported), files_in(folder, leave_out=("README.md",)))
+    return exported, target
 
 
 def as_onnx(model_folder: Path, scratch: Path) -> Path:
-    """Writes the model of a folder as ONNX in fp32, compared with PyTorch, into a new folder below
-    `scratch`; returns this folder.
+    """Writes the model of a folder as ONNX in fp32 into a new folder below `scratch`.
 
     `serve.predictor.Predictor` opens it. Raises RecipeError where the model cannot be exported, or
     the packages for it are not there.
     """
     count = len(read_saved_model(model_folder).weights)
     if count > 1:
-        raise RecipeError(
-            [
-                (
-                    f"{model_folder} holds {count} models that answer "
-                    f"together, and ONNX files hold one. Give the folder 'model'."
-                )
-            ]
-        )
+        several = f"{model_folder} holds {count} models that answer together"
+        raise RecipeError([f"{several}, and ONNX files hold one. Give the folder 'model'."])
     target = scratch / f"{model_folder.resolve().name}-onnx"
     with new_folder(target) as folder:
         exported = _onnx(open_source(model_folder), folder, "onnx", None)
@@ -82,30 +74,25 @@ def _facts(source: Source, to: str) -> dict[str, Any]:
         "name": source.name,
         "tasklm": tasklm.__version__,
         "task": source.task.to_dict(),
-    }
-    facts |= {
         "encoder": source.encoder,
         "length": source.length,
         "columns": source.columns(),
         "wide": source.wide,
     }
-    dev = source.dev() if source.wide is not None else None
-    return {**facts, "network": DevScores(source, dev).without_wide() if dev else None}
+    if source.wide is not None and (dev := source.dev()):
+        facts["network"] = DevScores(source, dev).without_wide()
+    return facts
 
 
 def _transformers(source: Source, folder: Path, max_mb: float | None) -> Exported:
     loads_with = write_transformers(source, folder)
     size = (folder / "model.safetensors").stat().st_size / MEGABYTE
     if max_mb is not None and size > max_mb:
-        raise RecipeError(
-            [
-                (
-                    f"--max-mb {max_mb:g}: model.safetensors has "
-                    f"{size:.2f} MB; --to onnx with --max-mb chooses smaller weights"
-                )
-            ]
-        )
-    inputs = ["input_ids", "attention_mask", *(["token_type_ids"] if source.has_segments else [])]
+        problem = f"--max-mb {max_mb:g}: model.safetensors has {size:.2f} MB"
+        raise RecipeError([f"{problem}; --to onnx with --max-mb chooses smaller weights"])
+    inputs = ["input_ids", "attention_mask"]
+    if source.has_segments:
+        inputs.append("token_type_ids")
     return Exported(
         **_facts(source, "hf"), weights="fp32", megabytes=size, loads_with=loads_with, inputs=inputs
     )
@@ -135,9 +122,7 @@ def _onnx(source: Source, folder: Path, to: str, max_mb: float | None) -> Export
 
 
 def steps_of(to: str, max_mb: float | None) -> list[str]:
-    """Which weights may be taken: all that a format has where a size is asked for, else the
-    format's own.
-    """
+    """Which weights may be taken: all of a format where there is a limit, else the format's own."""
     if max_mb is None:
         return ["int8" if to == "onnx-int8" else "fp32"]
     return [step for step in STEPS if step != "fp32" or to == "onnx"]

@@ -1,6 +1,4 @@
-"""Smaller ONNX files: weights of 8 bits, the file that costs the least of those that fit a size,
-and what it costs on dev.
-"""
+"""Smaller ONNX files: weights of 8 bits, and the file that fits a size and costs the least."""
 
 from __future__ import annotations
 
@@ -37,23 +35,19 @@ class Sized:
     step: str
     megabytes: float
     apart: float  # largest difference of logits to the model's, on random rows
-    dev: (
-        dict[str, Any] | None
-        # scores on dev of the model and of the file; None where nothing was rounded, or dev is not
-        # there
-    )
+    # scores on dev of the model and of the file; None where nothing was rounded, or dev is missing
+    dev: dict[str, Any] | None
 
     @property
     def loss(self) -> tuple[float, float]:
-        """By what files are compared: the loss of score on dev (a gain is chance), then how far
-        logits are apart.
-        """
-        return (0.0 if self.dev is None else max(0.0, float(self.dev["loss"])), self.apart)
+        """The loss of score on dev (a gain is chance), then how far logits are apart."""
+        if self.dev is None:
+            return 0.0, self.apart
+        return max(0.0, float(self.dev["loss"])), self.apart
 
 
 def quantise(exact: Path, path: Path, step: str) -> None:
-    """Writes a model with weights of 8 bits; what is multiplied by them is rounded to 8 bits as it
-    comes, by its own range.
+    """Writes a model with weights of 8 bits; their factors are rounded by their own range.
 
     Signed weights are what the fast kernels take. They use 7 of their 8 bits, with a scale for each
     column of a matrix: on x86 CPUs without VNNI two products are summed in 16 bits, which would
@@ -79,8 +73,7 @@ def fitting(
     steps: Sequence[str],
     most: float | None,
 ) -> tuple[Path, Sized]:
-    """Returns, of the files of some steps that have at most `most` megabytes, the one that loses
-    the least.
+    """The file that loses the least, of those of some steps with at most `most` megabytes.
 
     `exact` is the model in fp32, whose logits are `apart` from PyTorch's; the files are written
     beside it. Where fp32 is among them it loses nothing, and no other is measured.
@@ -97,26 +90,23 @@ def fitting(
     if not fit:
         smallest = min(sizes, key=lambda step: sizes[step])
         problem = f"--max-mb {most:g}: the smallest file, {smallest}, has {sizes[smallest]:.2f} MB"
-        raise RecipeError(
-            [
-                (
-                    f"{problem}; allow that much, "
-                    f"or train a smaller model (model.size, tokens.vocabulary)"
-                )
-            ]
-        )
-    examples, found = source.dev(), []
+        smaller = "train a smaller model (model.size, tokens.vocabulary)"
+        raise RecipeError([f"{problem}; allow that much, or {smaller}"])
+    examples = source.dev()
     dev = DevScores(source, examples) if examples else None
+    candidates = []
     for step in fit:
         path = _file(exact, step)
         cost = None if dev is None else dev.beside(path, inputs)
-        found.append(Sized(step, sizes[step], difference(source, path, inputs)[0], cost))
-    best = min(found, key=lambda one: one.loss)
+        candidates.append(Sized(step, sizes[step], difference(source, path, inputs)[0], cost))
+    best = min(candidates, key=lambda candidate: candidate.loss)
     return _file(exact, best.step), best
 
 
 def _file(exact: Path, step: str) -> Path:
-    return exact if step == "fp32" else exact.with_name(f"{step}.onnx")
+    if step == "fp32":
+        return exact
+    return exact.with_name(f"{step}.onnx")
 
 
 class DevScores:
@@ -131,10 +121,8 @@ class DevScores:
 
     def _of(self, model: nn.Module) -> float:
         task = self.source.task
-        labels = [
-            task.label_of(answer)
-            for answer in answers_of([model], task, self.encoded, self.machine)
-        ]
+        answers = answers_of([model], task, self.encoded, self.machine)
+        labels = [task.label_of(answer) for answer in answers]
         return score(task.metric(self.name), self.gold, labels)
 
     def beside(self, path: Path, inputs: Sequence[str]) -> dict[str, Any]:

@@ -1,6 +1,4 @@
-"""Trained models as ONNX graphs: our own encoder and head in fp32, with any number of rows of any
-length, compared with PyTorch.
-"""
+"""Trained models as ONNX graphs in fp32, with rows of any number and length."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ SEED = 1
 
 
 def library(name: str) -> Any:
-    """A module of the packages that the export needs, or raises an error that says how to install
-    them.
-    """
+    """A module of the packages that the export needs; the error says how to install them."""
     try:
         if name.partition(".")[0] == "onnxruntime":
             load_onnxruntime()
@@ -44,9 +40,7 @@ def library(name: str) -> Any:
 
 @contextmanager
 def without_chatter() -> Iterator[None]:
-    """Keeps warnings of the exporter and of the quantiser, which are written for their authors, off
-    the terminal.
-    """
+    """Keeps warnings that exporter and quantiser write for their authors off the terminal."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -58,11 +52,11 @@ def without_chatter() -> Iterator[None]:
 
 
 class Graph(nn.Module):
-    """What is exported: token numbers (rows, length) → logits of the first token (rows, outputs),
-    or of all (rows, length, tags).
+    """What is exported: token numbers (rows, length) → logits.
 
-    Where the head reads at marks, their columns are asked for as well: places (rows, 1 + marks),
-    the first token's among them.
+    These are of the first token (rows, outputs), or of all (rows, length, tags). Where the head
+    reads at marks, their columns are an input too: places (rows, 1 + marks), the first token's
+    among them.
     """
 
     def __init__(self, source: Source) -> None:
@@ -88,9 +82,13 @@ class Graph(nn.Module):
         batch = TokenBatch(
             input_ids, attention_mask, positions, segments=token_type_ids, longest=self.length
         )
-        first = torch.arange(rows) * length
-        wanted = first if places is None else (first[:, None] + places).flatten()
-        states: Tensor = self.encoder(batch) if self.of_all_tokens else self.encoder(batch, wanted)
+        wanted = torch.arange(rows) * length  # the first tokens
+        if places is not None:
+            wanted = (wanted[:, None] + places).flatten()
+        if self.of_all_tokens:
+            states: Tensor = self.encoder(batch)
+        else:
+            states = self.encoder(batch, wanted)
         logits: Tensor = self.head(states)
         return logits
 
@@ -100,14 +98,8 @@ def check_onnx(source: Source) -> None:
     if source.task.elsewhere is None:
         ours = f"{source.task.kind} ({type(source.model.head).__name__})"
         reason = "code of tasklm searches the outputs of all places for its answers"
-        raise RecipeError(
-            [
-                (
-                    f"--to onnx: {ours} cannot be exported: "
-                    f"{reason}. Use tasklm predict, or the model in Python."
-                )
-            ]
-        )
+        remedy = "Use tasklm predict, or the model in Python."
+        raise RecipeError([f"--to onnx: {ours} cannot be exported: {reason}. {remedy}"])
 
 
 def inputs_of(source: Source) -> list[str]:
@@ -116,15 +108,20 @@ def inputs_of(source: Source) -> list[str]:
     token_type_ids where the encoder tells segments apart and a row may have two texts; places where
     the head reads at marks.
     """
+    inputs = ["input_ids", "attention_mask"]
     two_texts = source.task.pairs or source.task.together > 1
-    segments = ["token_type_ids"] if source.has_segments and two_texts else []
-    places = ["places"] if _marks(source) else []
-    return ["input_ids", "attention_mask", *segments, *places]
+    if source.has_segments and two_texts:
+        inputs.append("token_type_ids")
+    if _marks(source):
+        inputs.append("places")
+    return inputs
 
 
 def _marks(source: Source) -> tuple[str, ...]:
     there = source.task.elsewhere
-    return () if there is None else there.marks
+    if there is None:
+        return ()
+    return there.marks
 
 
 def write_graph(source: Source, path: Path, inputs: Sequence[str]) -> None:
@@ -132,20 +129,17 @@ def write_graph(source: Source, path: Path, inputs: Sequence[str]) -> None:
     for name in ("onnxruntime", "onnx", "onnxscript"):  # the first by us: the others may import it
         library(name)
     rows, length = torch.export.Dim("batch"), torch.export.Dim("length", max=source.length)
-    given = {
-        name: torch.ones(3, 7, dtype=torch.int64) for name in inputs
-    }  # sizes of 0 and 1 would be taken for constants
+    # sizes of 0 and 1 would be taken for constants
+    tensors = {name: torch.ones(3, 7, dtype=torch.int64) for name in inputs}
     sizes = {name: {0: rows, 1: length} for name in inputs}
     if "places" in inputs:
-        given["places"], sizes["places"] = (
-            torch.ones(3, 1 + len(_marks(source)), dtype=torch.int64),
-            {0: rows},
-        )
+        tensors["places"] = torch.ones(3, 1 + len(_marks(source)), dtype=torch.int64)
+        sizes["places"] = {0: rows}
     try:
         with without_chatter(), torch.no_grad():
             program: Any = torch.onnx.export(
                 Graph(source).eval(),
-                kwargs=given,
+                kwargs=tensors,
                 input_names=list(inputs),
                 output_names=["logits"],
                 dynamic_shapes=sizes,
@@ -154,14 +148,10 @@ def write_graph(source: Source, path: Path, inputs: Sequence[str]) -> None:
                 verbose=False,
             )
     except Exception as error:  # the exporter has no common class for what it cannot do
-        problem = (
-            f"PyTorch cannot write the model as ONNX "
-            f"({(str(error) or repr(error)).splitlines()[0]})"
-        )
-        raise RunError(
-            f"{problem}. Try other versions of torch and "
-            f"onnxscript, or use PyTorch: tasklm predict, serve --engine torch."
-        ) from error
+        reason = (str(error) or repr(error)).splitlines()[0]
+        versions = "Try other versions of torch and onnxscript"
+        remedy = f"{versions}, or use PyTorch: tasklm predict, serve --engine torch."
+        raise RunError(f"PyTorch cannot write the model as ONNX ({reason}). {remedy}") from error
     model = program.model_proto
     turn_weights(model)
     facts = {
@@ -173,8 +163,7 @@ def write_graph(source: Source, path: Path, inputs: Sequence[str]) -> None:
 
 
 def turn_weights(model: Any) -> None:
-    """Stores weights as they are multiplied, so that none is transposed when the model runs, and
-    the quantiser finds all of them.
+    """Stores weights as they are multiplied: none is transposed later, the quantiser finds all.
 
     A weight that several layers share (ALBERT's) stays one. The shapes that the exporter noted
     inside the graph are left out: they would be those of the weights before.
@@ -187,11 +176,8 @@ def turn_weights(model: Any) -> None:
     def turn(name: str) -> str:
         if name not in turned:
             turned[name] = f"{name}.turned"
-            graph.initializer.append(
-                helper.from_array(
-                    np.ascontiguousarray(helper.to_array(weights[name]).T), turned[name]
-                )
-            )
+            transposed = np.ascontiguousarray(helper.to_array(weights[name]).T)
+            graph.initializer.append(helper.from_array(transposed, turned[name]))
         return turned[name]
 
     renamed: dict[str, str] = {}
@@ -223,41 +209,40 @@ def turn_weights(model: Any) -> None:
 
 
 def difference(source: Source, path: Path, inputs: Sequence[str]) -> tuple[float, float]:
-    """The largest difference of logits to those of our model on random rows of several lengths, and
-    its largest logit.
-    """
-    session, draw = session_of(path, torch.get_num_threads()), torch.Generator().manual_seed(SEED)
+    """The largest difference of logits to our model's on random rows, and its largest logit."""
+    session = session_of(path, torch.get_num_threads())
+    draw = torch.Generator().manual_seed(SEED)
     worst, largest = 0.0, 0.0
     for rows, length in ((1, 2), (2, 3), (3, source.length // 2 + 1), (5, source.length)):
         ids = torch.randint(source.shape.vocabulary, (rows, length), generator=draw)
         columns = torch.arange(length).expand(rows, length)
-        mask = (
-            columns < (length - 2 * torch.arange(rows)[:, None]).clamp(min=1)
-        ).long()  # the further down, the more padding
-        segments = (
-            torch.randint(2, ids.shape, generator=draw) if "token_type_ids" in inputs else None
-        )
-        at_marks = (
-            torch.rand(rows, len(_marks(source)), generator=draw) * mask.sum(1, keepdim=True)
-        ).long()
+        lengths = (length - 2 * torch.arange(rows)[:, None]).clamp(min=1)
+        mask = (columns < lengths).long()  # the further down, the more padding
+        segments = None
+        if "token_type_ids" in inputs:
+            segments = torch.randint(2, ids.shape, generator=draw)
+        shares = torch.rand(rows, len(_marks(source)), generator=draw)
+        at_marks = (shares * mask.sum(1, keepdim=True)).long()
         places = torch.cat([columns[:, :1], at_marks], 1)
-        given = {
+        tensors = {
             "input_ids": ids,
             "attention_mask": mask,
             "token_type_ids": segments,
             "places": places,
         }
-        theirs = torch.from_numpy(
-            session.run(None, {name: np.asarray(given[name]) for name in inputs})[0]
-        )
+        arrays = {name: np.asarray(tensors[name]) for name in inputs}
+        theirs = torch.from_numpy(session.run(None, arrays)[0])
         of_all = theirs.dim() == 3  # a tag for each token
-        batch = TokenBatch(
-            ids, mask, columns, segments=segments, places=columns if of_all else places
-        )
+        read = columns if of_all else places
+        batch = TokenBatch(ids, mask, columns, segments=segments, places=read)
         with torch.inference_mode():
             ours = source.network(batch)
-        apart = ours[mask == 1] - theirs[mask == 1] if of_all else ours[:, 0] - theirs
-        worst, largest = max(worst, float(apart.abs().max())), max(largest, float(ours.abs().max()))
+        if of_all:
+            apart = ours[mask == 1] - theirs[mask == 1]
+        else:
+            apart = ours[:, 0] - theirs
+        worst = max(worst, float(apart.abs().max()))
+        largest = max(largest, float(ours.abs().max()))
     return worst, largest
 
 
@@ -265,11 +250,8 @@ def require_same(source: Source, path: Path, inputs: Sequence[str]) -> float:
     """The largest difference of logits to PyTorch's; raises where it is more than rounding."""
     worst, largest = difference(source, path, inputs)
     if not worst <= TOLERANCE * max(1.0, largest):
-        problem = (
-            f"the exported model does not compute what the model "
-            f"does: logits of up to {largest:.3g} differ by {worst:.3g}"
-        )
-        raise RunError(
-            f"{problem}. Nothing was written; try other versions of torch and onnxruntime."
-        )
+        problem = "the exported model does not compute what the model does"
+        logits = f"logits of up to {largest:.3g} differ by {worst:.3g}"
+        remedy = "Nothing was written; try other versions of torch and onnxruntime."
+        raise RunError(f"{problem}: {logits}. {remedy}")
     return worst

@@ -1,6 +1,4 @@
-"""An ONNX file in the place of a model of ours: by onnxruntime on the CPU, alone or as the folder
-that an export wrote.
-"""
+"""An ONNX file in the place of a model of ours, run by onnxruntime on the CPU."""
 
 from __future__ import annotations
 
@@ -36,10 +34,8 @@ def session_of(path: Path, threads: int) -> Any:
     try:
         runtime = load_onnxruntime()
     except ImportError as error:
-        raise RunError(
-            f"{path} needs the package onnxruntime "
-            f"({error}). Install it: pip install 'tasklm[onnx]'"
-        ) from None
+        problem = f"{path} needs the package onnxruntime ({error})"
+        raise RunError(f"{problem}. Install it: pip install 'tasklm[onnx]'") from None
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1  # one node after the other
@@ -54,8 +50,7 @@ def session_of(path: Path, threads: int) -> Any:
 
 
 def _require_plain_graph(path: Path) -> None:
-    """Raises ValueError for graphs with loops, which may have no end, and which no export of tasklm
-    has."""
+    """Raises ValueError for graphs with loops, which may have no end; no export of ours has any."""
     if require_regular(path).stat().st_size == 0:
         raise ValueError("it is empty")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -78,9 +73,7 @@ class OnnxModel(nn.Module):
         outputs: int | None = None,
         wide: float | None = None,
     ) -> None:
-        """`outputs`: how many numbers it must give for each row, or each token; `wide`: the scale
-        of a wide part.
-        """
+        """`outputs`: numbers it must give for a row or token; `wide`: the scale of a wide part."""
         super().__init__()
         self.wide = wide
         self.session = session_of(path, threads)
@@ -91,24 +84,20 @@ class OnnxModel(nn.Module):
     def forward(self, batch: TokenBatch) -> Tensor:
         """The outputs (rows, places, …) of padded rows."""
         there = batch.pieces > 0
-        longest = int(
-            there.sum(1).max()
-            # rows are padded to a multiple of 8, which may be more tokens than the model has
-            # positions for
-        )
-        segments = torch.zeros_like(batch.ids) if batch.segments is None else batch.segments
-        tokens = {
-            "input_ids": batch.ids,
-            "attention_mask": there.long(),
-            "token_type_ids": segments,
-        }
+        # rows are padded to a multiple of 8, which may be more than the model has positions for
+        longest = int(there.sum(1).max())
+        segments = batch.segments
+        if segments is None:
+            segments = torch.zeros_like(batch.ids)
         assert batch.places is not None
-        given = {name: tensor[:, :longest] for name, tensor in tokens.items()} | {
-            "places": batch.places
+        tensors = {
+            "input_ids": batch.ids[:, :longest],
+            "attention_mask": there.long()[:, :longest],
+            "token_type_ids": segments[:, :longest],
+            "places": batch.places,
         }
-        logits = self._logits(
-            {name: given[name].numpy() for name in self.inputs}, (len(batch.ids), longest)
-        )
+        arrays = {name: tensors[name].numpy() for name in self.inputs}
+        logits = self._logits(arrays, rows=len(batch.ids), length=longest)
         if logits.dim() == 2:
             read = logits[:, None]
         else:
@@ -118,23 +107,18 @@ class OnnxModel(nn.Module):
         assert batch.wide is not None
         return read + self.wide * batch.wide
 
-    def _logits(self, given: dict[str, Any], rows: tuple[int, int]) -> Tensor:
+    def _logits(self, arrays: dict[str, Any], rows: int, length: int) -> Tensor:
         try:
-            logits = torch.as_tensor(self.session.run(None, given)[0])
+            logits = torch.as_tensor(self.session.run(None, arrays)[0])
         except Exception as error:  # the library has no common class for what goes wrong
             raise RunError(
                 f"{self.path} cannot be run ({_first_line(error)}). Export the model again."
             ) from None
         outputs = logits.shape[-1] if self.outputs is None else self.outputs
-        if not logits.is_floating_point() or logits.shape not in (
-            (rows[0], outputs),
-            (*rows, outputs),
-        ):
-            problem = (
-                f"{self.path} gives outputs of shape "
-                f"{tuple(logits.shape)}, not {outputs} for each row"
-            )
-            raise RunError(f"{problem}. Export the model again.")
+        shapes = ((rows, outputs), (rows, length, outputs))
+        if not logits.is_floating_point() or logits.shape not in shapes:
+            shape = f"shape {tuple(logits.shape)}, not {outputs} for each row"
+            raise RunError(f"{self.path} gives outputs of {shape}. Export the model again.")
         return logits
 
 
@@ -144,18 +128,14 @@ def is_export(folder: Path) -> bool:
 
 
 def open_onnx(folder: Path, threads: int) -> LoadedModels:
-    """The model of a folder that was exported to ONNX, its task, its vocabulary and what the folder
-    says about itself.
-    """
+    """The model of a folder that was exported to ONNX, with its task and vocabulary."""
     with damage_is_clear(folder):
         record = read_json(folder / RECORD, MOST_JSON)
         require_whole(folder, RECORD)
         if not str(record["to"]).startswith("onnx"):
             problem = f"{folder} was exported for transformers, which is what loads it"
-            raise RunError(
-                f"{problem}. Give the folder 'model' of the "
-                f"run, or one that was exported with --to onnx."
-            )
+            folders = "the folder 'model' of the run, or one that was exported with --to onnx"
+            raise RunError(f"{problem}. Give {folders}.")
         task = TASKS.get(str(record["task"]["kind"])).from_dict(record["task"])
         inputs = [str(name) for name in record["inputs"]]
         vocabulary = Vocabulary.load(folder / "tokenizer.json")

@@ -20,22 +20,13 @@ class Exported:
     megabytes: float  # of the file with the weights
     loads_with: str  # class of transformers, or onnxruntime
     inputs: list[str]
-    columns: dict[
-        str, str
-    ]  # keys of `recipe.Data` that name the columns of rows, as far as the recipe sets them
-    max_difference: float | None = (
-        None  # of logits to PyTorch's on random rows; None where nothing is computed on export
-    )
-    wide: float | None = (
-        # scale of the wide part, a linear model of words beside the network, where the model has
-        # one
-        None
-    )
-    network: dict[str, Any] | None = (
-        # scores of the model and of its network alone, where it has a wide part and a run is there
-        None
-    )
-    dev: dict[str, Any] | None = (
-        # scores of the model and of the exported one, where weights have 8 bits and a run is there
-        None
-    )
+    # keys of `recipe.Data` that name the columns of rows, as far as the recipe sets them
+    columns: dict[str, str]
+    # of logits to PyTorch's on random rows; None where nothing is computed on export
+    max_difference: float | None = None
+    # scale of the wide part, a linear model of words beside the network, where the model has one
+    wide: float | None = None
+    # scores of the model and of its network alone, where it has a wide part and a run is there
+    network: dict[str, Any] | None = None
+    # scores of the model and of the exported one, where weights have 8 bits and a run is there
+    dev: dict[str, Any] | None = None

@@ -1,6 +1,4 @@
-"""What is exported: the model of a run or of a folder by itself, and what the run knows about it;
-and the folder it goes to.
-"""
+"""What is exported, the model of a run or of a folder by itself, and the folder it goes to."""
 
 from __future__ import annotations
 
@@ -62,7 +60,9 @@ class Source:
     @property
     def wide(self) -> float | None:
         """The scale of the model's wide part, which no graph holds; None where it has none."""
-        return None if self.model.wide_scale is None else float(self.model.wide_scale.detach())
+        if self.model.wide_scale is None:
+            return None
+        return float(self.model.wide_scale.detach())
 
     def network(self, batch: TokenBatch) -> Tensor:
         """The outputs of the network alone."""
@@ -97,10 +97,8 @@ class Source:
         about = self.config.get("about")
         value = about.get(name) if isinstance(about, dict) else None
         if not isinstance(value, kind):
-            raise RunError(
-                f"the config.json of {self.name} does not say its "
-                f"{name}. Copy the model again from where it was trained."
-            )
+            problem = f"the config.json of {self.name} does not say its {name}"
+            raise RunError(f"{problem}. Copy the model again from where it was trained.")
         return value
 
     @property
@@ -113,14 +111,12 @@ class Source:
         return None if self.run is None else recipe_of(self.run)
 
     def columns(self) -> dict[str, str]:
-        """What the recipe of the run says about the columns of rows: keys of `recipe.Data` with
-        their values.
-        """
+        """The keys of `recipe.Data` for columns of rows, with what the run's recipe says there."""
         recipe = self.recipe()
-        found = (
-            {} if recipe is None else {name: str(getattr(recipe.data, name)) for name in COLUMNS}
-        )
-        return {name: value for name, value in found.items() if value}
+        if recipe is None:
+            return {}
+        columns = {name: str(getattr(recipe.data, name)) for name in COLUMNS}
+        return {name: value for name, value in columns.items() if value}
 
     def scores(self) -> Scores | None:
         """The score table of the run; None where there is none."""
@@ -128,10 +124,8 @@ class Source:
             return None
         scores = from_dict(read_json(self.run / SCORES))
         if not of_this_recipe(scores, self.run):
-            raise RunError(
-                f"the model and the scores in {self.run} are of an "
-                f"earlier recipe. Finish the run: tasklm report {self.run}"
-            )
+            problem = f"the model and the scores in {self.run} are of an earlier recipe"
+            raise RunError(f"{problem}. Finish the run: tasklm report {self.run}")
         return scores
 
     def dev(self) -> list[Example] | None:
@@ -145,14 +139,10 @@ class Source:
 
 
 def open_source(where: Path) -> Source:
-    """The model of a run folder, of the folder `model` in it, or of a folder that was copied from
-    there.
-    """
+    """The model of a run folder, of the folder `model` in it, or of a copy of that."""
     if not where.is_dir():
-        raise RunError(
-            f"there is no folder {where}. Give the folder of a "
-            f"finished run, such as runs/first, or of a model."
-        )
+        remedy = "Give the folder of a finished run, such as runs/first, or of a model."
+        raise RunError(f"there is no folder {where}. {remedy}")
     if (where / RECORD).exists():
         raise RunError(
             f"{where} was exported already. "
@@ -168,8 +158,7 @@ def open_source(where: Path) -> Source:
 
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
-    """Gives a folder to write into, which becomes `out` when all is written; after an error nothing
-    is left of it.
+    """Gives a folder to write into, which becomes `out` at the end, or nothing after an error.
 
     `out` must not exist, or be an empty folder.
     """

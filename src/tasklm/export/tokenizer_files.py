@@ -1,6 +1,4 @@
-"""The vocabulary as other programs read it: with the special tokens around a text or a pair, and
-their names.
-"""
+"""The vocabulary as other programs read it: with special tokens around a text or a pair."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ def write_tokenizer(
     names = special_names(vocabulary)
     tokenizer = Tokenizer.from_str(vocabulary.tokenizer.to_str())
     cls, sep = names["cls"], names["sep"]
-    second = 1 if segments else 0
+    second = int(segments)  # the segment of the second text
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{cls} $A {sep}",
         pair=f"{cls} $A {sep} $B:{second} {sep}:{second}",
@@ -42,11 +40,9 @@ def write_tokenizer(
         tokenizer.enable_truncation(length)
         tokenizer.enable_padding(pad_id=vocabulary.pad, pad_token=names["pad"])
     write_text(folder / "tokenizer.json", tokenizer.to_str(pretty=False))
-    inputs = (
-        ["input_ids", "token_type_ids", "attention_mask"]
-        if segments
-        else ["input_ids", "attention_mask"]
-    )
+    inputs = ["input_ids", "attention_mask"]
+    if segments:
+        inputs.insert(1, "token_type_ids")
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": length,

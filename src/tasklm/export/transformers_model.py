@@ -10,7 +10,6 @@ same.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -32,70 +31,53 @@ HEADS = {  # of ELECTRA and ALBERT, by the ending of the class: module of our he
     "ForMultipleChoice": {"dense": "sequence_summary.summary", "out": "classifier"},
     "ForTokenClassification": {"out": "classifier"},
 }
-MODERN_HEAD = {
-    "dense": "head.dense",
-    "norm": "head.norm",
-    "out": "classifier",
-}  # the same in all classes of ModernBERT
+# the same in all classes of ModernBERT
+MODERN_HEAD = {"dense": "head.dense", "norm": "head.norm", "out": "classifier"}
 ONNX = "Export it with --to onnx."
 PREDICT = "Use tasklm predict, or the model in Python."
 
 
 def check_transformers(source: Source) -> Elsewhere:
-    """What the task is in transformers; raises RecipeError, which says the way out, where no class
-    of it computes the same.
-    """
-    encoder, shape, found = source.encoder, source.shape, source.task.elsewhere
-    if found is None:
+    """What the task is in transformers; raises RecipeError where no class computes the same."""
+    encoder, shape, there = source.encoder, source.shape, source.task.elsewhere
+    if there is None:
         ours = f"{source.task.kind} ({type(source.model.head).__name__})"
-        raise RecipeError(
-            [f"--to hf: transformers has no head that computes what that of {ours} does. {PREDICT}"]
-        )
-    if not found.ending:
-        raise RecipeError(
-            [
-                (
-                    f"--to hf: no class of transformers reads at "
-                    f"marks in the text ({' '.join(found.marks)}). {ONNX}"
-                )
-            ]
-        )
+        problem = f"transformers has no head that computes what that of {ours} does"
+        raise RecipeError([f"--to hf: {problem}. {PREDICT}"])
+    if not there.ending:
+        marks = " ".join(there.marks)
+        problem = f"no class of transformers reads at marks in the text ({marks})"
+        raise RecipeError([f"--to hf: {problem}. {ONNX}"])
     if encoder in MODERN and shape.token_width != shape.width:
         problem = (
             "ModernBERT in transformers has no embeddings of a width of their own (model.embedding)"
         )
         raise RecipeError([f"--to hf: {problem}. {ONNX}"])
     if encoder in MODERN and "norm.weight" not in source.model.head.state_dict():
-        problem = (
-            "this model is of an older version, "
-            "whose heads had no LayerNorm, and ModernBERT's in transformers have one"
-        )
+        older = "this model is of an older version, whose heads had no LayerNorm"
+        problem = f"{older}, and ModernBERT's in transformers have one"
         raise RecipeError([f"--to hf: {problem}. Train it again, or export it with --to onnx."])
-    if encoder == "albert" and not found.of_words and shape.token_width == shape.width:
-        problem = (
-            "AlbertForSequenceClassification has a tanh in the head, "
-            "and ELECTRA does not project embeddings of the layers' own width"
-        )
+    if encoder == "albert" and not there.of_words and shape.token_width == shape.width:
+        albert = "AlbertForSequenceClassification has a tanh in the head"
+        electra = "ELECTRA does not project embeddings of the layers' own width"
+        problem = f"{albert}, and {electra}"
         raise RecipeError([f"--to hf: {problem}. {ONNX}"])
     if encoder not in ("bert", "roberta", "albert", *MODERN):
-        raise RecipeError(
-            [f"--to hf: the encoder {encoder!r} has no equal in transformers. {ONNX}"]
-        )
-    return found
+        problem = f"the encoder {encoder!r} has no equal in transformers"
+        raise RecipeError([f"--to hf: {problem}. {ONNX}"])
+    return there
 
 
 def write_transformers(source: Source, folder: Path) -> str:
-    """Writes config.json, model.safetensors and the tokenizer; returns the name of the class that
-    loads them.
-    """
+    """Writes config.json, model.safetensors and the tokenizer; returns the class for them."""
     there = check_transformers(source)
     modern = source.encoder in MODERN
     if modern:
         config, state = _modernbert(source)
+    elif source.encoder == "albert" and there.of_words:
+        config, state = _albert(source)
     else:
-        config, state = (
-            _albert(source) if source.encoder == "albert" and there.of_words else _electra(source)
-        )
+        config, state = _electra(source)
     title = str(config["architectures"][0]).removesuffix("Model") + there.ending
     state |= _head(source.model.head, MODERN_HEAD if modern else HEADS[there.ending])
     config |= {
@@ -114,29 +96,25 @@ def write_transformers(source: Source, folder: Path) -> str:
 
 
 def _labels(source: Source, there: Elsewhere) -> dict[str, Any]:
-    """The names of the classes, as config.json has them; a number or the score of an option has
-    none.
-    """
+    """The names of the classes, as config.json has them; a number or an option's score has none."""
     names = source.task.labels or ["score"]
-    found: dict[str, Any] = {"id2label": {str(number): name for number, name in enumerate(names)}}
-    found["label2id"] = {name: number for number, name in enumerate(names)}
+    values: dict[str, Any] = {"id2label": {str(number): name for number, name in enumerate(names)}}
+    values["label2id"] = {name: number for number, name in enumerate(names)}
     if there.problem:
-        found["problem_type"] = there.problem
-    return found
+        values["problem_type"] = there.problem
+    return values
 
 
 def _head(head: nn.Module, modules: dict[str, str]) -> State:
-    found = {}
+    state = {}
     for key, tensor in head.state_dict().items():
         module, _, leaf = key.rpartition(".")
-        found[f"{modules[module]}.{leaf}"] = tensor.clone()
-    return found
+        state[f"{modules[module]}.{leaf}"] = tensor.clone()
+    return state
 
 
 def _modernbert(source: Source) -> tuple[dict[str, Any], State]:
-    """Returns configuration and weights of the encoder for ModernBERT's classes; their head reads
-    the first token, or all.
-    """
+    """Configuration and weights for ModernBERT's classes, whose head reads one token or all."""
     config, state = to_hugging_face(source.encoder, source.shape, source.model.encoder.state_dict())
     config |= {
         "classifier_pooling": "cls",
@@ -153,43 +131,36 @@ def _modernbert(source: Source) -> tuple[dict[str, Any], State]:
 
 
 def _albert(source: Source) -> tuple[dict[str, Any], State]:
-    """Returns configuration and weights of the encoder for AlbertForTokenClassification, whose head
-    is linear like ours.
-    """
+    """Configuration and weights for AlbertForTokenClassification, with a linear head like ours."""
     config, state = to_hugging_face("albert", source.shape, source.model.encoder.state_dict())
     return config, {f"albert.{key}": tensor for key, tensor in state.items()}
 
 
 def _electra(source: Source) -> tuple[dict[str, Any], State]:
-    """Returns configuration and weights of the encoder as ELECTRA's; the layer that ALBERT repeats
-    is written once for each time.
-    """
+    """Configuration and weights as ELECTRA's; ALBERT's one layer is written for each time."""
     shape, state = source.shape, source.model.encoder.state_dict()
     name = source.encoder
     if name == "albert":
         name, state = "bert", _written_out(state, shape.layers)
-    config, found = to_hugging_face(
-        name, shape, state
-    )  # Bert's names where embeddings have the layers' width: the same as ELECTRA's
+    # Bert's names where embeddings have the layers' width: the same as ELECTRA's
+    config, weights = to_hugging_face(name, shape, state)
     config |= {
         "model_type": "electra",
         "architectures": ["ElectraModel"],
         "embedding_size": shape.token_width,
-    }
-    config |= {"hidden_act": "gelu_new" if source.encoder == "albert" else "gelu"}
-    config |= {
+        "hidden_act": "gelu_new" if source.encoder == "albert" else "gelu",
+        # of ElectraForMultipleChoice
         "summary_type": "first",
         "summary_use_proj": True,
         "summary_activation": "gelu",
-    }  # of ElectraForMultipleChoice
-    return config, {f"electra.{key}": tensor for key, tensor in found.items()}
+    }
+    return config, {f"electra.{key}": tensor for key, tensor in weights.items()}
 
 
 def _written_out(state: State, layers: int) -> State:
     shared = {key: tensor for key, tensor in state.items() if key.startswith("shared.")}
-    rest = {key: tensor for key, tensor in state.items() if key not in shared}
-    return rest | {
-        re.sub(r"^shared\.", f"layers.{number}.", key): tensor.clone()
-        for number in range(layers)
-        for key, tensor in shared.items()
-    }
+    written = {key: tensor for key, tensor in state.items() if key not in shared}
+    for number in range(layers):
+        for key, tensor in shared.items():
+            written[f"layers.{number}.{key.removeprefix('shared.')}"] = tensor.clone()
+    return written

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Generic, TypeVar
 
-Given = TypeVar("Given")
-Found = TypeVar("Found")
+Input = TypeVar("Input")
+Output = TypeVar("Output")
 
 
 class QueueFull(Exception):
@@ -24,80 +24,81 @@ class QueueFull(Exception):
 
 
 @dataclass(frozen=True)
-class _Job(Generic[Given, Found]):
-    inputs: Sequence[Given]
-    answers: asyncio.Future[list[Found]]
+class _Job(Generic[Input, Output]):
+    inputs: Sequence[Input]
+    answers: asyncio.Future[list[Output]]
     arrived: float
 
 
-class Batcher(Generic[Given, Found]):
-    """Collects inputs for at most `window` seconds, or until there are `most`, and answers them
-    together.
+@dataclass(frozen=True)
+class BatchLimits:
+    """How many threads work, how large batches get, and how long and how many inputs wait."""
 
-    `answer` gives one answer per input; `workers` threads call it. `waiting`: inputs that may wait
-    in all. `counted` is told the size of every batch that was answered, `started` runs first in
-    each thread.
+    workers: int  # threads
+    most: int  # inputs of a batch
+    window: float  # seconds in which the inputs of a batch are collected
+    waiting: int  # inputs that may wait in all
+
+
+class Batcher(Generic[Input, Output]):
+    """Collects inputs until a batch is full or has waited long enough, and answers them together.
+
+    `answer` gives one answer per input. `counted` is told the size of every batch that was
+    answered, `started` runs first in each thread.
     """
 
     def __init__(
         self,
-        answer: Callable[[Sequence[Given]], list[Found]],
+        answer: Callable[[Sequence[Input]], list[Output]],
+        limits: BatchLimits,
         *,
-        workers: int,
-        most: int,
-        window: float,
-        waiting: int,
         counted: Callable[[int], None] = lambda size: None,
         started: Callable[[], None] = lambda: None,
     ) -> None:
         self._answer = answer
-        self._most = most
-        self._window = window
-        self._limit = waiting
+        self._limits = limits
         self._counted = counted
-        self._pool = ThreadPoolExecutor(workers, "model", initializer=started)
-        self._workers = self._free = workers
-        self._jobs: deque[_Job[Given, Found]] = deque()
-        self._running: set[asyncio.Future[list[list[Found] | Exception]]] = set()
+        self._pool = ThreadPoolExecutor(limits.workers, "model", initializer=started)
+        self._free = limits.workers
+        self._jobs: deque[_Job[Input, Output]] = deque()
+        self._running: set[asyncio.Future[list[list[Output] | Exception]]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self.waiting = 0  # inputs
 
-    async def answers(self, inputs: Sequence[Given]) -> list[Found]:
-        """The answers of a request's inputs, in order; raises QueueFull where too many wait, and
-        what `answer` raises.
-        """
-        if self.waiting and self.waiting + len(inputs) > self._limit:
+    async def answers(self, inputs: Sequence[Input]) -> list[Output]:
+        """The answers of a request's inputs; raises QueueFull, and what `answer` raises."""
+        if self.waiting and self.waiting + len(inputs) > self._limits.waiting:
             raise QueueFull
         loop = asyncio.get_running_loop()
-        parts: list[asyncio.Future[list[Found]]] = []
+        parts: list[asyncio.Future[list[Output]]] = []
         now = loop.time()
-        size = max(
-            1, min(self._most, -(-len(inputs) // self._workers))
-        )  # so that a request by itself keeps all workers busy
+        # a request by itself keeps all workers busy
+        share = -(-len(inputs) // self._limits.workers)
+        size = max(1, min(self._limits.most, share))
         for start in range(0, len(inputs), size):
-            job = _Job[Given, Found](inputs[start : start + size], loop.create_future(), now)
+            job = _Job[Input, Output](inputs[start : start + size], loop.create_future(), now)
             self._jobs.append(job)
             self.waiting += len(job.inputs)
             parts.append(job.answers)
         self._hand_over()
         try:
-            found = await asyncio.gather(*parts, return_exceptions=True)
+            outcomes = await asyncio.gather(*parts, return_exceptions=True)
         except asyncio.CancelledError:
             self._forget_given_up()
             raise
-        for part in found:
-            if isinstance(part, BaseException):
-                raise part
-        return [one for part in found if not isinstance(part, BaseException) for one in part]
+        answers: list[Output] = []
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            answers += outcome
+        return answers
 
     async def close(self) -> None:
         """When all that was taken is answered and the threads have ended."""
         self._forget_given_up()
         while self._jobs or self._running:
-            pending: list[asyncio.Future[Any]] = [
-                *self._running,
-                *(job.answers for job in self._jobs),
-            ]
+            pending: list[asyncio.Future[Any]] = list(self._running)
+            pending += [job.answers for job in self._jobs]
             await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
         self._pool.shutdown()
 
@@ -107,22 +108,20 @@ class Batcher(Generic[Given, Found]):
         self.waiting = sum(len(job.inputs) for job in self._jobs)
 
     def _hand_over(self) -> None:
-        """Gives the free workers their batches, as soon as these are full or have waited long
-        enough.
-        """
+        """Gives free workers their batches, once these are full or have waited long enough."""
         loop = asyncio.get_running_loop()
-        handed = (
-            -1.0
-        )  # when the last that was handed over had arrived: the parts of a request go together
+        # when the last that was handed over had arrived: the parts of a request go together
+        handed = -1.0
         while self._free and self._jobs:
             arrived = self._jobs[0].arrived
-            left = arrived + self._window - loop.time()
-            if self.waiting < self._most and left > 0 and arrived != handed:
+            left = arrived + self._limits.window - loop.time()
+            if self.waiting < self._limits.most and left > 0 and arrived != handed:
                 if self._timer is None:
                     self._timer = loop.call_later(left, self._time_is_up)
                 return
+            share = -(-self.waiting // self._free)
             self._free -= 1
-            jobs = self._batch(min(self._most, -(-self.waiting // (self._free + 1))))
+            jobs = self._batch(min(self._limits.most, share))
             handed = jobs[-1].arrived
             running = loop.run_in_executor(self._pool, self._answered, jobs)
             self._running.add(running)
@@ -132,49 +131,50 @@ class Batcher(Generic[Given, Found]):
         self._timer = None
         self._hand_over()
 
-    def _batch(self, size: int) -> list[_Job[Given, Found]]:
+    def _batch(self, size: int) -> list[_Job[Input, Output]]:
         """The first jobs, with about `size` inputs and never more than `most`."""
-        jobs: list[_Job[Given, Found]] = []
+        jobs: list[_Job[Input, Output]] = []
         count = 0
-        while self._jobs and (
-            not jobs or (count < size and count + len(self._jobs[0].inputs) <= self._most)
-        ):
+        while self._jobs:
+            longer = count + len(self._jobs[0].inputs)
+            if jobs and (count >= size or longer > self._limits.most):
+                break
             jobs.append(self._jobs.popleft())
-            count += len(jobs[-1].inputs)
+            count = longer
         self.waiting -= count
         return jobs
 
-    def _answered(self, jobs: Sequence[_Job[Given, Found]]) -> list[list[Found] | Exception]:
-        """The answers of each job, or what went wrong with it; what is wrong with one must not fail
-        the others.
-        """
-        given = [one for job in jobs for one in job.inputs]
+    def _answered(self, jobs: Sequence[_Job[Input, Output]]) -> list[list[Output] | Exception]:
+        """The answers of each job, or what went wrong with it, which does not fail the others."""
+        inputs = list(chain.from_iterable(job.inputs for job in jobs))
         try:
-            found = iter([answer for _, answer in zip(given, self._answer(given), strict=True)])
-        # panics of libraries in Rust are no Exception; whatever comes, requests must not wait for
-        # ever
+            answers = iter([answer for _, answer in zip(inputs, self._answer(inputs), strict=True)])
+        # panics of Rust libraries are no Exception; whatever comes, no request may wait for ever
         except BaseException as error:
             if len(jobs) > 1:
-                return [one for job in jobs for one in self._answered([job])]
-            return [error if isinstance(error, Exception) else RuntimeError(repr(error))]
-        return [list(islice(found, len(job.inputs))) for job in jobs]
+                return list(chain.from_iterable(self._answered([job]) for job in jobs))
+            if isinstance(error, Exception):
+                return [error]
+            return [RuntimeError(repr(error))]
+        return [list(islice(answers, len(job.inputs))) for job in jobs]
 
     def _deliver(
         self,
-        jobs: Sequence[_Job[Given, Found]],
-        done: asyncio.Future[list[list[Found] | Exception]],
+        jobs: Sequence[_Job[Input, Output]],
+        done: asyncio.Future[list[list[Output] | Exception]],
     ) -> None:
         self._free += 1
         self._running.discard(done)
         answered = 0
-        for job, found in zip(jobs, done.result(), strict=True):
-            if isinstance(found, Exception):
-                if not job.answers.done():
-                    job.answers.set_exception(found)
+        for job, outcome in zip(jobs, done.result(), strict=True):
+            given_up = job.answers.done()
+            if isinstance(outcome, Exception):
+                if not given_up:
+                    job.answers.set_exception(outcome)
                 continue
-            answered += len(found)
-            if not job.answers.done():
-                job.answers.set_result(found)
+            answered += len(outcome)
+            if not given_up:
+                job.answers.set_result(outcome)
         if answered:
             self._counted(answered)
         self._hand_over()

@@ -38,7 +38,9 @@ class Forms:
         """The forms in words."""
         texts = ["a text"] * self.text + ["a list of two texts"] * self.pair
         row = "an object with the columns of the training data"
-        return f"{', '.join(texts)} or {row}" if texts else row
+        if not texts:
+            return row
+        return f"{', '.join(texts)} or {row}"
 
     @property
     def examples(self) -> list[Any]:
@@ -69,27 +71,24 @@ def predict_schema(limits: Limits, forms: Forms) -> dict[str, Any]:
 
 def explain_schema(limits: Limits, forms: Forms) -> dict[str, Any]:
     """The schema of what is to be explained."""
-    told = "Training examples, and passages, to show on each side at most."
     top = {
         "type": "integer",
         "minimum": 1,
         "maximum": MOST_TOP,
         "default": USUAL_TOP,
-        "description": told,
+        "description": "Training examples, and passages, to show on each side at most.",
     }
     schema = _object({"input": _input_schema(limits, forms), "top": top}, ["input"])
-    return (
-        {**schema, "example": {"input": forms.examples[0], "top": 3}} if forms.examples else schema
-    )
+    if forms.examples:
+        schema["example"] = {"input": forms.examples[0], "top": 3}
+    return schema
 
 
 def problems_of_inputs(limits: Limits, forms: Forms) -> str:
     """What the checks of inputs refuse, in words."""
-    wrong = (
-        f"an input that is not {forms.words}, "
-        f"that has more than {limits.characters:,} characters in all"
-    )
-    return f"{wrong}, or whose columns are not those of the task"
+    too_long = f"that has more than {limits.characters:,} characters in all"
+    columns = "whose columns are not those of the task"
+    return f"an input that is not {forms.words}, {too_long}, or {columns}"
 
 
 def predict_inputs(body: bytes, limits: Limits, forms: Forms) -> list[Input]:
@@ -99,20 +98,13 @@ def predict_inputs(body: bytes, limits: Limits, forms: Forms) -> list[Input]:
     if not isinstance(inputs, list):
         raise Refused(422, f"inputs is {_name(inputs)}, not a list.")
     if len(inputs) > limits.inputs:
-        raise Refused(
-            422,
-            (
-                f"There are {len(inputs):,} inputs; "
-                f"a request may have {limits.inputs:,}. Send several requests."
-            ),
-        )
+        problem = f"There are {len(inputs):,} inputs; a request may have {limits.inputs:,}."
+        raise Refused(422, f"{problem} Send several requests.")
     return [_input(one, f"inputs[{place}]", limits, forms) for place, one in enumerate(inputs)]
 
 
 def explain_input(body: bytes, limits: Limits, forms: Forms) -> tuple[Input, int]:
-    """What is to be explained and by how many texts; raises Refused where the body is not what
-    `explain_schema` says.
-    """
+    """The input to explain and by how many texts; raises Refused as `explain_schema` says."""
     values = _json_object(body, {"input", "top"}, "input")
     top = values.get("top", USUAL_TOP)
     if type(top) is not int or not 1 <= top <= MOST_TOP:
@@ -156,30 +148,20 @@ def _json_object(body: bytes, known: set[str], required: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise Refused(422, f"The body is {_name(values)}, not an object.")
     if strange := sorted(values.keys() - known):
-        raise Refused(
-            422, f"{strange[0][:40]!r} is not known here; there is {' and '.join(sorted(known))}."
-        )
+        names = " and ".join(sorted(known))
+        raise Refused(422, f"{strange[0][:40]!r} is not known here; there is {names}.")
     if required not in values:
         raise Refused(422, f"{required} is missing.")
     return values
 
 
 def _input(given: Any, where: str, limits: Limits, forms: Forms) -> Input:
-    """An input that has the form of one; whether its columns are those of the task the model's
-    reader says.
-    """
-    if (
-        forms.pair
-        and isinstance(given, list)
-        and (len(given) != 2 or not all(isinstance(text, str) for text in given))
-    ):
+    """An input that has the form of one; its columns are checked by the task's reader."""
+    is_list = forms.pair and isinstance(given, list)
+    if is_list and (len(given) != 2 or not all(isinstance(text, str) for text in given)):
         raise Refused(422, f"{where} is a list, but not of two texts. Give {forms.words}.")
-    taken = (
-        isinstance(given, dict)
-        or (forms.text and isinstance(given, str))
-        or (forms.pair and isinstance(given, list))
-    )
-    if not taken:
+    is_text = forms.text and isinstance(given, str)
+    if not (is_list or is_text or isinstance(given, dict)):
         needs = f": {forms.needs}" if forms.needs else ""
         raise Refused(422, f"{where} is {_name(given)}{needs}. Give {forms.words}.")
     one: Input = given
@@ -190,14 +172,14 @@ def _input(given: Any, where: str, limits: Limits, forms: Forms) -> Input:
 
 
 def characters(value: Any) -> int:
-    """The characters of all texts in a value, names of columns included;
-    other values count as one.
-    """
+    """The characters of all texts in a value, and of columns' names; other values count as one."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, Mapping):
         return sum(len(name) + characters(one) for name, one in value.items())
-    return sum(map(characters, value)) if isinstance(value, list) else 1
+    if isinstance(value, list):
+        return sum(map(characters, value))
+    return 1
 
 
 def _name(value: Any) -> str:

@@ -1,6 +1,4 @@
-"""How many connections there may be, of one address and in all, and which of them makes room for
-another.
-"""
+"""How many connections there may be, and which of them makes room for another."""
 
 from __future__ import annotations
 
@@ -100,9 +98,7 @@ class Connections:
         return sorted(self._usual.values(), key=len, reverse=True)
 
     def _make_room(self, groups: Iterable[Group]) -> bool:
-        """Cuts off the connection that has waited longest, of the first group that has one; False
-        where there is none.
-        """
+        """Cuts off the longest waiting connection of the first group with one; False for none."""
         for group in groups:
             waiting = next((connection for connection in group if connection.waits), None)
             if waiting is not None:
@@ -113,9 +109,7 @@ class Connections:
 
 
 def group_of(address: str) -> str:
-    """What counts as one address: of IPv6 the first half, since one machine has the whole second
-    half.
-    """
+    """What counts as one address: of IPv6 the first half, since a machine has all of the second."""
     try:
         number = ipaddress.ip_address(address)
     except ValueError:
@@ -126,9 +120,7 @@ def group_of(address: str) -> str:
 
 
 def room_for(of_one: int) -> Room:
-    """The room that this process has, once it may open as many files as it needs, or as it is
-    allowed to.
-    """
+    """The room of this process, once it may open the files it needs, or as many as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = MOST + RESERVE + OTHER_FILES
     if hard != resource.RLIM_INFINITY:

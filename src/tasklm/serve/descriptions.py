@@ -1,9 +1,8 @@
-"""What the service says about itself: its OpenAPI document, and what the task
-takes, for the page.
-"""
+"""What the service says about itself: its OpenAPI document, and what the task takes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -18,16 +17,16 @@ PROBLEMS = {
     400: "The body is not valid JSON.",
     401: "The token is missing or wrong.",
     404: (
-        "There is nothing to explain with: the service has not what "
-        "the model was trained on, or its kind cannot be explained."
+        "There is nothing to explain with: the service has not what the model was trained on, "
+        "or its kind cannot be explained."
     ),
     408: "The body did not come in time.",
     413: "The body is too large.",
     415: "The body is not sent as application/json.",
     421: "The service is asked for by a name that is not allowed.",
     503: (
-        "Too many inputs wait, or connections are open, "
-        "or the explanation took too long; try again after the seconds in Retry-After."
+        "Too many inputs wait, or connections are open, or the explanation took too long; "
+        "try again after the seconds in Retry-After."
     ),
 }
 OF_BODIES = (400, 401, 408, 413, 415, 421, 503)
@@ -64,15 +63,15 @@ def predict_operation(limits: Limits, forms: Forms) -> Schema:
         "items": {"type": "object"},
         "description": "One answer per input, in order.",
     }
-    found = {"type": "object", "properties": {"answers": answers}, "required": ["answers"]}
+    schema = {"type": "object", "properties": {"answers": answers}, "required": ["answers"]}
     wrong = f"more than {limits.inputs:,} inputs, {problems_of_inputs(limits, forms)}"
     return {
         "summary": "Predict",
         "description": "The answer of the model for each text, pair of texts or row.",
         "openapi_extra": _body(predict_schema(limits, forms)),
         "responses": {
-            200: _json("The answers.", found),
-            **_problems(*OF_BODIES),
+            200: _json("The answers.", schema),
+            **_problems(OF_BODIES),
             422: _not_what_is_asked_for(wrong),
         },
     }
@@ -80,11 +79,9 @@ def predict_operation(limits: Limits, forms: Forms) -> Schema:
 
 def explain_operation(limits: Limits, forms: Forms) -> Schema:
     """The arguments of FastAPI's route for explanations."""
+    top = f"`top` that is no whole number from 1 to {MOST_TOP}"
     inputs = problems_of_inputs(limits, forms)
-    wrong = (
-        f"`top` that is no whole number from 1 to {MOST_TOP}, "
-        f"{inputs}, or a text that is longer than a row of the model"
-    )
+    wrong = f"{top}, {inputs}, or a text that is longer than a row of the model"
     explained = {"model": Explanation, "description": "The prediction and its reasons."}
     return {
         "summary": "Explain",
@@ -94,7 +91,7 @@ def explain_operation(limits: Limits, forms: Forms) -> Schema:
         "openapi_extra": _body(explain_schema(limits, forms)),
         "responses": {
             200: explained,
-            **_problems(*OF_BODIES, 404),
+            **_problems((*OF_BODIES, 404)),
             422: _not_what_is_asked_for(wrong),
         },
     }
@@ -102,13 +99,13 @@ def explain_operation(limits: Limits, forms: Forms) -> Schema:
 
 def task_operation() -> Schema:
     """The arguments of FastAPI's route for what the task takes."""
-    told = (
-        "The kind of task, its labels, whether a text or a pair "
-        "of texts is enough to ask, and the limits of a request."
+    description = (
+        "The kind of task, its labels, whether a text or a pair of texts is enough to ask, "
+        "and the limits of a request."
     )
     return {
         "summary": "What the task takes",
-        "responses": {200: _json(told, {"type": "object"}), **_problems(401, 421)},
+        "responses": {200: _json(description, {"type": "object"}), **_problems((401, 421))},
     }
 
 
@@ -120,8 +117,8 @@ def health_operation() -> Schema:
         "required": ["status"],
     }
     stopping = "The service finishes what it has taken and ends."
-    found = {200: _json("It does.", state), 503: _json(stopping, state), **_problems(421)}
-    return {"summary": "Whether the service takes requests", "responses": found}
+    responses = {200: _json("It does.", state), 503: _json(stopping, state), **_problems((421,))}
+    return {"summary": "Whether the service takes requests", "responses": responses}
 
 
 def metrics_operation() -> Schema:
@@ -130,31 +127,24 @@ def metrics_operation() -> Schema:
         "description": "Counts in Prometheus' text format.",
         "content": {"text/plain": {"schema": {"type": "string"}}},
     }
-    return {"summary": "Counts for Prometheus", "responses": {200: text, **_problems(401, 421)}}
+    return {"summary": "Counts for Prometheus", "responses": {200: text, **_problems((401, 421))}}
 
 
 def what_it_takes(task: Task, texts: int | None, explains: bool, limits: Limits) -> Schema:
-    """What a page must know to ask; `texts` is how many the training examples have, where that is
-    known.
-    """
+    """What a page must know to ask; `texts`: how many a training example has, where known."""
     about = {"kind": task.kind, "labels": task.labels, **asdict(forms_of(task)), "texts": texts}
     return {**about, "explains": explains, "limits": asdict(limits)}
 
 
-def _problems(*statuses: int) -> dict[int | str, Schema]:
+def _problems(statuses: Iterable[int]) -> dict[int | str, Schema]:
     return {status: _json(PROBLEMS[status], DETAIL) for status in statuses}
 
 
 def _not_what_is_asked_for(wrong: str) -> Schema:
     """What 422 says: the checks of `bodies`, and those of the task's reader."""
-    said = "`detail` says which input is wrong, and why"
-    return _json(
-        (
-            f"JSON, but not what is asked for: no object, "
-            f"a name that is not known or missing, {wrong}; {said}."
-        ),
-        DETAIL,
-    )
+    problems = f"no object, a name that is not known or missing, {wrong}"
+    detail = "`detail` says which input is wrong, and why"
+    return _json(f"JSON, but not what is asked for: {problems}; {detail}.", DETAIL)
 
 
 def _json(description: str, schema: Schema) -> Schema:

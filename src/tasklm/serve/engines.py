@@ -1,6 +1,4 @@
-"""What computes the answers: PyTorch, or onnxruntime where it is installed and the kind of task can
-be exported.
-"""
+"""What computes the answers: PyTorch, or onnxruntime where it can."""
 
 from __future__ import annotations
 
@@ -30,35 +28,30 @@ class Engine:
     why: str
 
 
-def open_engine(folder: Path, asked: str, threads: int, data: Data, scratch: Path) -> Engine:
-    """The model of a folder on the engine that is asked for; an ONNX file that must be written
-    first goes to `scratch`.
-    """
-    if asked not in ENGINES:
-        raise RecipeError([f"--engine {asked}: choose from {', '.join(ENGINES)}"])
+def open_engine(folder: Path, choice: str, threads: int, data: Data, scratch: Path) -> Engine:
+    """The model of a folder on the chosen engine; `scratch` takes the ONNX file it may need."""
+    if choice not in ENGINES:
+        raise RecipeError([f"--engine {choice}: choose from {', '.join(ENGINES)}"])
     hardware = Hardware(precision="fp32", threads=threads)
     if is_export(folder):
-        if asked == "torch":
-            raise RunError(
-                f"{folder} holds an ONNX file, "
-                f"which PyTorch does not run. Give the folder 'model' of the run."
-            )
+        if choice == "torch":
+            problem = f"{folder} holds an ONNX file, which PyTorch does not run"
+            raise RunError(f"{problem}. Give the folder 'model' of the run.")
         return Engine(Predictor(folder, hardware, data), "onnx", "the folder holds an ONNX file")
-    if asked == "onnx":
+    if choice == "onnx":
         return Engine(Predictor(as_onnx(folder, scratch), hardware, data), "onnx", "asked for")
-    why = "asked for" if asked == "torch" else _against_onnx()
+    if choice == "torch":
+        return Engine(Predictor(folder, hardware, data), "torch", "asked for")
+    why = _against_onnx()
     if not why:
+        # kinds, ensembles and graphs that cannot be exported; the terminal says so
         try:
-            return Engine(
-                Predictor(as_onnx(folder, scratch), hardware, data),
-                "onnx",
-                "onnxruntime is installed",
-            )
-        except (
-            RecipeError,
-            RunError,
-        ) as error:  # kinds, ensembles and graphs that cannot be exported; the terminal says so
-            why = "; ".join(error.problems) if isinstance(error, RecipeError) else str(error)
+            predictor = Predictor(as_onnx(folder, scratch), hardware, data)
+            return Engine(predictor, "onnx", "onnxruntime is installed")
+        except RecipeError as error:
+            why = "; ".join(error.problems)
+        except RunError as error:
+            why = str(error)
     return Engine(Predictor(folder, hardware, data), "torch", why)
 
 
@@ -67,4 +60,6 @@ def _against_onnx() -> str:
     if torch.cuda.is_available():
         return "there is a GPU"
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    return f"{' and '.join(missing)} not installed: pip install 'tasklm[onnx]'" if missing else ""
+    if not missing:
+        return ""
+    return f"{' and '.join(missing)} not installed: pip install 'tasklm[onnx]'"

@@ -20,14 +20,10 @@ from tasklm.tasks.examples import Example
 
 
 def run_of(where: Path) -> Path:
-    """The run folder that is meant by itself or by the folder `model` in it; a model alone has no
-    training data.
-    """
+    """The run folder that is meant, by itself or by the folder `model` or `ensemble` in it."""
+    finished = "Give the folder of a finished run, such as runs/first"
     if where.is_file():
-        raise RunError(
-            f"{where} is a file. Give the folder of a "
-            f"finished run, such as runs/first; tasklm fit makes one."
-        )
+        raise RunError(f"{where} is a file. {finished}; tasklm fit makes one.")
     if not where.is_dir():
         raise RunError(
             f"there is no folder {where}. Give the folder of a "
@@ -40,14 +36,9 @@ def run_of(where: Path) -> Path:
         raise RunError(f"{where} has no trained model yet. Finish the run: tasklm evaluate {where}")
     if (where / "config.json").exists():
         problem = f"{where} is a model by itself: what it was trained on stands in its run folder"
-        raise RunError(
-            f"{problem}. Give the folder of the run, "
-            f"such as runs/first, with recipe.toml and model/ in it."
-        )
-    raise RunError(
-        f"{where} is not a run folder (no recipe.toml). "
-        f"Give the folder of a finished run, such as runs/first."
-    )
+        remedy = "Give the folder of the run, such as runs/first, with recipe.toml and model/ in it"
+        raise RunError(f"{problem}. {remedy}.")
+    raise RunError(f"{where} is not a run folder (no recipe.toml). {finished}.")
 
 
 def model_of(run: Path) -> Predictor:
@@ -59,9 +50,7 @@ def model_of(run: Path) -> Predictor:
 
 
 def training_examples(run: Path, task: Task) -> list[Example]:
-    """The examples that a run was trained on, read again from its files; `task` is that of its
-    model.
-    """
+    """The examples that a run was trained on, read again from its files for its model's task."""
     return splits_of(run, task, f"train again: tasklm report {run}").train
 
 
@@ -70,9 +59,7 @@ class TooSlow(Exception):
 
 
 class Explainer:
-    """Holds the model of a run, its training examples and, where it was trained on selected text,
-    the model of stage 1.
-    """
+    """Holds the model of a run, its training examples and, where it has one, that of stage 1."""
 
     _deadline = math.inf
 
@@ -88,39 +75,37 @@ class Explainer:
             PassageSide(self.run, model.task, model.machine.device) if trained_on_text else None
         )
         encoders = [self.examples.gradients.model.encoder]
-        if self.passages is not None:
+        self.passages: PassageSide | None = None
+        selected = self.run / "selected" / "selected.parquet"
+        if recipe.train.rho1 != 0 and selected.exists():  # it was trained on selected text
+            self.passages = PassageSide(self.run, model.task, model.machine.device)
             encoders.append(self.passages.gradients.encoder)
         for encoder in encoders:  # each of the many batches of an explanation passes through one
             encoder.register_forward_pre_hook(self._check_the_clock)
 
     def explain(self, given: str, top: int = 5) -> Explanation:
-        """The prediction for a text, or a JSON object with the columns of train, with at most `top`
-        texts on each side.
+        """Explains the prediction for a text, or a JSON object with the columns of train.
+
+        There are at most `top` texts on each side.
         """
         return self.explain_example(example_of(given, self.examples.task, self.data), top)
 
     def explain_example(
         self, example: Example, top: int = 5, deadline: float = math.inf
     ) -> Explanation:
-        """The prediction for an example, as `explain`; raises TooSlow after `deadline` of the
-        monotonic clock.
-        """
+        """As `explain` for an example; raises TooSlow after `deadline` of the monotonic clock."""
         self._deadline = deadline
         text = example.text
-        asked, (answer,) = self.examples.predicted([example])
-        (examples,) = self.examples.attributions([text], asked, top)
-        passages = None if self.passages is None else self.passages.attributions(text, asked, top)
+        predicted, (answer,) = self.examples.predicted([example])
+        (examples,) = self.examples.attributions([text], predicted, top)
+        passages = None
+        if self.passages is not None:
+            passages = self.passages.attributions(text, predicted, top)
         task = self.examples.task
-        label = " ".join(task.classes(task.label_of(answer))) or json.dumps(
-            answer, ensure_ascii=False
-        )
-        return Explanation(
-            text,
-            label,
-            answer.get("probabilities", {}).get(answer.get("label")),
-            examples,
-            passages,
-        )
+        label = " ".join(task.classes(task.label_of(answer)))
+        label = label or json.dumps(answer, ensure_ascii=False)
+        probability = answer.get("probabilities", {}).get(answer.get("label"))
+        return Explanation(text, label, probability, examples, passages)
 
     def _check_the_clock(self, *_: Any) -> None:
         if time.monotonic() > self._deadline:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,31 +47,34 @@ class Lifecycle:
     gave_up: bool = False
 
 
-class Guard:
-    """An application around another: asks for the token on all but the `open_paths`, and counts
-    requests to the `known` ones.
+@dataclass(frozen=True)
+class Access:
+    """Who may ask for what.
 
     `hosts`: names under which the service may be asked; none: under all. Without this check a page
     from elsewhere whose name is made to point to this machine (DNS rebinding) could ask a service
     that has no token.
     """
 
+    token: str | None
+    hosts: Collection[str]
+    known: Collection[str]  # paths that are counted by their names
+    open_paths: Collection[str]  # those that need no token
+
+
+class Guard:
+    """An application around another, which checks who asks and counts requests."""
+
     def __init__(
-        self,
-        app: Application,
-        metrics: Metrics,
-        lifecycle: Lifecycle,
-        *,
-        token: str | None,
-        hosts: Collection[str],
-        known: Collection[str],
-        open_paths: Collection[str],
+        self, app: Application, metrics: Metrics, lifecycle: Lifecycle, access: Access
     ) -> None:
         self._app, self._metrics, self._lifecycle = app, metrics, lifecycle
-        self._token = None if token is None else token.encode()
-        self._hosts = frozenset(map(_name, hosts))
-        self._known = frozenset(known)
-        self._open = frozenset(open_paths)
+        self._token: bytes | None = None
+        if access.token is not None:
+            self._token = access.token.encode()
+        self._hosts = frozenset(map(_name, access.hosts))
+        self._known = frozenset(access.known)
+        self._open = frozenset(access.open_paths)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answers a request."""
@@ -85,60 +88,56 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                # a client that is told so does not send another request on a connection that is
-                # about to be closed
-                closing = (
-                    [(b"connection", b"close")] if self._lifecycle.stopping or one_too_many else []
-                )
-                message = {**message, "headers": [*message.get("headers", ()), *HEADERS, *closing]}
+                headers = [*message.get("headers", ()), *HEADERS]
+                if self._lifecycle.stopping or one_too_many:
+                    # so that the client sends no other request on a connection about to be closed
+                    headers.append((b"connection", b"close"))
+                message = {**message, "headers": headers}
             await send(message)
 
-        headers = dict(scope["headers"])
         try:
-            if one_too_many and scope["path"] != HEALTH:
-                problem = {"detail": "There are too many connections. Try again soon."}
-                await JSONResponse(problem, 503, {"Retry-After": str(RETRY_SECONDS)})(
-                    scope, receive, guarded
-                )
-            elif (
-                self._hosts
-                and _name(headers.get(b"host", b"").decode("latin-1")) not in self._hosts
-            ):
-                problem = {
-                    "detail": (
-                        "The service is not asked for by this "
-                        "name; tasklm serve --allow-host NAME allows it."
-                    )
-                }
-                await JSONResponse(problem, 421)(scope, receive, guarded)
-            elif scope["path"] in self._open or self._may(headers.get(b"authorization", b"")):
-                await self._app(scope, receive, guarded)
-            else:
-                problem = {
-                    "detail": "A token is needed: send the header Authorization: Bearer TOKEN."
-                }
-                await JSONResponse(problem, 401, {"WWW-Authenticate": "Bearer"})(
-                    scope, receive, guarded
-                )
+            answer = self._refusal(scope, one_too_many) or self._app
+            await answer(scope, receive, guarded)
         except asyncio.CancelledError:
             self._lifecycle.gave_up = True
             raise
         finally:
-            path = scope["path"] if scope["path"] in self._known else "other"
+            path = scope["path"]
+            if path not in self._known:
+                path = "other"
             self._metrics.request(path, status, time.perf_counter() - begin)
 
-    def _may(self, given: bytes) -> bool:
+    def _refusal(self, scope: Mapping[str, Any], one_too_many: bool) -> JSONResponse | None:
+        """The answer to a request that is refused; None for one that may be answered."""
+        if one_too_many and scope["path"] != HEALTH:
+            problem = "There are too many connections. Try again soon."
+            return _problem(503, problem, {"Retry-After": str(RETRY_SECONDS)})
+        headers = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1")
+        if self._hosts and _name(host) not in self._hosts:
+            allow = "tasklm serve --allow-host NAME allows it"
+            return _problem(421, f"The service is not asked for by this name; {allow}.")
+        if scope["path"] in self._open or self._may(headers.get(b"authorization", b"")):
+            return None
+        problem = "A token is needed: send the header Authorization: Bearer TOKEN."
+        return _problem(401, problem, {"WWW-Authenticate": "Bearer"})
+
+    def _may(self, authorization: bytes) -> bool:
         if self._token is None:
             return True
-        scheme, _, token = given.partition(b" ")
+        scheme, _, token = authorization.partition(b" ")
         return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
 
 
+def _problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"detail": detail}, status, headers)
+
+
 def _name(host: str) -> str:
-    """The name in a Host header, in small letters and without the port; addresses of IPv6 in
-    brackets.
-    """
+    """The lower-case name in a Host header without its port; IPv6 addresses in brackets."""
     text = host.lower()
     if text.startswith("["):
         return text.partition("]")[0] + "]"
-    return f"[{text}]" if text.count(":") > 1 else text.partition(":")[0]
+    if text.count(":") > 1:
+        return f"[{text}]"
+    return text.partition(":")[0]

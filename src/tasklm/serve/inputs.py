@@ -1,6 +1,4 @@
-"""What to predict, from wherever it comes: the command line, a file, standard
-input, or a program.
-"""
+"""What to predict: from the command line, a file, standard input, or a program."""
 
 from __future__ import annotations
 
@@ -24,14 +22,12 @@ from tasklm.tasks.examples import Example
 from tasklm.tasks.readers.conll import COLUMN_FILES, CONLLU_FILES
 
 MOST_NAMES = 10_000  # of files beside a path, among which a mistyped one is looked for
-Input = (
-    str | Sequence[str] | Mapping[str, Any] | Example
-)  # a text, a pair of texts, a row, or an example
+# a text, a pair of texts, a row, or an example
+Input = str | Sequence[str] | Mapping[str, Any] | Example
 
 
 def examples_of(what: str, task: Task, data: Data, stdin: BinaryIO) -> Iterator[Example]:
-    """Yields examples: texts of standard input by the line for "-", those of a file if there is
-    one, else `what` itself.
+    """Yields the examples of standard input for "-", of a file if there is one, else of a text.
 
     What looks like the path of a file that is not there raises a DataError: it is mistyped more
     often than it is a text.
@@ -45,26 +41,24 @@ def examples_of(what: str, task: Task, data: Data, stdin: BinaryIO) -> Iterator[
             refuse_path(what)
         yield example_of(what, task, data)
     elif kind_of(Path(what)) in PLAIN:
-        yield from (
-            task.asked(line.rstrip("\r\n")) for line in read_lines(Path(what)) if line.strip()
-        )
+        for line in read_lines(Path(what)):
+            if line.strip():
+                yield task.asked(line.rstrip("\r\n"))
     else:
         yield from TASKS.get(task.kind).read(Path(what), data, labelled=False)[0]
 
 
 def example_of(text: str, task: Task, data: Data) -> Example:
-    """The example that a text asks about; one that is a JSON object is a row with the columns of
-    the training data.
-    """
+    """The example that a text asks about; a JSON object is a row with the columns of train."""
     text = whole_text(text)
     row = _json_object(text)
-    return task.asked(text) if row is None else _of_row(row, task, data)
+    if row is None:
+        return task.asked(text)
+    return _of_row(row, task, data)
 
 
 def example_from(given: Input, task: Task, data: Data) -> Example:
-    """The example that a program asks about: as a text (which is never read as JSON), a pair, a row
-    or an example.
-    """
+    """The example that a program asks about; a text is never read as JSON."""
     if isinstance(given, Example):
         return given
     if isinstance(given, Mapping):
@@ -85,15 +79,11 @@ def example_from(given: Input, task: Task, data: Data) -> Example:
 
 
 def _row_file(row: Mapping[str, Any]) -> MemoryFile:
-    """A table of JSON lines that has one row: each kind knows how to read its rows from a
-    table."""
+    """A table of JSON lines with one row: each kind knows how to read its rows from a table."""
     try:
         return MemoryFile.of("row.jsonl", json.dumps(dict(row), default=_plain).encode() + b"\n")
-    except (
-        ValueError,
-        TypeError,
-        RecursionError,
-    ) as error:  # a list that holds itself, a number of very many digits, odd keys
+    # a list that holds itself, a number of very many digits, odd keys
+    except (ValueError, TypeError, RecursionError) as error:
         raise DataError(
             f"the row cannot be read ({error})", remedy="Give texts, numbers and lists of these."
         ) from None
@@ -139,33 +129,25 @@ def _is_file(what: str) -> bool:
 
 
 def refuse_path(what: str) -> None:
-    """Raises a DataError for words that look like a path: they end like a file, or have a / and no
-    space."""
+    """Raises a DataError for what ends like a file's name, or has a / and no space."""
     path = Path(what)
     file_like = kind_of(path) in (*PLAIN, *TABLES, *COLUMN_FILES, *CONLLU_FILES)
-    if "\n" in what or not (
-        file_like or ("/" in what and not any(sign.isspace() for sign in what))
-    ):
+    path_like = "/" in what and not any(sign.isspace() for sign in what)
+    if "\n" in what or not (file_like or path_like):
         return
-    remedy = (
-        "Correct the path; if it is a text, "
-        "give it on standard input: echo TEXT | tasklm predict MODEL"
-    )
+    by_pipe = "give it on standard input: echo TEXT | tasklm predict MODEL"
+    remedy = f"Correct the path; if it is a text, {by_pipe}"
     if is_there(path):
         kind = "a folder" if path.is_dir() else "not a regular file"
         raise DataError(f"this is {kind}", file=what, remedy=f"Give a file. {remedy}")
-    raise DataError(
-        f"there is no such file{nearest(path.name, _names_beside(path))}", file=what, remedy=remedy
-    )
+    guess = nearest(path.name, _names_beside(path))
+    raise DataError(f"there is no such file{guess}", file=what, remedy=remedy)
 
 
 def _names_beside(path: Path) -> list[str]:
     try:
-        return [
-            entry.name
-            for entry in islice(path.parent.iterdir(), MOST_NAMES)
-            if is_whole(entry.name)
-        ]
+        names = [entry.name for entry in islice(path.parent.iterdir(), MOST_NAMES)]
+        return list(filter(is_whole, names))
     except (OSError, ValueError):
         return []
 
@@ -175,20 +157,16 @@ def _lines(stream: BinaryIO) -> Iterator[str]:
     number = 0
     while line := stream.readline(LONGEST_LINE + 1):
         number += 1
-        problem = (
-            f"the line has more than {LONGEST_LINE:,} bytes" if len(line) > LONGEST_LINE else ""
-        )
+        problem = ""
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            problem = problem or (
-                f"byte {line[error.start]:#04x} at position "
-                f"{error.start + 1} of the line is not UTF-8"
-            )
+            byte, position = line[error.start], error.start + 1
+            problem = f"byte {byte:#04x} at position {position} of the line is not UTF-8"
+        if len(line) > LONGEST_LINE:
+            problem = f"the line has more than {LONGEST_LINE:,} bytes"
         if problem:
-            remedy = (
-                "Turn it into UTF-8 first: "
-                "iconv -f WINDOWS-1252 -t UTF-8 FILE | tasklm predict MODEL"
-            )
+            convert = "iconv -f WINDOWS-1252 -t UTF-8 FILE | tasklm predict MODEL"
+            remedy = f"Turn it into UTF-8 first: {convert}"
             raise DataError(problem, file="standard input", line=number, remedy=remedy)
         yield text

@@ -9,11 +9,8 @@ from dataclasses import dataclass
 from starlette.requests import ClientDisconnect, Request
 
 BODY_SECONDS = 10.0  # from the headers of a request to the end of its body
-DRAINED = (
-    16 << 20
-    # bytes of a body that is too large which are read and thrown away, so that the client gets to
-    # read why
-)
+# bytes of a body that is too large which are read and thrown away: the client gets to read why
+DRAINED = 16 << 20
 MOST_TOP = 50  # texts on each side of an explanation
 CLOSE = {"Connection": "close"}
 
@@ -39,21 +36,16 @@ class Refused(Exception):
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
-    """The body of a request that is JSON, not too large, and comes in time; raises Refused for
-    others.
-    """
-    if (
-        request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        != "application/json"
-    ):
+    """The body of a request; raises Refused where it is not JSON, too large, or late."""
+    kind = request.headers.get("content-type", "").partition(";")[0]
+    if kind.strip().lower() != "application/json":
         raise Refused(415, "Send JSON, with the header Content-Type: application/json.")
     too_large = Refused(
         413, f"The body has more than {limits.size:,} bytes. Send less at a time.", CLOSE
     )
     declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > (
-        limits.size if "expect" in request.headers else DRAINED
-    ):
+    most = limits.size if "expect" in request.headers else DRAINED
+    if declared.isdecimal() and int(declared) > most:
         raise too_large
     body = bytearray()
     size = 0

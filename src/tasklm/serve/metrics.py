@@ -11,9 +11,7 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Metrics:
-    """Requests by path and status, their seconds, the sizes of model batches, texts answered and
-    texts that wait.
-    """
+    """Requests by path and status, their seconds, sizes of batches, texts answered and waiting."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

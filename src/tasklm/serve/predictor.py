@@ -1,6 +1,4 @@
-"""A trained model, or several that answer together, ready to answer: texts in, labels and
-probabilities out.
-"""
+"""A trained model, or several together, ready to answer: texts in, labels and probabilities out."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ AT_ONCE = 1024  # texts held in memory at a time
 
 
 class Predictor:
-    """Holds a loaded model folder, or one that `tasklm export` wrote as ONNX, which runs on the CPU
-    by onnxruntime.
+    """Holds the model of a folder, or the ONNX file of an export, which runs on the CPU.
 
     `data` names the columns of rows, where they have not the usual names; an export knows those
     that its recipe set.
@@ -42,12 +39,9 @@ class Predictor:
                 raise RunError(f"{problem}. Give the folder 'model' of the run.")
             self.machine = set_up(replace(hardware, device="cpu", precision="fp32", compile="off"))
             self.loaded = open_onnx(folder, self.machine.threads)
-            known = {
-                name: value
-                for name, value in self.loaded.config["columns"].items()
-                if not getattr(self.data, name)
-            }
-            self.data = replace(self.data, **known)
+            columns = self.loaded.config["columns"]
+            unset = [name for name in columns if not getattr(self.data, name)]
+            self.data = replace(self.data, **{name: columns[name] for name in unset})
         else:
             self.machine = set_up(hardware)
             self.loaded = load_models(folder, self.machine.device)
@@ -57,16 +51,12 @@ class Predictor:
     def model(self) -> TaskModel:
         """The one model; raises RunError where several answer together, or it is an ONNX file."""
         if len(self.models) > 1:
-            problem = (
-                f"{self.folder} holds {len(self.models)} "
-                f"models that answer together; this takes one"
-            )
+            several = f"{len(self.models)} models that answer together"
+            problem = f"{self.folder} holds {several}; this takes one"
             raise RunError(f"{problem}. Give the folder 'model' beside it.")
         if not isinstance(self.models[0], TaskModel):
-            raise RunError(
-                f"{self.folder} holds an ONNX file; "
-                f"this takes the model that was trained. Give the folder 'model' of the run."
-            )
+            problem = f"{self.folder} holds an ONNX file; this takes the model that was trained"
+            raise RunError(f"{problem}. Give the folder 'model' of the run.")
         return self.models[0]
 
     @property
@@ -75,9 +65,7 @@ class Predictor:
         return self.task.labels
 
     def answers(self, given: Sequence[Input]) -> list[Answer]:
-        """An answer per text, pair of texts, row (a mapping with the columns of train) or example,
-        in order.
-        """
+        """An answer per text, pair of texts, row (with the columns of train) or example."""
         if not given:
             return []
         examples = [example_from(one, self.task, self.data) for one in given]

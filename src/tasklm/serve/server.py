@@ -1,6 +1,4 @@
-"""The process around the application: its socket, patience with slow clients, and an end that loses
-nothing.
-"""
+"""The process around the application: its socket, slow clients, and an end that loses nothing."""
 
 from __future__ import annotations
 
@@ -13,6 +11,7 @@ import sys
 import termios
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import uvicorn
@@ -22,9 +21,8 @@ from tasklm.errors import RunError
 from tasklm.serve.connections import Connections, Place, Room, group_of
 from tasklm.serve.guard import IN_RESERVE, Guard, Lifecycle
 
-HEADER_SECONDS = (
-    10.0  # from a connection, or the first byte of a request, to the end of its headers
-)
+# from a connection, or the first byte of a request, to the end of its headers
+HEADER_SECONDS = 10.0
 MOST_HEADERS = 64 << 10  # bytes
 READ_SECONDS = 30.0  # for a client to read an answer, once it no longer takes it
 BACKLOG = 2048  # connections that wait to be taken
@@ -35,14 +33,10 @@ END_SECONDS = 60  # for the answers to what was taken; then the rest is given up
 
 
 class PatientProtocol(HttpToolsProtocol):
-    """HTTP on one connection; closes those whose headers do not come in time, or have no end, and
-    those that read nothing.
-    """
+    """HTTP on one connection, which is closed if headers are late or endless, or nobody reads."""
 
-    _timer: asyncio.TimerHandle | None = (
-        # runs while no request is taken and the time to the next is limited by us, not by uvicorn
-        None
-    )
+    # runs while no request is taken and the time to the next is limited by us, not by uvicorn
+    _timer: asyncio.TimerHandle | None = None
     _read_timer: asyncio.TimerHandle | None = None  # runs while an answer waits to be read
     _waits, _size = True, 0  # for the end of headers; bytes that have come meanwhile
     address = ""
@@ -65,7 +59,8 @@ class PatientProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Begins to wait for the first request."""
         super().connection_made(transport)
-        self.address = group_of(self.client[0]) if self.client else ""
+        if self.client:
+            self.address = group_of(self.client[0])
         place = self._all.take(self)
         if place is Place.NOWHERE:
             self.cut_off()
@@ -120,19 +115,17 @@ class PatientProtocol(HttpToolsProtocol):
             self._size += len(data)
             if self._size > MOST_HEADERS and not self.transport.is_closing():
                 self.send_400_response("The headers are too long.")
-        elif (
-            self._timer is None
-            and self.cycle is not None
-            and self.cycle.response_complete
-            and not self.transport.is_closing()
-        ):
+            return
+        answered = self.cycle is not None and self.cycle.response_complete
+        if answered and self._timer is None and not self.transport.is_closing():
             # the rest of a body that was refused, or empty lines: uvicorn has ended its wait for
             # the next request, which has not begun
             self._timer = self.loop.call_later(HEADER_SECONDS, self._give_up)
 
     def _wait(self) -> None:
         self._no_wait()
-        self._waits, self._timer = True, self.loop.call_later(HEADER_SECONDS, self._give_up)
+        self._waits = True
+        self._timer = self.loop.call_later(HEADER_SECONDS, self._give_up)
 
     def _no_wait(self) -> None:
         self._waits, self._size = False, 0
@@ -164,9 +157,8 @@ class PatientProtocol(HttpToolsProtocol):
         return int.from_bytes(fcntl.ioctl(file, termios.FIONREAD, bytes(4)), sys.byteorder) > 0
 
     def _give_up(self) -> None:
-        if (
-            self.cycle is not None and not self.cycle.response_complete
-        ):  # the request before is answered first
+        answering = self.cycle is not None and not self.cycle.response_complete
+        if answering:  # the request before comes first
             self._timer = self.loop.call_later(HEADER_SECONDS, self._give_up)
         elif not self.transport.is_closing():
             self.transport.close()
@@ -180,12 +172,10 @@ class GracefulServer(uvicorn.Server):
         self.lifecycle = lifecycle
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Reads on for a moment, since what was sent may not have been read; takes no more; answers
-        what was taken.
-        """
+        """Reads what was sent for a moment more, takes nothing new, and answers what was taken."""
         self.lifecycle.stopping = True
         await asyncio.sleep(LAST_READ)
-        connected = [connection for listener in sockets or [] for connection in _accepted(listener)]
+        connected = list(chain.from_iterable(map(_accepted, sockets or [])))
         for server in self.servers:
             server.close()  # resets connections that are not accepted yet
         for connection in connected:
@@ -194,12 +184,10 @@ class GracefulServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _protocol(self) -> asyncio.Protocol:
-        given = {
-            "config": self.config,
-            "server_state": self.server_state,
-            "app_state": self.lifespan.state,
-        }
-        protocol: asyncio.Protocol = self.config.http_protocol_class(**given)
+        protocol_class: Any = self.config.http_protocol_class
+        protocol: asyncio.Protocol = protocol_class(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
         return protocol
 
 
@@ -210,9 +198,8 @@ def bind(host: str, port: int) -> socket.socket:
     """
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        listener.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # connections of a service that has ended are no obstacle
+        # connections of a service that has ended are no obstacle
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if listener.family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind((host, port))
@@ -240,19 +227,17 @@ def _listen(listener: socket.socket) -> None:
 
 
 def _taken(host: str, port: int, error: OSError) -> RunError:
-    remedy = (
-        "Give another port with --port, "
-        "or --port 0 for a free one, and an address of this machine with --host."
-    )
-    return RunError(
-        f"{host}, port {port}, cannot be listened on ({error.strerror or error}). {remedy}"
-    )
+    problem = f"{host}, port {port}, cannot be listened on ({error.strerror or error})"
+    other_port = "Give another port with --port, or --port 0 for a free one"
+    return RunError(f"{problem}. {other_port}, and an address of this machine with --host.")
 
 
 def address_of(listener: socket.socket) -> str:
     """The address of a bound socket, as a browser takes it."""
     host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    if ":" in host:
+        host = f"[{host}]"
+    return f"http://{host}:{port}"
 
 
 def is_local(host: str) -> bool:
@@ -287,8 +272,7 @@ def run(
     room: Room | None = None,
     end_seconds: float = END_SECONDS,
 ) -> bool:
-    """Listens, calls `ready`, and serves until SIGTERM or SIGINT and until all that was taken is
-    answered.
+    """Listens, calls `ready`, and serves until a signal has come and all taken is answered.
 
     Returns False where not all was: a second SIGINT ended it before, or the time for it was over.
     """
@@ -297,11 +281,9 @@ def run(
     def end(number: int, frame: object) -> None:
         server.should_exit = True
 
-    for number in (
-        signal.SIGTERM,
-        signal.SIGINT,
-    ):  # before uvicorn's handlers, and after: it raises the signal again at its end
-        signal.signal(number, end)
+    # before uvicorn's handlers, and after: it raises the signal again at its end
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
     _listen(listener)
     ready()
     server.run(sockets=[listener])

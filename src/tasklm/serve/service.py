@@ -17,7 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 import tasklm
 from tasklm.errors import DataError, RunError
-from tasklm.serve.batching import Batcher, QueueFull
+from tasklm.serve.batching import Batcher, BatchLimits, QueueFull
 from tasklm.serve.bodies import explain_input, forms_of, predict_inputs
 from tasklm.serve.descriptions import (
     PROBLEMS,
@@ -30,7 +30,7 @@ from tasklm.serve.descriptions import (
     what_it_takes,
 )
 from tasklm.serve.explainer import Explainer, TooSlow
-from tasklm.serve.guard import HEALTH, RETRY_SECONDS, Guard, Lifecycle
+from tasklm.serve.guard import HEALTH, RETRY_SECONDS, Access, Guard, Lifecycle
 from tasklm.serve.inputs import Input, example_from
 from tasklm.serve.limits import Limits, Refused, read_body
 from tasklm.serve.metrics import Metrics
@@ -66,13 +66,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be explained, by how many texts on each side, and until when (of the monotonic
-    clock).
-    """
+    """What is to be explained."""
 
     given: Input
-    top: int
-    deadline: float
+    top: int  # texts on each side
+    deadline: float  # of the monotonic clock
 
 
 class Endpoints:
@@ -89,33 +87,27 @@ class Endpoints:
         self.explainer = explainer
         self.settings = settings
         self.lifecycle = lifecycle
-        self.limits, self.forms, self.metrics = settings.limits, forms_of(predictor.task), Metrics()
-        self.metrics.watch(lambda: 0 if self._queue is None else self._queue.waiting)
+        self.limits = settings.limits
+        self.forms = forms_of(predictor.task)
+        self.metrics = Metrics()
+        self.metrics.watch(self._waiting)
         self._queue: Batcher[Example, Answer] | None = None
         self._reasons: Batcher[Question, dict[str, Any]] | None = None
 
     @asynccontextmanager
     async def lifespan(self, app: Any) -> AsyncIterator[None]:
-        """Holds the worker threads while the application runs, and lets them
-        finish what was taken.
-        """
-        self._queue = Batcher(
-            self._answered,
+        """Holds the worker threads while the application runs; they finish what was taken."""
+        predictions = BatchLimits(
             workers=self.settings.workers,
             most=MOST_TOGETHER,
             window=self.settings.window,
             waiting=self.limits.waiting,
-            counted=self.metrics.batch,
-            started=_prepare_thread,
         )
-        self._reasons = Batcher(
-            self._explained,
-            workers=1,
-            most=1,
-            window=0,
-            waiting=self.limits.explanations,
-            started=_prepare_thread,
+        self._queue = Batcher(
+            self._answered, predictions, counted=self.metrics.batch, started=_prepare_thread
         )
+        explanations = BatchLimits(workers=1, most=1, window=0, waiting=self.limits.explanations)
+        self._reasons = Batcher(self._explained, explanations, started=_prepare_thread)
         try:
             yield
         finally:
@@ -141,71 +133,69 @@ class Endpoints:
             async with asyncio.timeout(seconds):
                 (explanation,) = await self._reasons.answers([question])
         except (TimeoutError, TooSlow):
-            reason = (
-                f"The explanation was not ready within {seconds:g} "
-                f"seconds. Try again when the service is less busy."
-            )
+            problem = f"The explanation was not ready within {seconds:g} seconds."
+            reason = f"{problem} Try again when the service is less busy."
             raise Refused(503, reason, {"Retry-After": str(RETRY_SECONDS)}) from None
         return JSONResponse(explanation)
 
     async def task(self) -> Response:
         """Answers GET /task."""
-        texts = None if self.explainer is None else len(self.explainer.examples.train[0].texts)
+        texts = None
+        if self.explainer is not None:
+            texts = len(self.explainer.examples.train[0].texts)
         return JSONResponse(
             what_it_takes(self.predictor.task, texts, self.explainer is not None, self.limits)
         )
 
     async def health(self) -> Response:
-        """Answers GET /health; while the service stops the status is 503, so that balancers send
-        nothing more.
-        """
-        stopping = self.lifecycle.stopping
-        return JSONResponse({"status": "stopping" if stopping else "ok"}, 503 if stopping else 200)
+        """Answers GET /health, with 503 while the service stops: balancers then send no more."""
+        if self.lifecycle.stopping:
+            return JSONResponse({"status": "stopping"}, 503)
+        return JSONResponse({"status": "ok"})
 
     async def counts(self) -> Response:
         """Answers GET /metrics."""
         return Response(self.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
+    def _waiting(self) -> int:
+        if self._queue is None:
+            return 0
+        return self._queue.waiting
+
     def _example(self, given: Input, where: str) -> Example:
-        """What an input asks about; before it waits with those of others, so that what is wrong is
-        told with its place.
-        """
+        """What an input asks about; an error says `where` in the request it stands."""
         try:
             return example_from(given, self.predictor.task, self.predictor.data)
         except DataError as error:
-            raise Refused(422, f"{where}: {_told(error)}") from None
+            raise Refused(422, f"{where}: {_problem_and_remedy(error)}") from None
 
-    def _answered(self, given: Sequence[Example]) -> list[Answer]:
+    def _answered(self, batch: Sequence[Example]) -> list[Answer]:
         """The answers of a batch, computed in parts of about one length."""
-        order = sorted(range(len(given)), key=lambda number: sum(map(len, given[number].texts)))
-        found: dict[int, Answer] = {}
+        order = sorted(range(len(batch)), key=lambda number: sum(map(len, batch[number].texts)))
+        answers: dict[int, Answer] = {}
         for start in range(0, len(order), self.settings.alike):
             numbers = order[start : start + self.settings.alike]
-            found.update(
-                zip(
-                    numbers,
-                    self.predictor.answers([given[number] for number in numbers]),
-                    strict=True,
-                )
-            )
-        return [found[number] for number in range(len(given))]
+            part = self.predictor.answers([batch[number] for number in numbers])
+            answers.update(zip(numbers, part, strict=True))
+        return [answers[number] for number in range(len(batch))]
 
     def _explained(self, questions: Sequence[Question]) -> list[dict[str, Any]]:
         """The explanations of some inputs; of training files only the names are told."""
         assert self.explainer is not None
-        task, data, found = self.explainer.examples.task, self.explainer.data, []
+        task, data = self.explainer.examples.task, self.explainer.data
+        explanations = []
         for question in questions:
             example = example_from(question.given, task, data)
             try:
-                one = asdict(
-                    self.explainer.explain_example(example, question.top, question.deadline)
-                )
+                reasons = self.explainer.explain_example(example, question.top, question.deadline)
             except RunError as error:  # of more than one row
                 raise Refused(422, str(error)) from None
-            for push in [*one["examples"]["pushed_for"], *one["examples"]["pushed_against"]]:
-                push["where"] = push["where"].rsplit("/", 1)[-1]
-            found.append(one)
-        return found
+            values = asdict(reasons)
+            sides = values["examples"]
+            for attribution in [*sides["pushed_for"], *sides["pushed_against"]]:
+                attribution["where"] = attribution["where"].rsplit("/", 1)[-1]
+            explanations.append(values)
+        return explanations
 
 
 def create_app(
@@ -226,9 +216,8 @@ def create_app(
         redirect_slashes=False,
     )
     app.asks_for_token = settings.token is not None
-    predicts, explains = (
-        operation(ends.limits, ends.forms) for operation in (predict_operation, explain_operation)
-    )
+    predicts = predict_operation(ends.limits, ends.forms)
+    explains = explain_operation(ends.limits, ends.forms)
     app.add_api_route("/predict", ends.predict, methods=["POST"], response_model=None, **predicts)
     app.add_api_route("/explain", ends.explain, methods=["POST"], response_model=None, **explains)
     app.add_api_route("/task", ends.task, methods=["GET"], response_model=None, **task_operation())
@@ -249,8 +238,13 @@ def create_app(
         (Exception, _failed),
     ):
         app.add_exception_handler(error, answer)
-    paths = {"known": (*PATHS, *PAGE), "open_paths": (HEALTH, *PAGE)}
-    return Guard(app, ends.metrics, lifecycle, token=settings.token, hosts=settings.hosts, **paths)
+    access = Access(
+        token=settings.token,
+        hosts=settings.hosts,
+        known=(*PATHS, *PAGE),
+        open_paths=(HEALTH, *PAGE),
+    )
+    return Guard(app, ends.metrics, lifecycle, access)
 
 
 def _prepare_thread() -> None:
@@ -273,10 +267,10 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _not_data(request: Request, error: Exception) -> Response:
     assert isinstance(error, DataError)
-    return JSONResponse({"detail": _told(error)}, 422)
+    return JSONResponse({"detail": _problem_and_remedy(error)}, 422)
 
 
-def _told(error: DataError) -> str:
+def _problem_and_remedy(error: DataError) -> str:
     return f"{error.problem}. {error.remedy}"  # without its file
 
 

@@ -35,6 +35,16 @@ _REMEMBERED = 1 << 20
 _ABOUT = ("summary.json", "curve.json")
 # numbers of errors that speak of the file itself
 _READABLE = (None, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EIO)
+# what readers raise for content that is not what was written
+_UNREADABLE = (
+    EOFError,
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    SafetensorError,
+)
 
 Sums = Mapping[str, Mapping[str, Any]]  # name below the folder → {"size": …, "crc32": …}
 
@@ -51,8 +61,7 @@ class Problem(NamedTuple):
 
 
 def files_in(folder: Path, leave_out: Sequence[str] = ()) -> list[Path]:
-    """The files of a folder and of those in it, in the order of their names, without some at its
-    top."""
+    """The files in and below a folder, in the order of their names, without some at its top."""
     names = sorted(path for path in folder.rglob("*") if path.is_file())
     return [path for path in names if path.parent != folder or path.name not in leave_out]
 
@@ -70,8 +79,7 @@ def sync_all(paths: Iterable[Path], folder: Path) -> None:
 
 
 def seal(record: Path, values: Mapping[str, Any], files: Sequence[Path]) -> None:
-    """Syncs files in or below the folder of the record, then writes it: `values`, and what the
-    files hold."""
+    """Syncs files in or below the folder of a record, then writes it with their checksums."""
     sync_all(files, record.parent)
     write_record(record, {**values, "files": sums_of(record.parent, files)})
 
@@ -87,15 +95,18 @@ def sums_of(folder: Path, files: Sequence[Path]) -> dict[str, dict[str, Any]]:
 
 
 def problems_of(folder: Path, files: Sums, *, most: int | None = None) -> list[Problem]:
-    """What is wrong with the files that a record lists: sizes of all, contents of `most` bytes, the
-    smallest first."""
+    """What is wrong with the files of a record: all sizes, and contents of the smallest.
+
+    With `most`, only the smallest files that together have at most so many bytes are read.
+    """
     problems, sized = [], []
     for name, expected in files.items():
         path = folder / name
-        size = path.stat().st_size if path.is_file() else None
-        if size is None:
+        if not path.is_file():
             problems.append(Problem(path, "it is missing"))
-        elif size != expected["size"]:
+            continue
+        size = path.stat().st_size
+        if size != expected["size"]:
             problems.append(Problem(path, f"it has {size:,} bytes, not {expected['size']:,}"))
         else:
             sized.append((path, size, expected["crc32"]))
@@ -114,9 +125,10 @@ def problems_of(folder: Path, files: Sums, *, most: int | None = None) -> list[P
 
 def sums_in(record: Path) -> Sums | None:
     """The files that a record lists; None for one of an earlier version, which lists none."""
-    values = read_json(record)
-    files = values.get("files") if isinstance(values, dict) else None
-    return files if isinstance(files, dict) else None
+    match read_json(record):
+        case {"files": dict(files)}:
+            return files
+    return None
 
 
 def is_sealed(record: Path) -> bool:
@@ -130,8 +142,7 @@ def is_sealed(record: Path) -> bool:
 
 
 def require_whole(folder: Path, record: str = ARTEFACT) -> None:
-    """Raises DamagedError unless a folder holds what was written; one without a record is left to
-    those who read it."""
+    """Raises DamagedError where a folder does not hold what its record, if any, lists."""
     if not (folder / record).exists():
         return
     for problem in problems_of(folder, sums_in(folder / record) or {}):
@@ -139,40 +150,31 @@ def require_whole(folder: Path, record: str = ARTEFACT) -> None:
 
 
 def content_of(folder: Path) -> str:
-    """A hash of what an artefact holds, times left out; "" where an earlier version wrote it, or
-    its record is damaged."""
+    """A hash of what an artefact holds, times left out; "" where its record cannot tell."""
     try:
         files = sums_in(folder / ARTEFACT)
     except DamagedError:
         return ""
-    return (
-        digest({name: sums for name, sums in files.items() if name not in _ABOUT}) if files else ""
-    )
+    if not files:  # an earlier version wrote it
+        return ""
+    return digest({name: sums for name, sums in files.items() if name not in _ABOUT})
 
 
 @contextmanager
 def damage_is_clear(file: Path) -> Iterator[None]:
-    """Turns the errors of reading a file of ours that is not what was written into one that says
-    the way out."""
+    """Turns the errors of reading a damaged file of ours into one that says the way out."""
     try:
         yield
     except OSError as error:
         if error.errno not in _READABLE:
             raise
-        raise damaged(
-            file, "it is missing" if error.errno == errno.ENOENT else str(error.strerror or error)
-        ) from error
+        problem = str(error.strerror or error)
+        if error.errno == errno.ENOENT:
+            problem = "it is missing"
+        raise damaged(file, problem) from error
     except DataError as error:
         raise damaged(file, error.problem) from error
-    except (
-        EOFError,
-        ValueError,
-        KeyError,
-        TypeError,
-        IndexError,
-        AttributeError,
-        SafetensorError,
-    ) as error:
+    except _UNREADABLE as error:
         raise damaged(file, str(error) or "it is empty") from error
 
 
@@ -188,15 +190,12 @@ def load_array(
 
 
 def require_offsets(path: Path, offsets: NDArray[Any], end: int) -> None:
-    """Raises DamagedError unless offsets begin at 0, never fall and end at `end`: compiled loops
-    read wherever they point."""
-    ordered = (
-        len(offsets)
-        and offsets[0] == 0
-        and offsets[-1] == end
-        and not (offsets[1:] < offsets[:-1]).any()
-    )
-    if not ordered:
+    """Raises DamagedError unless offsets begin at 0, never fall and end at `end`.
+
+    Compiled loops read wherever they point.
+    """
+    complete = len(offsets) and offsets[0] == 0 and offsets[-1] == end
+    if not complete or (offsets[1:] < offsets[:-1]).any():
         raise damaged(path, "its offsets do not fit")
 
 
@@ -212,8 +211,10 @@ def _remembered_checksums(files: Sequence[tuple[Path, int]]) -> list[str | OSErr
         zip(unread, _checksums([files[number] for number in unread], quiet=True), strict=True)
     )
     for number, mark in enumerate(marks):
-        checksum = checksums.setdefault(number, _seen.get(mark, "") if mark else "")
-        if mark is not None and isinstance(checksum, str):
+        if mark is None:
+            continue
+        checksum = checksums.setdefault(number, _seen.get(mark, ""))
+        if isinstance(checksum, str):
             _seen[mark] = checksum
     return [checksums[number] for number in range(len(files))]
 
@@ -224,16 +225,16 @@ def _mark(path: Path) -> tuple[int, int, int, int]:
 
 
 def _checksums(files: Sequence[tuple[Path, int]], quiet: bool = False) -> list[Any]:
-    """The checksums of files of these sizes; with `quiet`, the error in the place of one that
-    cannot be read."""
+    """The checksums of files of these sizes; with `quiet`, the error of one that cannot be read."""
     starts = [range(0, max(size, 1), PIECE) for _, size in files]
     pieces: list[tuple[Path, int]] = []
     for (path, _), own in zip(files, starts, strict=True):
         pieces += [(path, start) for start in own]
 
     def of_piece(piece: tuple[Path, int]) -> int | OSError:
+        path, start = piece
         try:
-            return _of_piece(*piece)
+            return _of_piece(path, start)
         except OSError as error:
             if not quiet:
                 raise
@@ -252,8 +253,9 @@ def _joined(pieces: Sequence[int | OSError]) -> str | OSError:
     error = next((one for one in pieces if isinstance(one, OSError)), None)
     if error is not None:
         return error
-    whole = pieces[0] if len(pieces) == 1 else zlib.crc32(np.array(pieces, "<u4").tobytes())
-    return f"{whole:08x}"
+    if len(pieces) == 1:
+        return f"{pieces[0]:08x}"
+    return f"{zlib.crc32(np.array(pieces, '<u4').tobytes()):08x}"
 
 
 def _of_piece(path: Path, start: int) -> int:

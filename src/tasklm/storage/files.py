@@ -78,8 +78,7 @@ def sync(path: Path) -> None:
 
 
 def temporary_name(path: Path) -> Path:
-    """The name under which this process writes a file before it has its own; `sweep` knows such
-    names."""
+    """The name under which this process writes a file at first; `sweep` knows such names."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
@@ -115,23 +114,18 @@ def write_text(path: Path, content: str) -> None:
 
 def write_json(path: Path, value: Any, *, synced: bool = True) -> None:
     """Writes plain values as indented JSON, atomically."""
-    write_bytes(
-        path,
-        (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8"),
-        synced=synced,
-    )
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    write_bytes(path, text.encode("utf-8"), synced=synced)
 
 
 def write_record(path: Path, values: Mapping[str, Any]) -> None:
-    """Writes values as JSON with a checksum of them, which `read_json` compares and takes out
-    again."""
+    """Writes values as JSON with their checksum, which `read_json` compares and takes out."""
     plain = json.loads(json.dumps(values))  # as they will be read
     write_json(path, {**plain, CHECKSUM: _checksum(plain)})
 
 
 def read_json(path: Path, most: int = MOST_OF_A_RUN) -> Any:
-    """The values of a JSON file; a damaged one, or a record whose checksum does not fit, is
-    named with the way out."""
+    """The values of a JSON file; raises DamagedError, with the way out, where it is damaged."""
     try:
         values = read_json_file(path, most)
     except (json.JSONDecodeError, UnicodeDecodeError):
@@ -142,13 +136,18 @@ def read_json(path: Path, most: int = MOST_OF_A_RUN) -> Any:
         raise damaged(path, "it is missing") from None
     except OSError as error:
         raise damaged(path, str(error.strerror)) from None
-    if isinstance(values, dict) and (
-        list(values)[-1:] == [CHECKSUM] or isinstance(values.get("files"), dict)
-    ):
-        checksum = values.pop(CHECKSUM, None)  # what lists files always has one
+    if _is_record(values):
+        checksum = values.pop(CHECKSUM, None)
         if checksum != _checksum(values):
             raise damaged(path, "its checksum does not fit")
     return values
+
+
+def _is_record(values: Any) -> bool:
+    """Whether values were written with a checksum; what lists files always was."""
+    if not isinstance(values, dict):
+        return False
+    return list(values)[-1:] == [CHECKSUM] or isinstance(values.get("files"), dict)
 
 
 def _checksum(values: dict[str, Any]) -> str:
@@ -157,8 +156,7 @@ def _checksum(values: dict[str, Any]) -> str:
 
 
 def damaged(file: Path, problem: str) -> DamagedError:
-    """The error for a file or folder of a run, a cache, a model or an export that is not what was
-    written, with a way out that works."""
+    """The error for a file or folder of ours that is not what was written, with the way out."""
     artefact = next((folder for folder in (file, *file.parents[:3]) if is_artefact(folder)), None)
     return DamagedError(file, problem, _way_out(file, artefact), artefact)
 
@@ -183,11 +181,12 @@ def _way_out(file: Path, artefact: Path | None) -> str:
 
 
 def run_above(file: Path) -> Path | None:
-    """The run folder that a file stands in; where that is a comparison of another run, the other
-    one."""
+    """The run folder that a file is in; for a comparison of another run, that of the other."""
     for folder in file.absolute().parents[:6]:
         if (folder / "recipe.toml").exists() and (folder / "manifest.json").exists():
-            return (run_above(folder) or folder) if folder.parent.name == "compare" else folder
+            if folder.parent.name == "compare":
+                return run_above(folder) or folder
+            return folder
     return None
 
 
@@ -198,10 +197,8 @@ def full_disk_is_clear(path: Path) -> Iterator[None]:
         yield
     except Exception as error:
         if _is_full_disk(error):
-            raise RunError(
-                f"the disk is full while writing {path}. "
-                f"Free some space and run the same command again: finished work is kept."
-            ) from error
+            remedy = "Free some space and run the same command again: finished work is kept."
+            raise RunError(f"the disk is full while writing {path}. {remedy}") from error
         if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise RunError(
                 f"{path} cannot be written ({error.strerror}). Choose another folder with --out."
@@ -217,24 +214,18 @@ def _is_full_disk(error: Exception) -> bool:
     """
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
-    text = str(error)
-    cut_short = (
-        isinstance(error, OSError)
-        and re.fullmatch(r"\d+ requested and \d+ written", text) is not None
-    )
-    return cut_short or (
-        type(error).__name__ == "SafetensorError"
-        and re.search(r"\(os error (28|122)\)", text) is not None
-    )
+    if isinstance(error, OSError):
+        return re.fullmatch(r"\d+ requested and \d+ written", str(error)) is not None
+    if type(error).__name__ == "SafetensorError":
+        return re.search(r"\(os error (28|122)\)", str(error)) is not None
+    return False
 
 
 def make_folder(folder: Path) -> Path:
     """The folder, made if it is not there; says so when a file is in the way."""
     if not is_whole(str(folder)):
-        raise RunError(
-            f"the name of the folder {str(folder)!a} is "
-            f"not UTF-8. Choose another folder with --out."
-        )
+        problem = f"the name of the folder {str(folder)!a} is not UTF-8"
+        raise RunError(f"{problem}. Choose another folder with --out.")
     with full_disk_is_clear(folder):
         try:
             make_parents(folder / "any")
@@ -252,8 +243,7 @@ def make_parents(path: Path) -> None:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Gives a file a second name, or copies it on a file system without links; `target` must not
-    exist."""
+    """Gives a file a second name, which must be new, or copies it where there are no links."""
     try:
         os.link(source, target)
     except OSError:
@@ -261,9 +251,10 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Deletes what killed processes left in a folder under temporary names, but not what belongs to
-    a process that lives."""
-    for path in list(folder.iterdir()) if folder.is_dir() else []:
+    """Deletes what processes that have ended left in a folder under temporary names."""
+    if not folder.is_dir():
+        return
+    for path in list(folder.iterdir()):
         match = _TEMPORARY.fullmatch(path.name)
         if match and not _lives(int(match["process"] or match["other"])):
             remove(path)
@@ -290,15 +281,11 @@ def remove(path: Path) -> None:
 
 
 def require_own(folder: Path) -> None:
-    """Raises RunError where a folder holds files but no run: a run must not replace what is not its
-    own.
-    """
+    """Raises RunError where a folder holds files but no run, which must not be replaced."""
     begun = (folder / ".lock").exists() or (folder / "manifest.json").exists()
-    if (
-        not begun
-        and folder.is_dir()
-        and any(not entry.name.startswith(".") for entry in folder.iterdir())
-    ):
+    if begun or not folder.is_dir():
+        return
+    if any(not entry.name.startswith(".") for entry in folder.iterdir()):
         raise RunError(
             f"{folder} holds files, but no run. Choose a new or an empty folder with --out."
         )
@@ -316,10 +303,8 @@ def locked(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             owner = file.read().strip() or "another process"
-            raise RunError(
-                f"{folder} is in use by {owner}. "
-                f"Wait for it to end, or choose another folder with --out."
-            ) from None
+            remedy = "Wait for it to end, or choose another folder with --out."
+            raise RunError(f"{folder} is in use by {owner}. {remedy}") from None
         file.seek(0)
         file.truncate()
         file.write(f"process {os.getpid()}")

@@ -10,8 +10,7 @@ from tasklm.errors import RunError
 
 
 def json_line(value: Any, to_file: bool = False) -> str:
-    """A value as one line of JSON; NaN and infinity, which JSON does not know, raise
-    RunError.
+    """A value as one line of JSON; NaN and infinity, which JSON does not know, raise RunError.
 
     Characters that standard output cannot show are escaped; a file has them as they are.
     """

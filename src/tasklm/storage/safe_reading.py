@@ -1,5 +1,4 @@
-"""Reading what others wrote: regular files alone, of bounded size, and JSON that cannot
-surprise."""
+"""Reading what others wrote: only regular files of bounded size, and JSON without surprises."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ class MemoryFile(PosixPath):
 
 
 def open_regular(path: Path) -> io.RawIOBase | io.BytesIO:
-    """Opens a regular file for reading; anything else, which may never end or never begin, raises
-    OSError."""
+    """Opens a regular file for reading; raises OSError for others, which may never end or begin."""
     if isinstance(path, MemoryFile):
         return io.BytesIO(path.content)
     try:  # without waiting: opening a named pipe would wait for somebody to write into it
@@ -62,8 +60,7 @@ def open_regular(path: Path) -> io.RawIOBase | io.BytesIO:
 
 
 def require_regular(path: Path) -> Path:
-    """The path of a regular file, for libraries that open it themselves; anything else
-    raises OSError."""
+    """The path of a regular file, for libraries that open it; anything else raises OSError."""
     open_regular(path).close()
     return path
 
@@ -77,8 +74,7 @@ def is_there(path: Path) -> bool:
 
 
 def home_path(text: str) -> Path:
-    """The path that a text names, "~" being the home folder; that of a user who does not
-    exist stays as it is."""
+    """The path that a text names, with "~" as the home folder unless there is no such user."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -97,11 +93,8 @@ def resolved_path(path: Path) -> Path:
     """An absolute path with its symbolic links followed, as far as they lead anywhere."""
     try:
         return path.resolve()
-    except (
-        OSError,
-        RuntimeError,
-        ValueError,
-    ):  # links that lead in a circle; names that no file can have
+    # links that lead in a circle; names that no file can have
+    except (OSError, RuntimeError, ValueError):
         return Path(os.path.abspath(path))  # noqa: PTH100  (Path.absolute leaves ".." in)
 
 
@@ -123,14 +116,12 @@ def read_text(path: Path, most: int = MOST_JSON) -> str:
 
 
 def read_json_file(path: Path, most: int = MOST_JSON) -> Any:
-    """The values of a regular file of JSON; raises OSError or ValueError, whose texts are
-    for people."""
+    """The values of a regular file of JSON; raises OSError or ValueError, with texts for people."""
     return parse_json(read_text(path, most))
 
 
 def parse_json(text: str) -> Any:
-    """The values of a JSON text; raises ValueError, whose text is for people, for all that
-    cannot be had.
+    """The values of a JSON text; where it has none, raises ValueError with a text for people.
 
     All texts in it can be written as UTF-8: halves of characters, which JSON escapes can spell, are
     replaced.
@@ -149,13 +140,16 @@ def parse_json(text: str) -> Any:
         raise ValueError(f"it has a whole number of more than {most:,} digits") from None
     if nested > DEEPEST:
         _require_flat(values)
-    return _whole(values) if "\\u" in text else values
+    if "\\u" in text:
+        return _whole(values)
+    return values
 
 
 def whole_text(text: str) -> str:
-    """Returns text that can be written as UTF-8: each half of a character (a lone surrogate) is
-    replaced by one character."""
-    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+    """A text as UTF-8 can hold it: each half of a character (a lone surrogate) is replaced."""
+    if text.isascii():
+        return text
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def is_whole(text: str) -> bool:
@@ -168,8 +162,7 @@ def _too_deep() -> str:
 
 
 def _require_flat(values: Any) -> None:
-    """Raises ValueError where values are nested so deep that what works through them step by step
-    would fail."""
+    """Raises ValueError where values are nested too deep for functions that call themselves."""
     level, depth = [values], 0
     while level:
         depth += 1

@@ -124,8 +124,10 @@ def begin(module: Any, context: TrainingContext, settings: Train) -> str:
 
 def batch_of(settings: Finetune, context: TrainingContext) -> int:
     """Rows per step of stage 2; an example of several units (as of a choice) takes as many."""
+    if settings.batch:
+        return settings.batch
     examples = stage2_batch(len(context.train), context.shape.layers <= SHALLOW)
-    return settings.batch or context.task.together * examples
+    return context.task.together * examples
 
 
 def finetune_stage(

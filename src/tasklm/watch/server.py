@@ -1,5 +1,4 @@
-"""A page on this machine that follows a run: the page, its script, the state as JSON and the run's
-report, and nothing else.
+"""A page on this machine that follows a run: page, script, state as JSON and the run's report.
 
 It reads and never writes. The path of a request is compared with four names and reaches no disk.
 Requests that come under another host's name are refused, so that a foreign page whose name was
@@ -28,9 +27,8 @@ from tasklm.watch.plain import plain_page
 from tasklm.watch.state import Watched
 
 HERE = "127.0.0.1"
-HOSTS = re.compile(
-    r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE
-)  # any port: it may be forwarded from another
+# with any port: it may be forwarded from another
+HOSTS = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 LOOKING = 3.0  # seconds after its last question for which somebody counts as looking
 PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
 SCRIPT = Path(__file__).with_name("page.js").read_bytes()
@@ -44,10 +42,8 @@ ALWAYS = {
 }
 CLOSED = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 # it has its own besides
-REPORT_POLICY = (
-    f"{CLOSED}; style-src 'unsafe-inline'; "
-    f"script-src 'unsafe-inline'; img-src data:; font-src data:"
-)
+_INLINE = "style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+REPORT_POLICY = f"{CLOSED}; {_INLINE}; img-src data:; font-src data:"
 
 
 def page_policy() -> str:
@@ -72,11 +68,8 @@ class Answer(BaseHTTPRequestHandler):
         """Answers with one of the four things there are."""
         hosts = self.headers.get_all("Host", [])
         if len(hosts) != 1 or not HOSTS.fullmatch(hosts[0]):
-            self._send(
-                HTTPStatus.MISDIRECTED_REQUEST,
-                "text/plain",
-                b"This page answers to 127.0.0.1 and localhost only.\n",
-            )
+            text = b"This page answers to 127.0.0.1 and localhost only.\n"
+            self._send(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", text)
             return
         answer = {
             "/": self._page,
@@ -88,17 +81,11 @@ class Answer(BaseHTTPRequestHandler):
             answer.get(self.path.partition("?")[0], self._nothing)()
         except (ConnectionError, TimeoutError):
             raise  # the browser went away
-        except (
-            OSError,
-            ValueError,
-            LookupError,
-            TypeError,
-            AttributeError,
-        ) as error:  # the files of the run are not as they should be
-            text = f"The run folder cannot be read: {type(error).__name__}: {error}\n"
-            self._send(
-                HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", text.encode("utf-8", "replace")
-            )
+        # the files of the run are not as they should be
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            problem = f"The run folder cannot be read: {type(error).__name__}: {error}\n"
+            body = problem.encode("utf-8", "replace")
+            self._send(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", body)
 
     do_HEAD = do_GET
 
@@ -157,10 +144,8 @@ class WatchServer(ThreadingHTTPServer):
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
-            raise RunError(
-                f"port {port} cannot be used ({error.strerror}). "
-                f"Choose another with --port; 0 takes a free one."
-            ) from None
+            problem = f"port {port} cannot be used ({error.strerror})"
+            raise RunError(f"{problem}. Choose another with --port; 0 takes a free one.") from None
 
     def server_bind(self) -> None:
         """Takes the port, without asking a name server who this machine is."""
