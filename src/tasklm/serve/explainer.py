@@ -70,14 +70,9 @@ class Explainer:
         model = model_of(self.run)
         train = training_examples(self.run, model.task)
         self.examples = ExampleSide(model.loaded, model.machine, train)
-        trained_on_text = recipe.uses_corpus and (self.run / SELECTED).exists()
-        self.passages = (
-            PassageSide(self.run, model.task, model.machine.device) if trained_on_text else None
-        )
-        encoders = [self.examples.gradients.model.encoder]
         self.passages: PassageSide | None = None
-        selected = self.run / "selected" / "selected.parquet"
-        if recipe.train.rho1 != 0 and selected.exists():  # it was trained on selected text
+        encoders = [self.examples.gradients.model.encoder]
+        if recipe.uses_corpus and (self.run / SELECTED).exists():  # trained on selected text
             self.passages = PassageSide(self.run, model.task, model.machine.device)
             encoders.append(self.passages.gradients.encoder)
         for encoder in encoders:  # each of the many batches of an explanation passes through one
