@@ -116,7 +116,9 @@ class _Sizes:
     def per_weight(self, size: str) -> int:
         """How many tokens a weight of the layers should see at a size."""
         encoder, shape = self.shaped(size)
-        return rules.tokens_per_parameter(wished(self.recipe.train, encoder, shape).counts)
+        train = self.recipe.train
+        counts = train.objective == "mlm" and wished(train, encoder, shape).counts  # as measured
+        return rules.tokens_per_parameter(counts)
 
     def enough(self, size: str) -> float:
         """How many tokens an encoder of a size should read."""

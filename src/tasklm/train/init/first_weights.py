@@ -24,6 +24,8 @@ from tasklm.tokens.shards import Shards
 from tasklm.train.init.counts import associations, embeddings, frequencies, sampled
 from tasklm.train.init.neighbours import obstacle
 
+COUNTED = ("mlm", "electra")  # objectives that counts were measured to help: benchmarks/log.md
+
 
 @dataclass(frozen=True)
 class Beginning:
@@ -36,21 +38,16 @@ class Beginning:
 def wished(settings: Train, encoder: str, shape: Shape) -> Beginning:
     """How stage 1 should begin, be it possible or not.
 
-    Where the recipe says nothing, small models of the kind on which it was measured to help begin
-    with both.
+    Where the recipe says nothing, small models begin with what was measured to help them.
     """
-    small = (
-        encoder == "bert"
-        and shape.layers <= SHALLOW
-        and settings.objective == "mlm"
-        and not settings.start
-    )
+    small = encoder == "bert" and shape.layers <= SHALLOW and not settings.start
     counts = settings.embeddings == "counts"
     if settings.embeddings == "auto":
-        counts = small
+        counts = small and settings.objective in COUNTED
     neighbours = settings.attention == "neighbours"
     if settings.attention == "auto":
-        neighbours = small and not obstacle(encoder, shape)
+        of_mlm = settings.objective == "mlm"
+        neighbours = small and of_mlm and not obstacle(encoder, shape)
     return Beginning(counts, neighbours)
 
 
