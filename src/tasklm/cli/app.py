@@ -79,7 +79,9 @@ def fit(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Do everything: check, select, tokenize, train, fine-tune, score, report. Any recipe key is an
+    """Train a model from a labelled file: the whole flow.
+
+    Checks, selects, tokenizes, trains, fine-tunes, scores and writes a report. Any recipe key is an
     option: --section.key value.
 
     Example: tasklm fit train.csv --test test.csv --corpus texts/ --out runs/first --minutes 20
@@ -109,9 +111,11 @@ def run(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Do everything from a recipe.
+    """Train a model from a recipe: the whole flow.
 
-    Example: tasklm run recipes/demo.toml --out runs/demo
+    Any recipe key is an option: --section.key value.
+
+    Example: tasklm run recipe.toml --out runs/first
     """
     out = out or Path("runs") / recipe.stem
     changed = load_recipe(recipe, overrides_of(context.args))
@@ -129,7 +133,9 @@ def init(
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
 ) -> None:
-    """Write a commented recipe with the detected columns, kind of task, metric and sizes.
+    """Write a commented recipe for your data.
+
+    Columns, kind of task, metric and sizes are detected.
 
     Example: tasklm init train.csv --corpus texts/ --to recipe.toml
     """
@@ -174,9 +180,10 @@ def check(
     top: Annotated[int, typer.Option(help="With --influence: examples to show.", min=1)] = 20,
     as_json: Json = False,
 ) -> None:
-    """Audit the data before any training; exits with 1 when there are errors.
+    """Audit the data before training.
 
-    After it, --influence finds labels that may be wrong, and --files damaged files.
+    Exits with 1 if there are errors. For a finished run, --influence lists examples that are
+    probably mislabelled, and --files lists damaged files.
 
     Example: tasklm check train.csv --test test.csv --corpus texts/
 
@@ -217,8 +224,9 @@ def forecast(
     ] = DEFAULT_SECONDS,
     as_json: Json = False,
 ) -> None:
-    """Forecast test scores before training: in 5, 20 and 60 minutes, beside a linear model, and
-    with twice the labels.
+    """Forecast the test score before training.
+
+    After 5, 20 and 60 minutes, beside a linear model, and with twice the labels.
 
     Example: tasklm forecast train.csv --corpus texts/
     """
@@ -245,7 +253,8 @@ def _step(name: str, what: str) -> None:
     ) -> None:
         run_until(name, context.args, folder, as_json, verbose)
 
-    step.__doc__ = f"{what}\n\n    Example: tasklm {name} runs/first\n    "
+    before = "Steps that come before are run if needed."
+    step.__doc__ = f"{what}\n\n    {before}\n\n    Example: tasklm {name} runs/first\n    "
     app.command(name=name, context_settings=EXTRA)(step)
 
 
@@ -260,8 +269,9 @@ def select_passages(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Select the passages that matter for the task (after reading and cleaning, if that is not
-    done).
+    """Select the passages that matter for the task.
+
+    Steps that come before are run if needed.
 
     Example: tasklm select runs/first --explain 0f3a…
     """
@@ -271,14 +281,10 @@ def select_passages(
         explain_selection(folder, explain, as_json)
 
 
-_step(
-    "tokenize",
-    "Train the vocabulary and turn the selected text into tokens, "
-    "with what comes before if needed.",
-)
-_step("train", "Stage 1: joint training, with what comes before if needed.")
-_step("finetune", "Stage 2: fine-tuning, with what comes before if needed.")
-_step("evaluate", "Score the model and the baselines, with what comes before if needed.")
+_step("tokenize", "Train the vocabulary and tokenize the selected text.")
+_step("train", "Run stage 1: joint training.")
+_step("finetune", "Run stage 2: fine-tuning.")
+_step("evaluate", "Score the model and the baselines.")
 
 
 @app.command(context_settings=EXTRA)
@@ -293,8 +299,9 @@ def report(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Write report.html of a run, with what comes before if needed; or compare several finished
-    runs in one page.
+    """Write the report of a run, or compare several runs.
+
+    Steps that come before are run if needed. Several finished runs are compared on one page.
 
     Example: tasklm report runs/first
 
@@ -360,8 +367,7 @@ def demo(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Build the embedded data set, run the whole flow on it with its comparisons, and print the
-    score table.
+    """Run the whole flow on the embedded data set.
 
     Example: tasklm demo
     """

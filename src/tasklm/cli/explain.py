@@ -43,7 +43,9 @@ def explain(
         bool, typer.Option("--json", help="Print the result as JSON, with whole texts.")
     ] = False,
 ) -> None:
-    """Show which training examples and selected passages pushed for and against a prediction
+    """Show the training texts behind a prediction.
+
+    Which training examples and selected passages spoke for it and against it
     (docs/methods/explain.md).
 
     Example: tasklm explain runs/first "a text to classify" --top 3

@@ -38,8 +38,9 @@ def export(
         bool, typer.Option("--json", help="Print what was written as JSON.")
     ] = False,
 ) -> None:
-    """Write a trained model for other programs, with its tokenizer and a model card
-    (docs/how-to/export.md).
+    """Export a model to transformers or ONNX.
+
+    Its tokenizer and a model card come with it (docs/how-to/export.md).
 
     Example: tasklm export runs/first --to hf --out my-model
 

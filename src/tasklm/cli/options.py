@@ -21,30 +21,28 @@ Corpus = Annotated[
     list[str] | None,
     typer.Option("--corpus", help="Raw text: file, folder or glob. May be repeated."),
 ]
-Dev = Annotated[str | None, typer.Option(help="Labelled file that chooses the model.")]
-Test = Annotated[str | None, typer.Option(help="Labelled file that is scored once, at the end.")]
-Out = Annotated[Path, typer.Option(help="Run folder; the same command continues what is there.")]
+Dev = Annotated[
+    str | None, typer.Option(help="Development set, used to pick the best epoch and seed.")
+]
+Test = Annotated[str | None, typer.Option(help="Test set, scored once at the end.")]
+Out = Annotated[Path, typer.Option(help="Run folder; repeat the command to continue a run.")]
 RecipeFile = Annotated[Path | None, typer.Option("--recipe", help="Recipe to start from.")]
 TextColumn = Annotated[str | None, typer.Option(help="Column with the text.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Column with the label.")]
-Minutes = Annotated[float | None, typer.Option(help="Wall time for the whole run.")]
-Flops = Annotated[float | None, typer.Option(help="Training FLOPs, in place of minutes.")]
-Memory = Annotated[str | None, typer.Option(help="Memory that selection may take, such as 2GB.")]
-Engine = Annotated[
-    str | None, typer.Option(help="Where passages are scored: local, spark or elastic.")
-]
+Minutes = Annotated[float | None, typer.Option(help="Time budget for the whole command.")]
+Flops = Annotated[float | None, typer.Option(help="Training FLOPs, instead of minutes.")]
+Memory = Annotated[str | None, typer.Option(help="Memory limit for selection, such as 2GB.")]
+Engine = Annotated[str | None, typer.Option(help="Search engine: local, spark or elastic.")]
 Master = Annotated[
     str | None,
     typer.Option(help="Spark's master, with --engine spark: local[2], spark://host:7077, yarn …"),
 ]
 Compare = Annotated[
     str | None,
-    typer.Option(
-        help="Ablations to train beside the model: task-only, random or both, with a comma."
-    ),
+    typer.Option(help="Ablations to train for comparison, comma-separated: task-only, random."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show all of the run's log.txt.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the full log.")]
 RunFolder = Annotated[Path, typer.Argument(help="Run folder.")]
 
 

@@ -47,9 +47,10 @@ def score(
         bool, typer.Option("--per-token", help="Also give every token with its score.")
     ] = False,
 ) -> None:
-    """Score texts by their pseudo-log-likelihood: the sum of log p(token | the other tokens), as
-    one JSON object per text.
+    """Score texts by their likelihood.
 
+    The score is the pseudo-log-likelihood, the sum of log p(token | the other tokens): one JSON
+    object per text.
     Larger (nearer to 0) is more likely. Texts longer than the model's rows are cut into windows and
     summed.
 
@@ -106,8 +107,9 @@ def rerank(
     ] = None,
     out: Out = None,
 ) -> None:
-    """Choose from each list the candidate with the largest score + λ · pseudo-log-likelihood.
+    """Re-rank lists of candidates by likelihood.
 
+    Chooses from each list the candidate with the largest score + λ · pseudo-log-likelihood.
     A line is {"id": 1, "candidates": [{"text": "a text", "score": -1.5}, …], "answer": 0}; the
     answer, a number from 0 or a text, may be left out, and is used for --dev and to say the
     accuracy.

@@ -33,7 +33,9 @@ def search(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Show the passages that a query finds, with the words that counted.
+    """Search a corpus with BM25.
+
+    Shows the best passages, with the matching words marked.
 
     Example: tasklm search texts/ "enzyme inhibits receptor" -k 3
     """

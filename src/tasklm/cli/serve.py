@@ -30,53 +30,47 @@ ModelFolder = Annotated[
 Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")]
 Port = Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65_535)]
 TokenFile = Annotated[
-    Path | None, typer.Option(help="File with the token that requests must bring.")
+    Path | None, typer.Option(help="File with the access token that requests must carry.")
 ]
 AllowHost = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Name by which this machine is asked, by a proxy for example. May be repeated."
-    ),
+    typer.Option(help="Further host name to accept, such as a proxy's. May be repeated."),
 ]
 Engine = Annotated[
     str,
-    typer.Option(
-        help="auto, torch or onnx; auto: onnx where it is there and the task can be exported."
-    ),
+    typer.Option(help="auto, torch or onnx; auto takes onnx if it is installed and fits the task."),
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(
-        help="Threads that run the model; by default one per core.", min=1, max=MOST_THREADS
-    ),
+    typer.Option(help="Worker threads; by default one per core.", min=1, max=MOST_THREADS),
 ]
 Threads = Annotated[
     int,
-    typer.Option(help="Threads that each of them uses for its matrices.", min=1, max=MOST_THREADS),
+    typer.Option(help="Threads per worker for matrix products.", min=1, max=MOST_THREADS),
 ]
 Explains = Annotated[
     bool,
     typer.Option(
         "--explain/--no-explain",
-        help="Show training examples as reasons, where they are there.",
+        help="Offer explanations by training examples, if the run has them.",
     ),
 ]
-MostInputs = Annotated[int, typer.Option(help="Inputs of a request.", min=1)]
-MostCharacters = Annotated[int, typer.Option(help="Characters of an input.", min=1)]
+MostInputs = Annotated[int, typer.Option(help="Most inputs per request.", min=1)]
+MostCharacters = Annotated[int, typer.Option(help="Most characters per input.", min=1)]
 MostWaiting = Annotated[
     int,
-    typer.Option(help="Inputs that may wait for the model; more are told to try again.", min=1),
+    typer.Option(help="Queue limit; further requests get 503.", min=1),
 ]
 MostConnections = Annotated[
-    int, typer.Option(help="Connections of one address; further ones get 503.", min=1, max=MOST)
+    int, typer.Option(help="Most connections per address; further ones get 503.", min=1, max=MOST)
 ]
 ExplainSeconds = Annotated[
     float,
-    typer.Option(help="Seconds for an explanation; one that takes longer gets 503.", min=0.1),
+    typer.Option(help="Time limit for an explanation, in seconds; beyond it 503.", min=0.1),
 ]
 CollectMs = Annotated[
     float,
-    typer.Option(help="Milliseconds in which requests are collected into one batch.", min=0.0),
+    typer.Option(help="Milliseconds to wait for requests to batch together.", min=0.0),
 ]
 
 
@@ -97,8 +91,10 @@ def serve(
     explain_seconds: ExplainSeconds = 30.0,
     collect_ms: CollectMs = 2.0,
 ) -> None:
-    """Answer over HTTP: a page to try the model, POST /predict and /explain, /metrics,
-    /openapi.json (docs/how-to/serving.md).
+    """Serve a model over HTTP.
+
+    A page to try the model, POST /predict and /explain, /metrics, /openapi.json
+    (docs/how-to/serving.md).
 
     Example: tasklm serve runs/first/model --port 8000
     """

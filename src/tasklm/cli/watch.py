@@ -32,8 +32,10 @@ def watch(
         typer.Option(help="Port of the page on 127.0.0.1; 0 takes a free one.", min=0, max=65535),
     ] = 0,
 ) -> None:
-    """Follow a run on a local page: its step, time left, learning curves, messages, scores
-    (docs/how-to/watching.md). Ctrl-C ends the page.
+    """Follow a run on a local page.
+
+    Its step, time left, learning curves, messages and scores (docs/how-to/watching.md). Ctrl-C ends
+    the page.
 
     Example: tasklm watch runs/first
     """

@@ -35,7 +35,7 @@ LONGEST = 3  # tokens of a run
 
 @dataclass(frozen=True)
 class Suspect:
-    """A training example whose label the others speak against."""
+    """A training example that is probably mislabelled."""
 
     rank: int  # 1 = most suspicious
     file: str

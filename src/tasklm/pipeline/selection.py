@@ -103,7 +103,7 @@ def _found(
         chosen, texts = _chosen(run, selector, ranking, corpus, plan, folder)
         if not len(chosen.passages):
             raise DataError(
-                "no passage of the corpus has a word in common with the task",
+                "no passage shares a word with the training examples",
                 file=", ".join(run.recipe.data.corpus),
                 remedy="Give a corpus in the task's language, or --select.method random.",
             )
