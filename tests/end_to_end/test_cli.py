@@ -217,7 +217,7 @@ def test_no_common_word_is_told(files: Path, tmp_path: Path) -> None:
     path = write_jsonl(
         tmp_path / "other.jsonl", [{"text": "совсем другой язык без общих слов"}] * 2
     )
-    assert "no passage of the corpus has a word in common" in fit_error(
+    assert "no passage shares a word with the training examples" in fit_error(
         files, tmp_path / "run", data__corpus=str(path)
     )
 

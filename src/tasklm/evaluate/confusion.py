@@ -31,9 +31,10 @@ def confusion_matrix(gold: Array, predicted: Array, classes: int) -> NDArray[np.
             raise ValueError(
                 f"{name} must be as many whole numbers from 0 to {classes - 1} as gold has"
             )
-    return np.bincount(gold * classes + predicted, minlength=classes * classes).reshape(
-        classes, classes
-    )
+    from sklearn.metrics import confusion_matrix as counted  # not at the top: it is slow to import
+
+    counts: NDArray[np.int64] = counted(gold, predicted, labels=np.arange(classes))
+    return counts
 
 
 def per_class(matrix: Array) -> list[ClassScore]:
