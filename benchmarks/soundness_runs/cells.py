@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from soundness_runs.data import ROWS, ingredients
+from soundness_runs.data import ROWS, training_context
 from tasklm.device.machine import Machine, set_up
 from tasklm.errors import RecipeError
 from tasklm.objectives.base import OBJECTIVES
@@ -138,7 +138,7 @@ def run_cell(cell: Cell, folder: Path, device: str) -> Outcome:
 def _train(cell: Cell, folder: Path, device: str) -> tuple[list[str], dict[str, float]]:
     compile_ = "on" if cell.compiled else "off"
     machine = set_up(Hardware(device=device, precision=cell.precision, compile=compile_, threads=1))
-    parts = ingredients(folder, cell.kind, cell.encoder, cell.length, machine, cell.layers)
+    parts = training_context(folder, cell.kind, cell.encoder, cell.length, machine, cell.layers)
     torch.compiler.reset()
     before = _graphs()
     stage, records, skipped = _records(cell, parts, STEPS, machine)

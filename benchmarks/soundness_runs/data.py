@@ -121,7 +121,7 @@ def _written(folder: Path, kind: str, rows: Sequence[Row]) -> Path:
     return path
 
 
-def ingredients(
+def training_context(
     folder: Path, kind: str, encoder: str, length: int, machine: Machine, layers: int
 ) -> TrainingContext:
     """Everything that both stages are made from, at a small width."""

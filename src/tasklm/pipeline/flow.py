@@ -131,7 +131,7 @@ def _train(
     run.keep_clock()
     if until == "tokenize":
         return None
-    parts = steps.ingredients(run, task, tokens, plan)
+    parts = steps.training_context(run, task, tokens, plan)
     trainings = steps.train(run, task, parts, tokens, plan)
     run.keep_clock()
     if until == "train":

@@ -205,7 +205,7 @@ def _most_influential(
     projection = projection_for(settings, encoder, shape, batches, bytes_of(settings.memory))
     candidates, candidates_key = candidates_of()
     tokens = steps.tokenize(run, task, candidates, candidates_key, "candidate-tokens")
-    parts = steps.ingredients(scoring, task, tokens, scoring_plan)
+    parts = steps.training_context(scoring, task, tokens, scoring_plan)
     model, model_key = steps.train_scoring_model(scoring, parts, tokens, scoring_plan)
     scores, scores_key = _influence(scoring, parts, tokens, model, model_key, projection)
     key = digest([scores_key, settings.influence_share])

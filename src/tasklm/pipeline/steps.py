@@ -86,7 +86,7 @@ def _counted(batches: Iterator[list[str]], bar: Bar) -> Iterator[list[str]]:
         bar.advance(len(batch))
 
 
-def ingredients(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> TrainingContext:
+def training_context(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> TrainingContext:
     """What both training stages are made from."""
     recipe, length = run.recipe, run.recipe.tokens.rows
     if recipe.train.start:
