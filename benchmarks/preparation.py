@@ -129,7 +129,7 @@ def prepare(recipe: Recipe, folder: Path, clock: Clock) -> None:
         )
         found |= {
             "passages": len(chosen.passages),
-            "digest": digest_of(chosen.passages, chosen.scores, chosen.asked_by),
+            "digest": digest_of(chosen.passages, chosen.scores, chosen.matched_queries),
         }
     selected = folder / "selected.parquet"
     with clock.step("write the selection"):

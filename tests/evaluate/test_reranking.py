@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import write_jsonl
 
 from tasklm.errors import DataError
-from tasklm.evaluate.reranking import WEIGHTS, Candidates, accuracy, best_weight, read_candidates
+from tasklm.evaluate.reranking import WEIGHTS, CandidateList, accuracy, best_weight, read_candidates
 
 
 def test_lists_are_read_with_their_answers(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_lists_are_read_with_their_answers(tmp_path: Path) -> None:
     ]
     rows += [{"candidates": both, "answer": "c"}, {"candidates": both, "answer": None}]
     found = read_candidates(write_jsonl(tmp_path / "lists.jsonl", rows))
-    assert found[0] == Candidates("x", ["a", "b"], [-1.0, 2.5], frozenset([1]))
+    assert found[0] == CandidateList("x", ["a", "b"], [-1.0, 2.5], frozenset([1]))
     assert [each.id for each in found] == ["x", 2, 3, 4, 5]  # the line where there is no id
     assert [each.right for each in found[1:]] == [frozenset([0]), None, frozenset(), None]
 
@@ -63,7 +63,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_largest_sum_is_chosen_and_the_first_on_a_tie() -> None:
-    each = Candidates(1, ["a", "b", "c"], [0.0, -1.0, -1.0], None)
+    each = CandidateList(1, ["a", "b", "c"], [0.0, -1.0, -1.0], None)
     assert each.chosen([-10.0, -8.0, -8.0], 0.4) == 0
     assert each.chosen([-10.0, -8.0, -8.0], 0.6) == 1
     assert each.chosen([-10.0, -8.0, -7.0], 0.6) == 2
@@ -72,8 +72,8 @@ def test_the_largest_sum_is_chosen_and_the_first_on_a_tie() -> None:
 def test_the_weight_is_the_smallest_of_the_best() -> None:
     assert WEIGHTS[:2] == (0.05, 0.1) and WEIGHTS[-1] == 1.0 and len(WEIGHTS) == 20
     lists = [
-        Candidates(1, ["a", "b"], [0.0, -1.0], frozenset([1])),
-        Candidates(2, ["a", "b"], [0.0, -1.0], frozenset([0])),
+        CandidateList(1, ["a", "b"], [0.0, -1.0], frozenset([1])),
+        CandidateList(2, ["a", "b"], [0.0, -1.0], frozenset([0])),
     ]
     likelihoods = [
         [-10.0, -8.3],
@@ -81,10 +81,10 @@ def test_the_weight_is_the_smallest_of_the_best() -> None:
     ]  # the second overtakes where λ > 1/1.7 and λ > 1/1.1
     assert best_weight(lists, likelihoods, Path("dev")) == (0.6, 1.0)
     assert accuracy(lists, likelihoods, 0.05) == 0.5 and accuracy(lists, likelihoods, 0.95) == 0.5
-    unknown = Candidates(3, ["a"], [0.0], None)
+    unknown = CandidateList(3, ["a"], [0.0], None)
     assert accuracy([unknown], [[0.0]], 1.0) is None
     assert best_weight([*lists, unknown], [*likelihoods, [0.0]], Path("dev")) == (0.6, 1.0)
-    absent = Candidates(
+    absent = CandidateList(
         4, ["a"], [0.0], frozenset()
     )  # an answer that nobody proposed is never found
     assert best_weight([*lists, absent], [*likelihoods, [0.0]], Path("dev")) == (
@@ -102,7 +102,7 @@ def test_the_weight_is_that_of_a_plain_search() -> None:
         likelihoods = [[draw.gauss(-20, 5) for _ in range(4)] for _ in range(15)]
         right = [draw.randrange(4) for _ in range(15)]
         lists = [
-            Candidates(i, list("abcd"), s, frozenset([r]))
+            CandidateList(i, list("abcd"), s, frozenset([r]))
             for i, (s, r) in enumerate(zip(scores, right, strict=True))
         ]
         hits = []

@@ -12,7 +12,7 @@ from tasklm.errors import RunError
 from tasklm.influence.selection_reasons import askers_of, influence_reasons
 from tasklm.recipe.data_sections import Select
 from tasklm.select.base import Chosen, write_selection
-from tasklm.select.influence import Candidates, InfluenceScores, choose
+from tasklm.select.influence import CandidateTexts, InfluenceScores, choose
 from tasklm.tasks.examples import Example
 from tests.select.test_influence import Corpus, drawn, stored
 
@@ -67,7 +67,7 @@ def made_run(
         task_together,
         len(EXAMPLES),
     )
-    texts = Candidates(folder / "candidates" / "selected.parquet", chosen.passages)
+    texts = CandidateTexts(folder / "candidates" / "selected.parquet", chosen.passages)
     chosen.passages = texts.numbers
     write_selection(folder / "selected" / "selected.parquet", texts, chosen, "dev")
     return [int(number) for number in numbers]

@@ -33,8 +33,8 @@ def fitted(labels, method="balanced", texts=None):
 
 def asked(chosen):
     return [
-        chosen.asked_by[a:z].tolist()
-        for a, z in zip(chosen.asked_offsets[:-1], chosen.asked_offsets[1:], strict=True)
+        chosen.matched_queries[a:z].tolist()
+        for a, z in zip(chosen.matched_offsets[:-1], chosen.matched_offsets[1:], strict=True)
     ]
 
 

@@ -40,8 +40,8 @@ HAND = ranking_of(
 
 def asked(chosen):
     return [
-        chosen.asked_by[a:z].tolist()
-        for a, z in zip(chosen.asked_offsets[:-1], chosen.asked_offsets[1:], strict=True)
+        chosen.matched_queries[a:z].tolist()
+        for a, z in zip(chosen.matched_offsets[:-1], chosen.matched_offsets[1:], strict=True)
     ]
 
 
@@ -62,7 +62,7 @@ def test_union_by_hand():
         np.float32,
         np.int32,
     )
-    assert (chosen.asked_offsets.dtype, chosen.asked_by.dtype) == (np.int64, np.int32)
+    assert (chosen.matched_offsets.dtype, chosen.matched_queries.dtype) == (np.int64, np.int32)
 
 
 def test_union_cut_to_a_size():
@@ -147,7 +147,7 @@ def test_random_smaller_samples_are_beginnings_of_larger_ones(make_store, tmp_pa
     chosen = selector.choose(large, 100)
     assert chosen.passages.tolist() == large.passages[:100].tolist()
     assert chosen.ranks.tolist() == list(range(100))
-    assert chosen.asked_by.tolist() == [] and chosen.asked_offsets.tolist() == [0] * 101
+    assert chosen.matched_queries.tolist() == [] and chosen.matched_offsets.tolist() == [0] * 101
     assert (
         drawn(store, banned, 50, tmp_path, seed=2)[1].passages.tolist() != small.passages.tolist()
     )
@@ -171,7 +171,15 @@ def test_selection_file(make_store, make_texts, tmp_path, monkeypatch):
     path = tmp_path / "selected" / "passages.parquet"
     write_selection(path, store, union(HAND, None))
     table = pq.read_table(path)
-    assert table.column_names == ["id", "text", "source", "score", "rank", "asked_by", "number"]
+    assert table.column_names == [
+        "id",
+        "text",
+        "source",
+        "score",
+        "rank",
+        "asked_by",
+        "number",
+    ]
     assert table["number"].to_pylist() == [4, 7, 3, 1, 9]
     assert table["text"].to_pylist() == [store.text(n) for n in [4, 7, 3, 1, 9]]
     assert table["id"].to_pylist() == [store.id(n) for n in [4, 7, 3, 1, 9]]

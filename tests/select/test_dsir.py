@@ -116,7 +116,7 @@ def test_choose_takes_the_beginning_and_names_no_asker(make_store, make_texts, t
     assert chosen.passages.tolist() == ranking.passages[
         :25
     ].tolist() and chosen.ranks.tolist() == list(range(25))
-    assert chosen.asked_by.tolist() == [] and chosen.asked_offsets.tolist() == [0] * 26
+    assert chosen.matched_queries.tolist() == [] and chosen.matched_offsets.tolist() == [0] * 26
 
 
 def test_best_keeps_what_a_full_sort_keeps():

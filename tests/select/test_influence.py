@@ -14,7 +14,7 @@ from tasklm.errors import RunError, TrainingError
 from tasklm.select.base import ASKED_KEPT, Chosen, read_selection_texts, write_selection
 from tasklm.select.influence import (
     COLUMNS,
-    Candidates,
+    CandidateTexts,
     InfluenceScores,
     choose,
     finish_scores,
@@ -79,8 +79,8 @@ def test_the_union_has_exactly_the_wanted_size_and_the_members_of_brute_force(
     np.testing.assert_array_equal(chosen.scores, scores.max(1)[chosen.passages])
     assert (np.diff(chosen.ranks) >= 0).all()
     for place, passage in enumerate(chosen.passages):
-        asked = chosen.asked_by[
-            chosen.asked_offsets[place] : chosen.asked_offsets[place + 1]
+        asked = chosen.matched_queries[
+            chosen.matched_offsets[place] : chosen.matched_offsets[place + 1]
         ].tolist()
         expected = sorted(
             (int(ranks[passage, task]), task) for task in range(tasks) if ranks[passage, task] < k
@@ -113,7 +113,7 @@ def test_units_of_several_candidates_are_cut_to_the_exact_size(
     batches = [
         task for task in np.argsort(ranks[order[0]], kind="stable") if ranks[order[0], task] < k
     ]
-    assert chosen.asked_by[: chosen.asked_offsets[1]].tolist() == [
+    assert chosen.matched_queries[: chosen.matched_offsets[1]].tolist() == [
         i for b in batches for i in range(3 * b, 3 * b + 3) if i < 10
     ]
 
@@ -194,7 +194,7 @@ def test_candidates_are_read_back_by_their_rows(tmp_path: Path) -> None:
     chosen = Chosen(numbers, np.zeros(count, np.float32), np.zeros(count, np.int32), *none)
     write_selection(tmp_path / "c.parquet", Corpus(), chosen)
     rows = np.array([4999, 0, 4500, 17, 4096, 4095])
-    found = Candidates(tmp_path / "c.parquet", rows)
+    found = CandidateTexts(tmp_path / "c.parquet", rows)
     np.testing.assert_array_equal(found.numbers, numbers[rows])
     assert [found.text(int(number)) for number in found.numbers] == [
         f"text {number}" for number in numbers[rows]

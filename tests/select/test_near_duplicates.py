@@ -121,13 +121,13 @@ def test_scores_ranks_and_askers_stay_with_their_passages(make_store):
         found.scores.tolist() == whole.scores[found.passages].tolist()
         and found.ranks.tolist() == found.passages.tolist()
     )
-    bounds = zip(found.asked_offsets[:-1], found.asked_offsets[1:], strict=True)
-    assert [found.asked_by[a:z].tolist() for a, z in bounds] == [
+    bounds = zip(found.matched_offsets[:-1], found.matched_offsets[1:], strict=True)
+    assert [found.matched_queries[a:z].tolist() for a, z in bounds] == [
         asked[n] for n in found.passages.tolist()
     ]
     off = without_near_duplicates(whole, store, 0, 4, SILENT)
-    assert off.passages.tolist() == [0, 1, 2, 3] and off.asked_by.tolist() == [1, 2, 2, 3]
-    assert off.asked_offsets.tolist() == [0, 0, 2, 4, 4]
+    assert off.passages.tolist() == [0, 1, 2, 3] and off.matched_queries.tolist() == [1, 2, 2, 3]
+    assert off.matched_offsets.tolist() == [0, 0, 2, 4, 4]
     assert without_near_duplicates(chosen_of([]), store, 0.8, 5, SILENT).passages.tolist() == []
     with pytest.raises(ValueError, match="between 0 and 1"):
         without_near_duplicates(whole, store, 1.5, None, SILENT)

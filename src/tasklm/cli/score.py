@@ -17,7 +17,7 @@ from tasklm.tracking import Tracker
 
 if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
     from tasklm.evaluate.likelihood import Likelihood, Scorer
-    from tasklm.evaluate.reranking import Candidates
+    from tasklm.evaluate.reranking import CandidateList
 
 screen = Console(stderr=True)
 
@@ -155,13 +155,13 @@ def _scored(scorer: Scorer, texts: Sequence[str]) -> list[Likelihood]:
         return list(scorer.scored(texts, bar))
 
 
-def _likelihoods(scorer: Scorer, lists: Sequence[Candidates]) -> list[list[float]]:
+def _likelihoods(scorer: Scorer, lists: Sequence[CandidateList]) -> list[list[float]]:
     texts = list(chain.from_iterable(each.texts for each in lists))
     scored = iter(_scored(scorer, texts))
     return [[next(scored).total for _ in each.texts] for each in lists]
 
 
-def _choice(each: Candidates, likelihoods: Sequence[float], weight: float) -> dict[str, Any]:
+def _choice(each: CandidateList, likelihoods: Sequence[float], weight: float) -> dict[str, Any]:
     chosen = each.chosen(likelihoods, weight)
     score, pll = each.scores[chosen], likelihoods[chosen]
     row = {
@@ -176,7 +176,7 @@ def _choice(each: Candidates, likelihoods: Sequence[float], weight: float) -> di
 
 
 def _accuracies(
-    lists: Sequence[Candidates], likelihoods: Sequence[Sequence[float]], weight: float
+    lists: Sequence[CandidateList], likelihoods: Sequence[Sequence[float]], weight: float
 ) -> str:
     from tasklm.evaluate.reranking import accuracy
 

@@ -25,7 +25,7 @@ _FORM = (
 
 
 @dataclass(frozen=True)
-class Candidates:
+class CandidateList:
     """One list of candidates."""
 
     id: Any
@@ -43,7 +43,7 @@ class Candidates:
         return max(range(len(sums)), key=lambda number: (sums[number], -number))
 
 
-def read_candidates(path: Path) -> list[Candidates]:
+def read_candidates(path: Path) -> list[CandidateList]:
     """The lists of a file of JSON lines; `answer` is a candidate's number, from 0, or a text."""
     if kind_of(path) not in (".jsonl", ".ndjson", ".json"):
         raise DataError("lists of candidates must be JSON lines (.jsonl)", file=path, remedy=_FORM)
@@ -59,7 +59,7 @@ def read_candidates(path: Path) -> list[Candidates]:
         texts = [_text(candidate, number, wrong) for number, candidate in enumerate(candidates)]
         scores = [_score(candidate, number, wrong) for number, candidate in enumerate(candidates)]
         right = _right(row.values.get("answer"), texts, wrong)
-        lists.append(Candidates(row.values.get("id", row.line), texts, scores, right))
+        lists.append(CandidateList(row.values.get("id", row.line), texts, scores, right))
     return lists
 
 
@@ -97,7 +97,7 @@ def _right(
 
 
 def accuracy(
-    lists: Sequence[Candidates], likelihoods: Sequence[Sequence[float]], weight: float
+    lists: Sequence[CandidateList], likelihoods: Sequence[Sequence[float]], weight: float
 ) -> float | None:
     """The share of the lists with answers whose right candidate is chosen; None where none has."""
     hits = [
@@ -111,7 +111,7 @@ def accuracy(
 
 
 def best_weight(
-    lists: Sequence[Candidates], likelihoods: Sequence[Sequence[float]], file: Path
+    lists: Sequence[CandidateList], likelihoods: Sequence[Sequence[float]], file: Path
 ) -> tuple[float, float]:
     """The λ of WEIGHTS that chooses best, the smallest on a tie, and its accuracy; `file` is named
     where there is no answer.

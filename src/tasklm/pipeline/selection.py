@@ -38,7 +38,7 @@ from tasklm.select.base import (
 from tasklm.select.influence import (
     BLOCK,
     FORMAT,
-    Candidates,
+    CandidateTexts,
     InfluenceScores,
     choose,
     finish_scores,
@@ -219,7 +219,7 @@ def _most_influential(
             settings.influence_task_batch,
             len(examples),
         )
-        texts = Candidates(candidates, chosen.passages)
+        texts = CandidateTexts(candidates, chosen.passages)
         chosen.passages = texts.numbers
         write_selection(folder / "selected.parquet", texts, chosen, settings.influence_on)
         count = f"{len(chosen.passages):,} of {selection_size(candidates):,} candidates"

@@ -93,9 +93,9 @@ class Chosen:
     passages: npt.NDArray[np.int64]  # [n]
     scores: npt.NDArray[np.float32]  # [n] the best score any query gave
     ranks: npt.NDArray[np.int32]  # [n] the best rank in any query, 0 = first
-    asked_offsets: npt.NDArray[np.int64]  # [n + 1]
+    matched_offsets: npt.NDArray[np.int64]  # [n + 1]
     # task examples that asked for it, best rank first, at most ASKED_KEPT each
-    asked_by: npt.NDArray[np.int32]
+    matched_queries: npt.NDArray[np.int32]
 
 
 def bytes_of(size: str) -> int:
@@ -182,14 +182,14 @@ class _Best:
             np.add.at(self.counts, numbers, 1)
 
     def described(self, passages: npt.NDArray[np.int64]) -> Chosen:
-        asked_offsets = np.zeros(len(passages) + 1, np.int64)
-        np.cumsum(np.minimum(self.counts[passages], ASKED_KEPT), out=asked_offsets[1:])
+        matched_offsets = np.zeros(len(passages) + 1, np.int64)
+        np.cumsum(np.minimum(self.counts[passages], ASKED_KEPT), out=matched_offsets[1:])
         return Chosen(
             passages.astype(np.int64),
             self.scores[passages],
             self.ranks[passages],
-            asked_offsets,
-            _asked_by(self.ranking, passages, asked_offsets, len(self.ranks)),
+            matched_offsets,
+            _matched_queries(self.ranking, passages, matched_offsets, len(self.ranks)),
         )
 
 
@@ -199,10 +199,10 @@ def _ranks_of(offsets: npt.NDArray[np.int64], first: int, count: int) -> npt.NDA
     return (entries - offsets[np.searchsorted(offsets, entries, side="right") - 1]).astype(np.int32)
 
 
-def _asked_by(
+def _matched_queries(
     ranking: Ranking,
     chosen: npt.NDArray[np.int64],
-    asked_offsets: npt.NDArray[np.int64],
+    matched_offsets: npt.NDArray[np.int64],
     size: int,
 ) -> npt.NDArray[np.int32]:
     """The askers of each chosen passage, best rank first, then lower query number.
@@ -211,11 +211,11 @@ def _asked_by(
     the order wanted, so nothing needs to be sorted as a whole, and the work stops when every
     passage has what it can keep.
     """
-    asked_by = np.empty(asked_offsets[-1], np.int32)
+    matched_queries = np.empty(matched_offsets[-1], np.int32)
     place = np.full(size, -1, np.int64)
     place[chosen] = np.arange(len(chosen))
-    next_slot, ends = asked_offsets[:-1].copy(), asked_offsets[1:]
-    open_slots = len(asked_by)
+    next_slot, ends = matched_offsets[:-1].copy(), matched_offsets[1:]
+    open_slots = len(matched_queries)
     lengths = np.diff(ranking.offsets)
     queries = np.flatnonzero(lengths > 0)
     rank = 0
@@ -230,11 +230,11 @@ def _asked_by(
         runs = np.diff(np.r_[starts, len(at)])
         slots = next_slot[at] + np.arange(len(at)) - np.repeat(starts, runs)
         fits = slots < ends[at]
-        asked_by[slots[fits]] = askers[fits]
+        matched_queries[slots[fits]] = askers[fits]
         next_slot[at[starts]] = np.minimum(next_slot[at[starts]] + runs, ends[at[starts]])
         open_slots -= int(fits.sum())
         rank += 1
-    return asked_by
+    return matched_queries
 
 
 def write_selection(path: Path, store: Passages, chosen: Chosen, asking: str = "train") -> None:
@@ -298,10 +298,10 @@ def selection_is_clear(path: Path) -> Iterator[None]:
 
 def _rows(store: Passages, chosen: Chosen, start: int, stop: int) -> pa.Table:
     numbers = chosen.passages[start:stop].tolist()
-    offsets = chosen.asked_offsets[start : stop + 1]
+    offsets = chosen.matched_offsets[start : stop + 1]
     lists = pa.ListArray.from_arrays(
         pa.array(offsets - offsets[0], pa.int32()),
-        pa.array(chosen.asked_by[offsets[0] : offsets[-1]], pa.int32()),
+        pa.array(chosen.matched_queries[offsets[0] : offsets[-1]], pa.int32()),
     )
     columns = [
         pa.array([store.id(number) for number in numbers], pa.string()),

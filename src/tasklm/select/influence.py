@@ -205,7 +205,7 @@ def _examples(
     return numbers[numbers < examples][:ASKED_KEPT].astype(np.int32)
 
 
-class Candidates:
+class CandidateTexts:
     """Some passages of a stored selection, found by their numbers in the corpus; their texts are
     held in memory.
     """

@@ -81,16 +81,16 @@ def without_near_duplicates(
 
 def _rows(chosen: Chosen, positions: Ints) -> Chosen:
     """Some of the chosen passages."""
-    lengths = np.diff(chosen.asked_offsets)[positions]
+    lengths = np.diff(chosen.matched_offsets)[positions]
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    moves = np.repeat(chosen.asked_offsets[positions] - offsets[:-1], lengths)
+    moves = np.repeat(chosen.matched_offsets[positions] - offsets[:-1], lengths)
     askers = moves + np.arange(offsets[-1])
     return Chosen(
         chosen.passages[positions],
         chosen.scores[positions],
         chosen.ranks[positions],
         offsets,
-        chosen.asked_by[askers],
+        chosen.matched_queries[askers],
     )
 
 

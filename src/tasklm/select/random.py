@@ -58,6 +58,6 @@ class RandomSelector(Selector):
     def choose(self, ranking: Ranking, passages: int | None) -> Chosen:
         """The first `passages` of the random order; no task example asked for them."""
         chosen = union(ranking, passages)
-        chosen.asked_offsets = np.zeros_like(chosen.asked_offsets)
-        chosen.asked_by = np.empty(0, np.int32)
+        chosen.matched_offsets = np.zeros_like(chosen.matched_offsets)
+        chosen.matched_queries = np.empty(0, np.int32)
         return chosen
