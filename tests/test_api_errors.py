@@ -44,7 +44,7 @@ ALLOWED = {
     ("storage/safe_reading.py", "OSError"): _CAUGHT,
     ("storage/safe_reading.py", "ValueError"): _CAUGHT,
     ("select/balanced.py", "ValueError"): _CALLER,
-    ("select/spark/bm25.py", "IndexError"): _CALLER,
+    ("corpus/spark/fetched.py", "IndexError"): _CALLER,
     ("select/checks.py", "ValueError"): _CALLER,
     ("select/influence.py", "ValueError"): _CALLER,
     (

@@ -61,11 +61,12 @@ def _redirect(number: int) -> None:
 
 
 def _be_tasklm(words: list[str]) -> int:
-    from tasklm import cli, pipeline  # noqa: F401
+    from tasklm.cli import app
+    from tasklm.pipeline import flow  # noqa: F401
 
     before, sys.argv = sys.argv, ["tasklm", *words]
     try:
-        cli.main()
+        app.main()
     except SystemExit as end:
         return int(end.code or 0) if isinstance(end.code, int | None) else 1
     except BaseException:

@@ -16,6 +16,7 @@ import zstandard
 
 from tasklm.corpus import arrow_rows, streams, tables
 from tasklm.corpus.arrow_rows import stream_values
+from tasklm.corpus.parquet_pages import require_levels
 from tasklm.corpus.sources import find_files, read_documents
 from tasklm.corpus.tables import places_of, read_rows
 from tasklm.errors import DataError
@@ -322,3 +323,15 @@ def test_paths_that_lead_nowhere_are_named() -> None:
         with pytest.raises(DataError) as caught:
             find_files([pattern])
         assert pattern in str(caught.value) and caught.value.remedy
+
+
+def test_a_parquet_file_that_counts_other_levels_than_it_has_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"text": ["a", None], "tags": [["x"], []]}), path)
+    about = pq.read_metadata(path)
+    levels = [(leaf.max_repetition_level, leaf.max_definition_level) for leaf in about.schema]
+    with path.open("rb") as file:
+        require_levels(file, path.stat().st_size, levels)
+        for wrong in ([(0, 0), levels[1]], [levels[0], (0, 3)]):
+            with pytest.raises(ValueError, match="counts other levels"):
+                require_levels(file, path.stat().st_size, wrong)

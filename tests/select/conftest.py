@@ -18,6 +18,7 @@ class ListStore:
     def __init__(self, passages: Sequence[str]) -> None:
         self.passages, self.reads = list(passages), 0
         self.folder = Path("no-folder")  # nothing of it is on the disk
+        self.local, self.cluster = self, None
 
     def __len__(self) -> int:
         return len(self.passages)

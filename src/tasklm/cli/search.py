@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +16,7 @@ from tasklm.console.terminal import say
 from tasklm.tracking import Tracker
 
 screen = Console(stderr=True)
+_JSON_NAMES = {"in_query": "asked", "in_passage": "found"}
 
 
 def search(
@@ -43,7 +44,7 @@ def search(
 
     hits = find(where, query, k, Tracker(screen), cache)
     if as_json:
-        typer.echo(json.dumps([asdict(hit) for hit in hits], ensure_ascii=False))
+        typer.echo(json.dumps([_plain(hit) for hit in hits], ensure_ascii=False))
         return
     if not hits:
         typer.echo("no passage has a word of the query")
@@ -57,7 +58,7 @@ def explain_selection(folder: Path, passage: str, as_json: bool) -> None:
 
     reasons = why_selected(folder, passage, 5, Tracker(screen))
     if as_json:
-        typer.echo(json.dumps(asdict(reasons), ensure_ascii=False))
+        typer.echo(json.dumps(_plain(reasons), ensure_ascii=False))
         return
     out = Console()
     _show_hit(out, reasons.hit, f"place {reasons.place + 1:,} of the selection")
@@ -77,6 +78,15 @@ def _show_hit(out: Console, hit: Any, title: str) -> None:
     say(out, f"{title}  {hit.score:.2f}  {hit.id}  {hit.source}", style="bold")
     out.print(text, soft_wrap=not out.is_terminal)
     out.print()
+
+
+def _plain(value: Any) -> Any:
+    """Objects as JSON has them: a term was `asked` and `found` so often."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, dict):
+        return {_JSON_NAMES.get(name, name): _plain(own) for name, own in value.items()}
+    return [_plain(own) for own in value] if isinstance(value, list | tuple) else value
 
 
 def _sum_of(terms: list[Any]) -> str:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tasklm.corpus.parquet_pages import Pages, pages_of
+from tasklm.corpus.parquet_pages import Pages, pages_of, require_levels
 from tasklm.corpus.streams import OF_A_ROW, Unpacked, Watch, open_binary, size_of
 from tasklm.errors import DataError
 from tasklm.storage.safe_reading import require_regular
@@ -191,6 +191,8 @@ def _parquet_values(
         for leaf in leaves.values()
         if leaf.max_repetition_level and leaf.physical_type == "BYTE_ARRAY"
     ]
+    levels = [(leaf.max_repetition_level, leaf.max_definition_level) for leaf in about.schema]
+    require_levels(file, size, levels)
     table = pq.ParquetFile(file, metadata=about, read_dictionary=in_lists)
     number = 0
     for group in range(about.num_row_groups):

@@ -8,6 +8,7 @@ believes. They are structs of Thrift's compact protocol
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ _DATA, _DATA_2 = 5, 8
 _VALUES, _ENCODING, _ENCODING_2 = 1, 2, 4  # … and of the structs in it that are about data
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
 _IS_DICTIONARY = 2  # a page's type
+# fields at the end of a file: row groups, their columns, what is known of one, counts of its levels
+_GROUPS, _COLUMNS, _ABOUT, _STATISTICS, _HISTOGRAMS = 4, 1, 3, 16, (2, 3)
 _DELTA_TEXTS = 7  # an encoding: each text is what it shares with the one before it, and a rest
 
 
@@ -66,6 +69,32 @@ def pages_of(file: Any, column: Any) -> Pages:
     return Pages(size, values, shared, delta)
 
 
+def require_levels(file: Any, size: int, levels: Sequence[tuple[int, int]]) -> None:
+    """Raises ValueError where the end of a file counts other levels than its columns have.
+
+    `levels` are the largest repetition and definition level of each column. Arrow's library ends
+    the process over such a count when it is asked for a column.
+    """
+    file.seek(size - 8)
+    length = int.from_bytes(file.read(4), "little")
+    file.seek(max(0, size - 8 - length))
+    groups = _Struct(file.read(length)).fields().get(_GROUPS)
+    for group in _structs(groups):
+        for column, most in zip(_structs(group.get(_COLUMNS)), levels, strict=False):
+            statistics = _struct(_struct(column.get(_ABOUT)).get(_STATISTICS))
+            counts = [statistics.get(number) or [] for number in _HISTOGRAMS]
+            if any(len(count) not in (0, 1 + top) for count, top in zip(counts, most, strict=True)):
+                raise ValueError("it counts other levels than its columns have")
+
+
+def _struct(value: Any) -> dict[int, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _structs(values: Any) -> list[dict[int, Any]]:
+    return [_struct(value) for value in values or []] if isinstance(values, list | None) else []
+
+
 class _Struct:
     """Reads one struct of Thrift's compact protocol from the beginning of some bytes."""
 
@@ -73,8 +102,7 @@ class _Struct:
         self.content, self.place = content, 0
 
     def fields(self, depth: int = 0) -> dict[int, Any]:
-        """Returns number → value of the numbers and structs in the struct; other values are passed
-        by."""
+        """The numbers, lists and structs in the struct, by their numbers; the rest is passed."""
         if depth > DEEPEST:
             raise ValueError("the header of a page is nested too deep")
         values: dict[int, Any] = {}
@@ -97,23 +125,22 @@ class _Struct:
         elif kind == _BINARY:
             self._skip(self._plain_number())
         elif kind in (_LIST, _SET):
-            self._pass_list(depth)
+            return self._list(depth)
         elif kind == _STRUCT:
             return self.fields(depth + 1)
         else:
             raise ValueError("the header of a page has a field of an unknown type")
         return None
 
-    def _pass_list(self, depth: int) -> None:
+    def _list(self, depth: int) -> list[Any]:
         head = self._byte()
         count = self._plain_number() if head >> 4 == 15 else head >> 4
         if count > len(self.content):
             raise ValueError("the header of a page is damaged")
-        for _ in range(count):
-            kind = head & 15
-            if kind in (_TRUE, _FALSE):  # in a list a truth value takes a byte
-                kind = _BYTE
-            self._value(kind, depth + 1)
+        kind = head & 15
+        if kind in (_TRUE, _FALSE):  # in a list a truth value takes a byte
+            kind = _BYTE
+        return [self._value(kind, depth + 1) for _ in range(count)]
 
     def _skip(self, count: int) -> None:
         self.place += count

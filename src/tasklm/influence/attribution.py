@@ -37,6 +37,7 @@ from tasklm.tokens.examples import EncodedExamples
 
 TOKENS = 4096  # of a forward pass, padding included
 DRAWS = 4  # times that a passage is corrupted, each time otherwise
+NEGLIGIBLE = 1e-5  # length of a gradient against the longest: less is rounding
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,11 @@ class Products:
     query_lengths: np.ndarray  # (queries,)
 
     def cosines(self) -> np.ndarray:
-        """The cosines (texts, queries); 0 where a gradient has no length."""
-        both = self.lengths[:, None] * self.query_lengths
+        """The cosines (texts, queries); 0 where a gradient has no length but that of rounding."""
+        rounding = NEGLIGIBLE * self.lengths.max(initial=0.0)
+        both = self.lengths[:, None] * np.where(
+            self.query_lengths > rounding, self.query_lengths, 0.0
+        )
         zeros = np.zeros_like(self.products)
         cosines = np.divide(self.products, both, out=zeros, where=both > 0)
         return np.asarray(np.clip(cosines, -1.0, 1.0))

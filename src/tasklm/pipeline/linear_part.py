@@ -193,21 +193,13 @@ def better_model(run: Run, task: TaskData, corpus: CorpusData) -> None:
     It takes the place of the first one where it is better on dev and, out of fold, on train: dev by
     itself may be too small to tell.
     """
-    first, settings = fitted_wide(run, task), run.recipe
+    settings = run.recipe
     most = rules.words_for_vectors(settings.budget.minutes)
-    wanted = (
-        settings.finetune.wide
-        and settings.finetune.word_vectors
-        and task.task.reads_vectors
-        and _single_texts(task)
-    )
-    if (
-        first.wide is None
-        or not wanted
-        or not most
-        or not settings.uses_corpus
-        or corpus.store.local is None
-    ):
+    wanted = settings.finetune.wide and settings.finetune.word_vectors and settings.uses_corpus
+    if not wanted or not most or corpus.store.local is None:
+        return
+    first = fitted_wide(run, task)
+    if first.wide is None or not task.task.reads_vectors or not _single_texts(task):
         return
 
     def build(folder: Path) -> None:
