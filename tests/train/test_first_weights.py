@@ -52,11 +52,12 @@ def test_small_models_begin_with_both_unless_told_otherwise() -> None:
     assert beginning_of(Train(), "bert", dataclasses.replace(MINI, heads=1)) == Beginning(
         True, False
     )  # no room for two places
-    assert beginning_of(Train(objective="electra"), "bert", MINI) == Beginning(True, False)
+    for name in ("electra", "electric"):
+        assert beginning_of(Train(objective=name), "bert", MINI) == Beginning(True, False)
     for settings, encoder, shape in (
         (Train(), "bert", dataclasses.replace(MINI, layers=5)),
         (Train(), "modern", MINI),
-        (Train(objective="electric"), "bert", MINI),
+        (Train(objective="permutation"), "bert", MINI),
         (Train(start="runs/first"), "bert", MINI),
     ):
         assert beginning_of(settings, encoder, shape) == Beginning(False, False)

@@ -116,7 +116,7 @@ class Train(Moments):
         "auto",
         "token embeddings that stage 1 begins with: random, "
         "or from counts of which tokens stand near one another in its text; "
-        "auto: counts for bert of up to 4 layers with mlm or electra",
+        "auto: counts for bert of up to 4 layers with mlm, electra or electric",
         choices=("auto", "random", "counts"),
     )
     attention: str = key(

@@ -24,7 +24,7 @@ from tasklm.tokens.shards import Shards
 from tasklm.train.init.counts import associations, embeddings, frequencies, sampled
 from tasklm.train.init.neighbours import obstacle
 
-COUNTED = ("mlm", "electra")  # objectives that counts were measured to help: benchmarks/log.md
+COUNTED = ("mlm", "electra", "electric")  # objectives that counts were measured to help: benchmarks/log.md
 
 
 @dataclass(frozen=True)
