@@ -24,7 +24,8 @@ from tasklm.tokens.shards import Shards
 from tasklm.train.init.counts import associations, embeddings, frequencies, sampled
 from tasklm.train.init.neighbours import obstacle
 
-COUNTED = ("mlm", "electra", "electric")  # objectives that counts were measured to help: benchmarks/log.md
+# objectives that counts were measured to help: benchmarks/log.md
+COUNTED = ("mlm", "electra", "electric")
 
 
 @dataclass(frozen=True)
