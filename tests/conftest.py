@@ -32,14 +32,14 @@ OBJECTS = [
 
 # In a fresh clone one worker has most of Numba's kernels compiled in the first file; meanwhile the
 # other does what needs hardly any.
-FIRST = ("test_reporting.py", "test_costs_memory.py")
+FIRST = ("pipeline/test_report.py", "budget/test_costs_memory.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts two files first; the others stay in their order."""
-    items.sort(
-        key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST)
-    )
+    places = {Path(__file__).parent / name: place for place, name in enumerate(FIRST)}
+    assert all(path.exists() for path in places)
+    items.sort(key=lambda item: places.get(item.path, len(FIRST)))
 
 
 @pytest.fixture(autouse=True)

@@ -78,7 +78,7 @@ class TaskData:
     findings: list[Finding]
     key: str
     metric: str  # that chooses the model and is reported first
-    wide: Any = None  # `wide_part.FittedPart`, once it is fitted
+    wide: Any = None  # `linear_part.FittedPart`, once it is fitted
     wide_of_text: Any = None  # the same with word vectors of a corpus, where that is better
 
     @property
