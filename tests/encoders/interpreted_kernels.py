@@ -177,8 +177,8 @@ def adamw_error(skipped: bool, divisor: float) -> float:
         assert table.finds(tensors) and not adamw.Table(tensors).finds(
             dataclasses.replace(tensors, weights=gradients)
         )
-        numbers = adamw.Numbers(0.01, 0.1, (0.9, 0.98), 1e-6)
-        adamw.move(table, torch.tensor(float(skipped)), torch.tensor(divisor), numbers)
+        settings = adamw.Hyperparameters(0.01, 0.1, (0.9, 0.98), 1e-6)
+        adamw.move(table, torch.tensor(float(skipped)), torch.tensor(divisor), settings)
     pairs = list(zip(weights, exact, strict=True))
     if skipped:
         assert not any(bool(state.any()) for state in (*means, *squares))

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tasklm.device.machine import Machine
-from tasklm.influence.attribution import ExampleAttribution, PassageAttribution
+from tasklm.influence.attribution import ExampleAttribution, PassageAttribution, Products
 from tasklm.influence.explanation import ExampleSide, Pushes
 from tasklm.influence.gradients import chosen_layers
 from tasklm.models.task_model import LoadedModels, TaskModel, new_encoder
@@ -239,3 +239,9 @@ def fall(
         for weight, value in zip(made.weights, before, strict=True):
             weight.copy_(value)
     return (losses[0] - losses[1]) / (2 * rate)
+
+
+def test_a_query_whose_gradient_is_rounding_alone_points_nowhere() -> None:
+    lengths, query_lengths = np.array([1.0, 2.0]), np.array([1.0, 1e-8])
+    products = Products(np.outer(lengths, query_lengths), lengths, query_lengths)
+    np.testing.assert_array_equal(products.cosines(), [[1.0, 0.0], [1.0, 0.0]])

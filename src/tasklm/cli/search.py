@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,7 +44,9 @@ def search(
 
     hits = find(where, query, k, Tracker(screen), cache)
     if as_json:
-        typer.echo(json.dumps([_plain(hit) for hit in hits], ensure_ascii=False))
+        typer.echo(
+            json.dumps([asdict(hit, dict_factory=_json_names) for hit in hits], ensure_ascii=False)
+        )
         return
     if not hits:
         typer.echo("no passage has a word of the query")
@@ -58,7 +60,7 @@ def explain_selection(folder: Path, passage: str, as_json: bool) -> None:
 
     reasons = why_selected(folder, passage, 5, Tracker(screen))
     if as_json:
-        typer.echo(json.dumps(_plain(reasons), ensure_ascii=False))
+        typer.echo(json.dumps(asdict(reasons, dict_factory=_json_names), ensure_ascii=False))
         return
     out = Console()
     _show_hit(out, reasons.hit, f"place {reasons.place + 1:,} of the selection")
@@ -80,13 +82,9 @@ def _show_hit(out: Console, hit: Any, title: str) -> None:
     out.print()
 
 
-def _plain(value: Any) -> Any:
-    """Objects as JSON has them: a term was `asked` and `found` so often."""
-    if is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in fields(value)}
-    if isinstance(value, dict):
-        return {_JSON_NAMES.get(name, name): _plain(own) for name, own in value.items()}
-    return [_plain(own) for own in value] if isinstance(value, list | tuple) else value
+def _json_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, whose names for a term's counts are older than ours."""
+    return {_JSON_NAMES.get(name, name): value for name, value in pairs}
 
 
 def _sum_of(terms: list[Any]) -> str:

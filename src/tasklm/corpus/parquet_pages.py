@@ -92,7 +92,9 @@ def _struct(value: Any) -> dict[int, Any]:
 
 
 def _structs(values: Any) -> list[dict[int, Any]]:
-    return [_struct(value) for value in values or []] if isinstance(values, list | None) else []
+    if not isinstance(values, list):
+        return []
+    return [_struct(value) for value in values]
 
 
 class _Struct:

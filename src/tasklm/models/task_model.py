@@ -161,7 +161,7 @@ class ModelDescription:
 
 def save_models(
     folder: Path,
-    described: ModelDescription,
+    description: ModelDescription,
     models: Sequence[nn.Module],
     about: dict[str, Any],
     wide: Wide | None = None,
@@ -172,15 +172,15 @@ def save_models(
         wide.save(folder / WIDE)
     for path, model in zip(_weight_files(folder, len(models)), models, strict=True):
         save_weights(path, model.state_dict())
-    described.vocabulary.save(folder / "tokenizer.json")
+    description.vocabulary.save(folder / "tokenizer.json")
     config: dict[str, Any] = {"format": FORMAT}
     if len(models) > 1:
         config["models"] = len(models)
     config |= {
-        "encoder": described.encoder,
-        "shape": described.shape.to_dict(),
-        "task": described.task.to_dict(),
-        "length": described.length,
+        "encoder": description.encoder,
+        "shape": description.shape.to_dict(),
+        "task": description.task.to_dict(),
+        "length": description.length,
         "about": about,
     }
     seal(

@@ -299,8 +299,8 @@ def _keep(
 def _save(
     folder: Path, parts: TrainingContext, models: list[TaskModel], task: Task, about: dict[str, Any]
 ) -> None:
-    described = ModelDescription(parts.encoder, parts.shape, task, parts.vocabulary, parts.length)
-    save_models(folder, described, models, about, parts.wide)
+    description = ModelDescription(parts.encoder, parts.shape, task, parts.vocabulary, parts.length)
+    save_models(folder, description, models, about, parts.wide)
 
 
 def _before_stage1(run: Run) -> list[str]:

@@ -340,8 +340,8 @@ def keep_linear(run: Run, task: TaskData, part: FittedPart, about: Mapping[str, 
             head = silenced(own.head(shape.width, 0.0, encoder.normed_heads))
         model = TaskModel(encoder, head, True)
         values = {"metric": task.metric, "dev": reached, "linear": True, **about}
-        described = ModelDescription(SMALLEST.encoder, shape, own, vocabulary, length)
-        save_models(folder, described, [model], values, wide)
+        description = ModelDescription(SMALLEST.encoder, shape, own, vocabulary, length)
+        save_models(folder, description, [model], values, wide)
 
     run.artefacts.build("model", digest(["linear", length, part.key, dict(about)]), build)
     return reached

@@ -79,7 +79,7 @@ class FusedAdamW(torch.optim.AdamW):
         if number not in self._tables or not self._tables[number].finds(tensors):
             self._tables[number] = adamw_kernel.Table(tensors)
         skip, divisor = self.found_inf, self.grad_scale
-        numbers = adamw_kernel.Numbers(
+        settings = adamw_kernel.Hyperparameters(
             group["lr"], group["weight_decay"], group["betas"], group["eps"]
         )
-        adamw_kernel.move(self._tables[number], skip, divisor, numbers)
+        adamw_kernel.move(self._tables[number], skip, divisor, settings)

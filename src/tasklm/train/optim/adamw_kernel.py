@@ -189,7 +189,7 @@ def aligned(tensor: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Numbers:
+class Hyperparameters:
     """The numbers of AdamW in one step."""
 
     rate: float
@@ -198,23 +198,25 @@ class Numbers:
     epsilon: float
 
 
-def move(table: Table, skip: Tensor | None, divisor: Tensor | None, numbers: Numbers) -> None:
+def move(
+    table: Table, skip: Tensor | None, divisor: Tensor | None, settings: Hyperparameters
+) -> None:
     """Moves the weights, but where `skip` is 1; gradients count as divided by `divisor`."""
     if skip is None:
         skip = table.zero
     if divisor is None:
         divisor = table.one
-    beta1, beta2 = numbers.betas
+    beta1, beta2 = settings.betas
     _move[(len(table.chunks),)](
         table.addresses,
         table.chunks,
         skip,
         divisor,
-        numbers.rate,
-        numbers.decay,
+        settings.rate,
+        settings.decay,
         beta1,
         beta2,
-        numbers.epsilon,
+        settings.epsilon,
         CHUNK,
         VALUES,
     )
