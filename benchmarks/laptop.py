@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from arguments import some_of
-from laptop_runs.cells import Cell, Outcome, column_of, columns
+from laptop_runs.cells import OURS, PEERS, Cell, Outcome, column_of, columns
 from laptop_runs.data import METRICS, cut_corpus, prepare_task
 from laptop_runs.report import line, markdown
 from laptop_runs.running import run_tasks
@@ -113,7 +113,9 @@ def _options() -> argparse.Namespace:
     add("--passages", type=int, help="so many texts of the corpus, evenly spread; default: all")
     add("--downloaded", type=Path, help="folder of all-MiniLM-L6-v2: see requirements.txt")
     add("--extra", default="", help='further options of tasklm fit: --extra="--finetune.seeds 1"')
-    add("--at-once", type=int, default=1, help="tasks at once, each on two cores of its own")
+    add("--at-once", type=int, default=1, help="tasks at once, each on cores of its own")
+    add("--cores", type=int, default=2, choices=(1, 2), help="of each task")
+    add("--columns", type=some_of([OURS, *PEERS]), default=[OURS, *PEERS], help="run these alone")
     add("--seconds", type=float, default=1e9, help="no cell is begun after that")
     add("--prepare", type=Path, help="only write tasks and corpus to this folder, to be carried")
     add("--write", action="store_true", help="also write the page of the documentation")
@@ -169,10 +171,14 @@ def _cells(options: argparse.Namespace) -> list[list[Cell]]:
         minutes = budgets.get(column, longest)
         run = options.work / "runs" / f"{task}-{minutes:g}"
         folder = str(options.work / "tasks" / task)
-        more = (tuple(corpus), minutes, options.extra, downloaded)
+        more = (tuple(corpus), minutes, options.extra, options.cores, downloaded)
         return Cell(task, column, METRICS[task], folder, str(run), *more)
 
-    names = columns(options.minutes, bool(downloaded))
+    names = [
+        name
+        for name in columns(options.minutes, bool(downloaded))
+        if name.split()[0] in options.columns
+    ]
     return [[cell(task, column) for column in names] for task in options.tasks]
 
 

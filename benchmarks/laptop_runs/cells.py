@@ -25,7 +25,7 @@ PEERS = {  # column → how the page calls it; the last two need --downloaded
     "tuned": "MiniLM fine-tuned",
 }
 DOWNLOADED = ("frozen", "tuned")
-_OURS = "tasklm "
+OURS = "tasklm"
 _SOURCE = Path(__file__).resolve().parents[2] / "src"
 _SLACK = 600.0  # seconds beyond five times its budget after which a command is given up
 
@@ -46,12 +46,13 @@ class Cell:
     corpus: tuple[str, ...]
     minutes: float  # of the command; for peers the time that they may train
     extra: str = ""  # further options of the command
+    cores: int = 2  # that it may use
     downloaded: str = ""  # folder of a pretrained model
 
     @property
     def ours(self) -> bool:
         """Whether tasklm runs it."""
-        return self.column.startswith(_OURS)
+        return self.column.startswith(OURS)
 
     @property
     def title(self) -> str:
@@ -73,6 +74,7 @@ class Outcome:
     examples: int = 0  # of train, as used
     metric: str = ""
     baselines: dict[str, dict[str, float]] = field(default_factory=dict)  # name → dev, test
+    cores: int = 2
     failed: str = ""  # "": it was run; "-": the column cannot do the kind of task
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,7 +84,7 @@ class Outcome:
 
 def column_of(minutes: float) -> str:
     """The column of a budget."""
-    return f"{_OURS}{minutes:g}"
+    return f"{OURS} {minutes:g}"
 
 
 def title_of(column: str) -> str:
@@ -147,7 +149,7 @@ def command_of(cell: Cell) -> list[str]:
         "data.leaks": "drop",
         "evaluate.metric": cell.metric,
         "hardware.device": "cpu",
-        "hardware.threads": 2,
+        "hardware.threads": cell.cores,
         "hardware.cache": Path(cell.run) / "cache",
     }
     words = [sys.executable, "-m", "tasklm", "fit", str(folder / "train.jsonl.gz")]
@@ -206,6 +208,7 @@ def outcome_of(cell: Cell, run: Path, seconds: float) -> Outcome:
             row["name"]: {split: row[split]["mean"] for split in ("dev", "test")}
             for row in baselines
         },
+        cell.cores,
     )
 
 

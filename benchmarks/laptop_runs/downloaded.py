@@ -18,6 +18,7 @@ from laptop_runs.vectors import linear_on, of_pair
 from tasklm.errors import RunError
 from tasklm.tasks.examples import Example, Splits
 
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 LENGTH, BATCH = 256, 16
 RATES, EPOCHS, WARM_UP = (3e-5, 1e-4), 4, 0.1
 SOME = 1000  # examples of dev that choose rate and epoch
@@ -35,13 +36,14 @@ class SentenceModel(nn.Module):
         if not weights:
             raise RunError(f"{folder} has no model.safetensors. Unpack the model there.")
         self.tokenizer: Any = AutoTokenizer.from_pretrained(weights[0].parent)
-        self.encoder: Any = AutoModel.from_pretrained(weights[0].parent)
+        self.encoder: Any = AutoModel.from_pretrained(weights[0].parent, dtype=torch.float32)
+        self.to(DEVICE)
 
     def forward(self, rows: Sequence[tuple[str, ...]]) -> Tensor:
         """The mean states of some texts, or of pairs that are read as one."""
         columns = [[row[place] for row in rows] for place in range(len(rows[0]))]
         options = {"truncation": True, "max_length": LENGTH, "padding": True}
-        read = self.tokenizer(*columns, return_tensors="pt", **options)
+        read = self.tokenizer(*columns, return_tensors="pt", **options).to(DEVICE)
         states = self.encoder(**read).last_hidden_state
         mask = read["attention_mask"][:, :, None]
         return (states * mask).sum(1) / mask.sum(1)
@@ -75,7 +77,7 @@ def _vectors(model: SentenceModel, examples: Sequence[Example]) -> np.ndarray:
         batches = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
         rows = [model([(texts[row],) for row in batch]) for batch in batches]
         part = np.empty((len(texts), rows[0].shape[1]))
-        part[order] = torch.cat(rows).numpy()
+        part[order] = torch.cat(rows).cpu().numpy()
         parts.append(part)
     return of_pair(parts)
 
@@ -99,7 +101,7 @@ class Classifier(nn.Module):
     def __init__(self, model: SentenceModel, outputs: int) -> None:
         super().__init__()
         self.model = model
-        self.head = nn.Linear(model.encoder.config.hidden_size, outputs)
+        self.head = nn.Linear(model.encoder.config.hidden_size, outputs, device=DEVICE)
 
     def forward(self, examples: Sequence[Example]) -> Tensor:
         """The outputs for examples."""
@@ -121,7 +123,7 @@ def _tuned(
     torch.manual_seed(1)
     model = Classifier(SentenceModel(folder), goal.outputs)
     optimiser = torch.optim.AdamW(model.parameters(), lr=rate)
-    targets = torch.from_numpy(goal.targets(train))
+    targets = torch.from_numpy(goal.targets(train)).to(DEVICE)
     of_epoch = -(-len(targets) // BATCH)
     started, best = time.monotonic(), (-np.inf, model.state_dict(), "")
     for step, rows in enumerate(_batches(len(targets)), 1):
@@ -153,4 +155,4 @@ def _score(model: Classifier, examples: Sequence[Example], goal: Goal) -> float:
     model.eval()
     starts = range(0, len(examples), BATCH)
     outputs = [model(examples[start : start + BATCH]) for start in starts]
-    return goal.score(torch.cat(outputs).numpy(), examples)
+    return goal.score(torch.cat(outputs).cpu().numpy(), examples)

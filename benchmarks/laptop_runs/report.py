@@ -17,7 +17,7 @@ _ABOUT = """\
   was chosen, stands in its place. Training examples that dev or test has too are left out.
 - **linear** is what the run's own score table has: TF-IDF + a linear model tuned on dev; of tags
   a linear model of each word and its neighbours; of choices words in common + a linear model.
-{peers}- Everything ran on two CPU cores. Commands began without a cache, as a first run does.
+{peers}- Commands of tasklm ran on two CPU cores{fewer}, each without a cache, as a first run does.
 """
 _PEERS = {  # what a column is, where a page has it
     "hashed": (
@@ -30,7 +30,8 @@ _PEERS = {  # what a column is, where a page has it
 """,
     "frozen": """\
 - **MiniLM**: all-MiniLM-L6-v2, pretrained by others on a billion pairs of sentences; a linear model
-  of its vectors, and the model fine-tuned. Peers train as long as tasklm's longest budget at most.
+  of its vectors, and the model fine-tuned; on a GPU where there is one. Peers train as long as
+  tasklm's longest budget at most.
 """,
 }
 
@@ -81,7 +82,8 @@ def markdown(outcomes: Sequence[Outcome], minutes: Sequence[float], settings: Se
     lines += [
         "",
         _ABOUT.format(
-            peers="".join(text for peer, text in _PEERS.items() if peer in peers)
+            peers="".join(text for peer, text in _PEERS.items() if peer in peers),
+            fewer=_on_one_core(outcomes, budgets),
         ).rstrip(),
     ]
     named = {name: value for name, value in settings.items() if value not in (None, "", 0)}
@@ -133,6 +135,13 @@ def _summary(column: str, tasks: dict[str, list[Outcome]]) -> list[str]:
         f"{seconds:.0f}",
         f"{statistics.median(trained):.0%}" if trained else _DASH,
     ]
+
+
+def _on_one_core(outcomes: Sequence[Outcome], budgets: Sequence[str]) -> str:
+    """Which budgets had one core instead of two, in words."""
+    single = {outcome.column for outcome in outcomes if outcome.cores == 1}
+    titles = [title_of(column) for column in budgets if column in single]
+    return f" (those of {' and '.join(titles)} on one)" * bool(titles)
 
 
 def _failure(outcome: Outcome) -> str:

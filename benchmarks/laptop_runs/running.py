@@ -1,4 +1,4 @@
-"""The cells of several tasks at once, each task on two cores of its own."""
+"""The cells of several tasks at once, each task on cores of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from typing import Any
 from laptop_runs.cells import Cell, Outcome
 from tasklm.errors import RunError
 
-CORES = 2  # of a task
 _BENCHMARKS = Path(__file__).resolve().parents[1]
 _SOURCE = _BENCHMARKS.parent / "src"
 _THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -31,11 +30,11 @@ def in_a_process(cell: Cell, cores: Sequence[int], work: Path) -> Outcome:
     spec, report = work / "cells" / f"{name}.json", work / "cells" / f"{name}-outcome.json"
     spec.parent.mkdir(parents=True, exist_ok=True)
     report.unlink(missing_ok=True)
-    values = {**dataclasses.asdict(cell), "cores": list(cores)}
+    values = {"cell": dataclasses.asdict(cell), "held": list(cores)}
     spec.write_text(json.dumps(values), encoding="utf-8")
     paths = [str(_BENCHMARKS), str(_SOURCE), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    environment |= {variable: str(CORES) for variable in _THREADS}
+    environment |= {variable: str(cell.cores) for variable in _THREADS}
     command = [sys.executable, "-m", "laptop_runs.worker", str(spec), str(report)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode or not report.exists():
@@ -45,14 +44,14 @@ def in_a_process(cell: Cell, cores: Sequence[int], work: Path) -> Outcome:
     return Outcome(**json.loads(report.read_text(encoding="utf-8")))
 
 
-def pairs_of_cores(at_once: int) -> list[list[int]]:
-    """The cores of each of so many tasks; empty lists where the system holds processes to none."""
+def sets_of_cores(at_once: int, each: int) -> list[list[int]]:
+    """The cores of each of several tasks; empty lists where the system cannot pin processes."""
     if not hasattr(os, "sched_getaffinity"):
         return [[] for _ in range(at_once)]
     cores = sorted(os.sched_getaffinity(0))
-    if at_once > max(1, len(cores) // CORES):
-        raise RunError(f"--at-once {at_once} needs {CORES * at_once} cores; here are {len(cores)}.")
-    return [cores[CORES * place : CORES * (place + 1)] for place in range(at_once)]
+    if at_once > max(1, len(cores) // each):
+        raise RunError(f"--at-once {at_once} needs {each * at_once} cores; here are {len(cores)}.")
+    return [cores[each * place : each * (place + 1)] for place in range(at_once)]
 
 
 def run_tasks(
@@ -68,7 +67,8 @@ def run_tasks(
     No cell is begun after so many seconds.
     """
     free: queue.Queue[list[int]] = queue.Queue()
-    for cores in pairs_of_cores(at_once):
+    each = max((cell.cores for cells in tasks for cell in cells), default=1)
+    for cores in sets_of_cores(at_once, each):
         free.put(cores)
     end, stop = time.monotonic() + seconds, threading.Event()
 

@@ -12,14 +12,14 @@ def main() -> None:
     """Holds the process to its cores, runs the cell of a file and writes its outcome to another."""
     spec, report = (Path(word) for word in sys.argv[1:])
     values = json.loads(spec.read_text(encoding="utf-8"))
-    cores = values.pop("cores")
+    cores, cell = values["held"], values["cell"]
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)  # before torch counts them
     from laptop_runs.cells import Cell, run_cell
     from tasklm.storage.files import write_json
 
-    cell = Cell(**{**values, "corpus": tuple(values["corpus"])})
-    write_json(report, run_cell(cell).to_dict())
+    outcome = run_cell(Cell(**{**cell, "corpus": tuple(cell["corpus"])}))
+    write_json(report, outcome.to_dict())
 
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ def test_peers_leave_tags_out(tmp_path: Path) -> None:
         rows[0]["tags"] = ["Y", *rows[0]["tags"][1:]]
         write(tmp_path / f"{split}.jsonl.gz", rows)
     outcome = running.in_a_process(
-        cell_of(tmp_path, "hashed"), running.pairs_of_cores(1)[0], tmp_path
+        cell_of(tmp_path, "hashed"), running.sets_of_cores(1, 2)[0], tmp_path
     )
     assert outcome == run_cell(cell_of(tmp_path, "hashed")) and outcome.failed == "-"
 
