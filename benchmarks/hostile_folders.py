@@ -21,7 +21,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the generator stands in the tests
 
 from tests.conftest import sentences
-from tests.hostile.folders import everything, write_bases
+from tests.hostile.folders import everything
+from tests.hostile.good_folders import write_bases
 from tests.hostile.test_folders import end_of, opened
 from tests.hostile.workers import Worker
 

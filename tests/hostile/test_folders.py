@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tasklm.tokens.tokenizer import Vocabulary
-from tests.hostile.folders import HARMLESS, Hostile, everything, is_start, write_bases
+from tests.hostile.folders import everything, is_start
+from tests.hostile.good_folders import HARMLESS, Hostile, write_bases
 from tests.hostile.workers import Outcome, Worker
 
 FOLDERS = everything()[::3]  # all of them: benchmarks/hostile_folders.py

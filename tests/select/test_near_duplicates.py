@@ -6,18 +6,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
 from tasklm.corpus.words import words
 from tasklm.select import near_duplicates
 from tasklm.select.base import Chosen
-from tasklm.select.near_duplicates import (
-    agreement_for,
-    bands_for,
-    runs_of_words,
-    sign,
-    without_near_duplicates,
-)
+from tasklm.select.near_duplicates import without_near_duplicates
 from tasklm.tracking import SILENT
 
 
@@ -131,30 +124,3 @@ def test_scores_ranks_and_askers_stay_with_their_passages(make_store):
     assert without_near_duplicates(chosen_of([]), store, 0.8, 5, SILENT).passages.tolist() == []
     with pytest.raises(ValueError, match="between 0 and 1"):
         without_near_duplicates(whole, store, 1.5, None, SILENT)
-
-
-def test_hashes_agree_as_often_as_sets_do(make_texts):
-    texts = with_copies(make_texts, 400, seed=8)
-    hashes, ends = runs_of_words(texts)
-    draw = np.random.default_rng(0)
-    multipliers = draw.integers(0, 1 << 32, 128, np.uint32) | np.uint32(1)
-    shifts = draw.integers(0, 1 << 32, 128, np.uint32)
-    values, keys = np.empty((400, 128), np.uint32), np.empty((400, 16), np.uint64)
-    sign(hashes, ends, multipliers, shifts, values, keys)
-    sets = [runs(text) for text in texts]
-    pairs = [(a, b) for a in range(400) for b in range(a) if sets[a] & sets[b]]
-    exact = np.array([len(sets[a] & sets[b]) / len(sets[a] | sets[b]) for a, b in pairs])
-    estimated = np.array([(values[a] == values[b]).mean() for a, b in pairs])
-    spread = np.sqrt(exact * (1 - exact) / 128)
-    assert (exact > 0.3).sum() > 50
-    assert abs((estimated - exact)[exact > 0.3].mean()) < 0.01
-    assert (abs(estimated - exact) < 6 * spread + 0.02).all()
-
-
-@pytest.mark.parametrize("threshold", [0.1, 0.5, 0.8, 0.9, 0.999, 1.0])
-def test_few_pairs_at_the_threshold_are_missed(threshold):
-    bands, rows = bands_for(threshold)
-    hashes = bands * rows
-    assert (1 - threshold**rows) ** bands <= 0.001 and 64 <= hashes <= 128
-    needed = agreement_for(threshold, hashes)
-    assert binom.cdf(needed - 1, hashes, threshold) <= 0.0001 < binom.cdf(needed, hashes, threshold)

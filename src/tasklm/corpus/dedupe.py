@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tasklm.corpus.kernels import Ints, Keys, jaccards, minhash_bands, shingle_hashes
+from tasklm.corpus.kernels import Ints, Keys
+from tasklm.corpus.minhash import MinHash, jaccards, runs_of_words
 from tasklm.corpus.words import folded, words
 
 SHORT_WORDS = 30  # texts with fewer words are compared by runs of 3 words, others by runs of 5
-_HASHES = 128  # MinHash functions
 # in a fuller bucket each text is compared with the bucket's first texts only, so that work stays
 # linear
 _BUCKET = 100
@@ -38,8 +38,9 @@ def near_duplicates(texts: Sequence[str], threshold: float = 0.8) -> list[tuple[
     the pair is short.
     """
     ids, ends = _numbered(texts)
-    threes, three_ends = _shingles(ids, ends, 3)
-    left, right = _candidates(threes, three_ends, threshold)
+    threes, three_ends = runs_of_words(ids, ends, 3)
+    _, keys = MinHash(threshold).sign(threes, three_ends)
+    left, right = _candidates(keys)
     if not left.size:
         return []
     scores = np.empty(left.size)
@@ -47,7 +48,7 @@ def near_duplicates(texts: Sequence[str], threshold: float = 0.8) -> list[tuple[
     lengths = np.diff(ends, prepend=0)
     both_long = np.minimum(lengths[left], lengths[right]) >= SHORT_WORDS
     if both_long.any():
-        fives, five_ends = _shingles(ids, ends, 5)
+        fives, five_ends = runs_of_words(ids, ends, 5)
         long_scores = np.empty(int(both_long.sum()))
         jaccards(fives, five_ends, left[both_long], right[both_long], long_scores)
         scores[both_long] = long_scores
@@ -70,25 +71,12 @@ def _numbered(texts: Sequence[str]) -> tuple[NDArray[np.int32], Ints]:
     return np.concatenate(parts), ends
 
 
-def _shingles(ids: NDArray[np.int32], ends: Ints, size: int) -> tuple[Keys, Ints]:
-    hashes = np.empty(ids.size, dtype=np.uint64)
-    hash_ends = np.empty(ends.size, dtype=np.int64)
-    filled = shingle_hashes(ids, ends, size, hashes, hash_ends)
-    return hashes[:filled], hash_ends
-
-
-def _candidates(hashes: Keys, hash_ends: Ints, threshold: float) -> tuple[Ints, Ints]:
-    """The pairs that share a band, each once, in order."""
-    rows = 1
-    while rows < 8 and (1 - threshold ** (rows + 1)) ** (_HASHES // (rows + 1)) <= 0.001:
-        rows += 1
-    bands, count = _HASHES // rows, hash_ends.size
-    keys = np.empty(count * bands, dtype=np.uint64)
-    minhash_bands(hashes, hash_ends, bands, rows, keys)
-    by_text = keys.reshape(count, bands)
+def _candidates(keys: Keys) -> tuple[Ints, Ints]:
+    """The pairs that share a band, each once, in order; `keys` holds those of each text's bands."""
+    count, bands = keys.shape
     codes = [np.empty(0, dtype=np.int64)]
     for band in range(bands):
-        codes.append(_bucket_pairs(by_text[:, band]))
+        codes.append(_bucket_pairs(keys[:, band]))
         if sum(part.size for part in codes) > 1 << 22:
             # many bands find the same pairs: keep memory small
             codes = [np.unique(np.concatenate(codes))]

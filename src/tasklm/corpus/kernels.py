@@ -1,6 +1,4 @@
-"""Compiled loops: an open-addressing set of 64-bit keys, the search for shared runs of words,
-MinHash and Jaccard.
-"""
+"""Compiled loops: an open-addressing set of 64-bit keys and the search for shared runs of words."""
 
 from __future__ import annotations
 
@@ -186,80 +184,3 @@ def find_runs(
             if first_places[t] >= 0:
                 break
         start = ends[t]
-
-
-@compiled
-def shingle_hashes(
-    ids: NDArray[np.int32] | Keys, ends: Ints, size: int, hashes: Keys, hash_ends: Ints
-) -> int:
-    """Fills the sorted distinct hashes of each text's runs of `size` words (or its whole, if
-    shorter); returns how many.
-    """
-    start = 0
-    filled = 0
-    for t in range(ends.size):
-        length = min(size, ends[t] - start)
-        count = ends[t] - start - length + 1 if length > 0 else 0
-        values = np.empty(count, dtype=np.uint64)
-        for i in range(count):
-            values[i] = run_hash(ids, start + i, length)
-        values.sort()
-        for i in range(count):
-            if i == 0 or values[i] != values[i - 1]:
-                hashes[filled] = values[i]
-                filled += 1
-        hash_ends[t] = filled
-        start = ends[t]
-    return filled
-
-
-@compiled
-def minhash_bands(hashes: Keys, hash_ends: Ints, bands: int, rows: int, keys: Keys) -> None:
-    """Fills `keys[text * bands + band]` with a hash of `rows` MinHash values; 0 for a text without
-    words.
-    """
-    seeds = np.empty(bands * rows, dtype=np.uint64)
-    for s in range(seeds.size):
-        seeds[s] = mix(np.uint64(s + 1))
-    least = np.empty(seeds.size, dtype=np.uint64)
-    start = 0
-    for t in range(hash_ends.size):
-        least[:] = np.uint64(0xFFFFFFFFFFFFFFFF)
-        for i in range(start, hash_ends[t]):
-            value = mix(hashes[i])
-            for s in range(seeds.size):
-                # one multiplication per hash function: an odd multiplier permutes the 64-bit
-                # numbers
-                permuted = (value ^ seeds[s]) * (seeds[s] | np.uint64(1))
-                permuted ^= permuted >> np.uint64(32)
-                if permuted < least[s]:
-                    least[s] = permuted
-        for band in range(bands):
-            value = np.uint64(0)
-            for r in range(rows):
-                value = mix(value ^ least[band * rows + r])
-            keys[t * bands + band] = value if hash_ends[t] > start else np.uint64(0)
-        start = hash_ends[t]
-
-
-@compiled
-def jaccards(
-    hashes: Keys, hash_ends: Ints, left: Ints, right: Ints, scores: NDArray[np.float64]
-) -> None:
-    """Fills the Jaccard similarity of each pair of texts, from their sorted distinct hashes."""
-    for p in range(left.size):
-        i = hash_ends[left[p] - 1] if left[p] > 0 else 0
-        j = hash_ends[right[p] - 1] if right[p] > 0 else 0
-        i_end, j_end = hash_ends[left[p]], hash_ends[right[p]]
-        union = (i_end - i) + (j_end - j)
-        shared = 0
-        while i < i_end and j < j_end:
-            if hashes[i] == hashes[j]:
-                shared += 1
-                i += 1
-                j += 1
-            elif hashes[i] < hashes[j]:
-                i += 1
-            else:
-                j += 1
-        scores[p] = shared / (union - shared) if union > shared else 0.0

@@ -11,7 +11,6 @@ more similar pair is missed less often.
 from __future__ import annotations
 
 import functools
-import math
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,21 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasklm.corpus.base import Passages
-from tasklm.corpus.kernels import Ints, Keys, compiled, mix, shingle_hashes
+from tasklm.corpus.kernels import Ints, Keys, compiled
+from tasklm.corpus.minhash import MinHash, agreement_for, jaccard, runs_of_words
 from tasklm.corpus.processes import results_in_order, usable_cores
 from tasklm.select.base import Chosen
 from tasklm.select.lexical.word_hashes import word_hashes
 from tasklm.tracking import Tracker
 
 RUN_WORDS = 3
-_HASHES = 128
 _READ_AT_ONCE = 1024
 _REMEMBERED = 4096  # sets of runs of kept passages, for those with many copies
 # suspects compared as whole sets, those that agree most first; more of them only where pages have a
 # common form
 _COMPARED = 64
-_HALF = np.uint64(32)
-_ALL_ONES = np.uint32(0xFFFFFFFF)
 
 
 def without_near_duplicates(
@@ -94,50 +91,9 @@ def _rows(chosen: Chosen, positions: Ints) -> Chosen:
     )
 
 
-def runs_of_words(texts: Sequence[str]) -> tuple[Keys, Ints]:
-    """The sorted distinct hashes of each text's runs of three words, end to end, and where each
-    text ends.
-    """
-    words, word_ends = word_hashes(texts)
-    runs, ends = np.empty(words.size, np.uint64), np.empty(len(texts), np.int64)
-    filled = shingle_hashes(words, word_ends, RUN_WORDS, runs, ends)
-    return runs[:filled], ends
-
-
-@compiled
-def jaccard(left: Keys, right: Keys) -> float:
-    """The similarity of two sorted sets: what they share of what they hold together."""
-    i = j = shared = 0
-    while i < left.size and j < right.size:
-        shared += left[i] == right[j]
-        lower = left[i]
-        i += left[i] <= right[j]
-        j += right[j] <= lower
-    return shared / max(left.size + right.size - shared, 1)
-
-
-def bands_for(threshold: float) -> tuple[int, int]:
-    """Returns (bands, rows per band): the widest bands that miss a pair at the threshold at most
-    once in 1000 times.
-    """
-    rows = 1
-    while rows < 8 and (1 - threshold ** (rows + 1)) ** (_HASHES // (rows + 1)) <= 0.001:
-        rows += 1
-    return _HASHES // rows, rows
-
-
-def agreement_for(threshold: float, hashes: int) -> int:
-    """In how many hashes a pair at the threshold agrees, but for one time in 10,000 when it is
-    fewer (binomial).
-    """
-    below = 0.0
-    for agreed in range(hashes + 1):
-        below += (
-            math.comb(hashes, agreed) * threshold**agreed * (1 - threshold) ** (hashes - agreed)
-        )
-        if below > 0.0001:
-            return agreed
-    return hashes
+def _runs_of(texts: Sequence[str]) -> tuple[Keys, Ints]:
+    words, ends = word_hashes(texts)
+    return runs_of_words(words, ends, RUN_WORDS)
 
 
 class _Table(NamedTuple):
@@ -169,31 +125,26 @@ class _Kept:
 
     def __init__(self, most: int, threshold: float) -> None:
         self.threshold, self.count, self.most = threshold, 0, most
-        self.bands, rows = bands_for(threshold)
-        hashes = self.bands * rows
+        self.minhash = MinHash(threshold)
+        bands, hashes = self.minhash.bands, self.minhash.hashes
         self.needed = agreement_for(threshold, hashes)
-        draw = np.random.Generator(np.random.PCG64(0))
-        self.multipliers = draw.integers(0, 1 << 32, hashes, np.uint32) | np.uint32(1)
-        self.shifts = draw.integers(0, 1 << 32, hashes, np.uint32)
         slots = 1 << max(most - 1, 1).bit_length()
         self.table = _Table(
             np.empty(most, np.int64),
             np.empty((most, hashes), np.uint16),
-            np.zeros((self.bands, slots), np.int32),
-            np.empty((most, self.bands), np.int32),
+            np.zeros((bands, slots), np.int32),
+            np.empty((most, bands), np.int32),
             np.zeros(most, np.int32),
         )
         self.alike = np.empty((most, 2), np.int32)  # kept passage, hashes that agree
         self.runs_of_kept = functools.lru_cache(maxsize=_REMEMBERED)(
-            lambda store, number: runs_of_words([store.text(number)])[0]
+            lambda store, number: _runs_of([store.text(number)])[0]
         )
 
     def signed(self, texts: Sequence[str]) -> _Batch:
         """The texts made ready for comparison; changes nothing, so that threads can do it ahead."""
-        runs, ends = runs_of_words(texts)
-        values = np.empty((len(texts), len(self.multipliers)), np.uint32)
-        keys = np.empty((len(texts), self.bands), np.uint64)
-        sign(runs, ends, self.multipliers, self.shifts, values, keys)
+        runs, ends = _runs_of(texts)
+        values, keys = self.minhash.sign(runs, ends)
         return _Batch(runs, ends, values, keys)
 
     def take(self, store: Passages, chosen: Ints, batch: _Batch, position: int) -> int:
@@ -224,33 +175,6 @@ class _Kept:
             jaccard(own, self.runs_of_kept(store, number)) >= self.threshold  # type: ignore[arg-type]
             for number in numbers.tolist()
         )
-
-
-@compiled
-def sign(
-    runs: Keys,
-    ends: Ints,
-    multipliers: NDArray[np.uint32],
-    shifts: NDArray[np.uint32],
-    values: NDArray[np.uint32],
-    keys: Keys,
-) -> None:
-    """Fills the MinHash values of each text and the keys of its bands."""
-    rows = multipliers.size // keys.shape[1]
-    start = 0
-    for text in range(ends.size):
-        least = values[text]
-        least[:] = _ALL_ONES
-        for at in range(start, ends[text]):
-            run = np.uint32(runs[at] >> _HALF)
-            for one in range(multipliers.size):
-                least[one] = min(least[one], np.uint32(run * multipliers[one] + shifts[one]))
-        for band in range(keys.shape[1]):
-            key = np.uint64(band)
-            for one in range(band * rows, band * rows + rows):
-                key = mix(key ^ np.uint64(least[one]))
-            keys[text, band] = key
-        start = ends[text]
 
 
 @compiled

@@ -1,5 +1,9 @@
 """What stands before every endpoint: names and token, headers that browsers obey, and the count of
 requests.
+
+By hand, since Starlette's TrustedHostMiddleware answers a wrong name with 400 in plain text, not
+with 421 and the way out in JSON (and in Starlette 1.0 it does not know `[::1]:8000`), and its
+AuthenticationMiddleware leaves the check of a token to a class of one's own.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Positive pointwise mutual information of tokens within a few places, nearer ones counting more,
 contexts smoothed, and its truncated singular value decomposition, as in *Improving Distributional
 Similarity with Lessons Learned from Word Embeddings* (Levy, Goldberg and Dagan, TACL 2015). The
-decomposition is the randomised one of *Finding structure with randomness* (arXiv 0909.4061).
+decomposition is the randomised one of *Finding structure with randomness* (arXiv 0909.4061), by
+hand: `torch.svd_lowrank` takes 2.5 to 5.6 times as long for the same (benchmarks/log.md).
 """
 
 from __future__ import annotations

@@ -1,0 +1,49 @@
+"""Examples of each kind for the wide part of a model."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from tests.tasks.test_linear import VAGUE, topics
+
+from tasklm.recipe.data_sections import Kind
+from tasklm.tasks.base import TASKS, Task
+from tasklm.tasks.examples import Example
+
+
+def labelled(kind: str, count: int, seed: int) -> list[Example]:
+    """Examples of a kind whose words say something of their labels."""
+    draw = random.Random(seed)
+    rows = topics(count, seed, VAGUE)
+    if kind == "classify":
+        return rows
+    if kind == "multilabel":
+        return [
+            Example(row.texts, (str(row.label),) if draw.random() < 0.8 else ()) for row in rows
+        ]
+    if kind == "regress":
+        return [Example(row.texts, float(sorted(VAGUE).index(str(row.label)))) for row in rows]
+    if kind == "tag":
+        sentences = [tuple(row.text.split()[: draw.randint(1, 9)]) for row in rows]
+        return [
+            Example(
+                (" ".join(words),), ["B-x" if len(word) > 4 else "O" for word in words], words=words
+            )
+            for words in sentences
+        ]
+    examples = []
+    for row in rows:
+        words = row.text.split()
+        options = [words[2], f"x{draw.randrange(9)}", f"y{draw.randrange(9)}"][
+            : draw.choice((2, 3))
+        ]
+        right = options[0]
+        draw.shuffle(options)
+        texts = (row.text, "which word ?", *options)
+        examples.append(Example(texts, options.index(right), options=tuple(options)))
+    return examples
+
+
+def task_of(kind: str, train: Sequence[Example]) -> Task:
+    return TASKS.get(kind).from_examples(train, Kind())
