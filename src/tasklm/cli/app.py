@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from tasklm.cli.check import audit, scrub
+from tasklm.cli.distill import distill
 from tasklm.cli.explain import check_labels, explain
 from tasklm.cli.export import export
 from tasklm.cli.forecast import DEFAULT_SECONDS, show_forecast
@@ -120,6 +121,9 @@ def run(
     out = out or Path("runs") / recipe.stem
     changed = load_recipe(recipe, overrides_of(context.args))
     run_flow(changed, out, as_json, new_tracker(verbose), watching=watching)
+
+
+app.command(context_settings=EXTRA)(distill)
 
 
 @app.command(context_settings=EXTRA)

@@ -39,7 +39,9 @@ Master = Annotated[
 ]
 Compare = Annotated[
     str | None,
-    typer.Option(help="Ablations to train for comparison, comma-separated: task-only, random."),
+    typer.Option(
+        help="Ablations to train for comparison, comma-separated: task-only, random, no-teacher."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the full log.")]

@@ -30,7 +30,8 @@ from tasklm.evaluate.intervals import (
 from tasklm.recipe.toml import recipe_key
 from tasklm.tasks.base import Floats, Metric, Task
 
-Kind = Literal["ours", "ensemble", "ablation", "baseline"]  # ensemble: ours, all seeds together
+# ensemble: ours, all seeds together; teacher: a model that taught ours
+Kind = Literal["ours", "ensemble", "ablation", "baseline", "teacher"]
 METRIC_NAMES = {
     "macro_f1": "macro-F1",
     "micro_f1": "micro-F1",

@@ -15,16 +15,29 @@ TRAININGS = 3
 def with_verdict(scores: Scores) -> Scores:
     """The scores with their verdict filled in."""
     ships = LINEAR if scores.linear else ""
-    return dataclasses.replace(scores, verdict=ships + verdict(scores))
+    return dataclasses.replace(scores, verdict=ships + verdict(scores) + _beside_teachers(scores))
+
+
+def _beside_teachers(scores: Scores) -> str:
+    """What the teachers of the model score, as sentences; nothing where it has none."""
+    ours, sentences = scores.ours, ""
+    for row in scores.rows:
+        value = row.test or row.dev
+        if row.kind != "teacher" or value is None or ours is None:
+            continue
+        size = f" with {row.parameters / max(1, ours.parameters):.1f} times its weights"
+        sentences += f" Its {row.name} scores {score_text(value)}{size}."
+    return sentences
 
 
 def verdict(scores: Scores) -> str:
     """Our score, the best other row, whether the difference is chance, and what was resampled.
 
-    It is about one model: an ensemble of ours is neither judged nor compared with.
+    It is about one model: an ensemble of ours is neither judged nor compared with. Teachers, which
+    cost more, are named beside it.
     """
     ours = scores.ours
-    others = [row for row in scores.rows if row.kind not in ("ours", "ensemble")]
+    others = [row for row in scores.rows if row.kind in ("ablation", "baseline")]
     judged = [ours] if ours is not None else others
     split = "test" if any(row.test is not None for row in judged) else "dev"
 

@@ -21,6 +21,7 @@ from tasklm.models.task_model import (
 from tasklm.models.weights import load_weights
 from tasklm.pipeline.context import Predictions, Run, TaskData, Trained
 from tasklm.pipeline.linear_part import fitted_wide, keep_linear, wide_part
+from tasklm.pipeline.teachers import predicted
 from tasklm.run_folder import ENSEMBLE, MODEL, SCORES, SUMMARY, Seed, best_seed
 from tasklm.storage.files import digest, read_json, write_json
 from tasklm.tasks.base import TASKS, Task
@@ -207,6 +208,25 @@ def baseline_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list
         rows.append(make_row(inputs))
     if rows:  # nearly all of the time is the last one's
         rows[-1] = dataclasses.replace(rows[-1], seconds=_baseline_seconds(run))
+    return rows
+
+
+def teacher_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list[Row]:
+    """The rows of the teachers, whose cost is that of their own runs."""
+    rows = []
+    for teacher, labels in predicted(run, task):
+        inputs = RowInputs(
+            teacher.title,
+            "teacher",
+            task.task,
+            task.metric,
+            dev=labels.get("dev"),
+            test=labels.get("test"),
+            ours_test=ours_test,
+            resampling=_resampling(run),
+            costs=Costs(parameters=teacher.parameters),
+        )
+        rows.append(make_row(inputs))
     return rows
 
 

@@ -41,7 +41,11 @@ from tasklm.train.start import title_of
 
 STEPS = ("check", "select", "tokenize", "train", "finetune", "evaluate", "report")
 READING = "reading the examples"  # what is shown meanwhile
-COMPARISONS = {"task-only": "task data only", "random": "random selection"}
+COMPARISONS = {
+    "task-only": "task data only",
+    "random": "random selection",
+    "no-teacher": "labels alone, without teachers",
+}
 
 
 def check(recipe: Recipe, folder: Path, tracker: Tracker) -> list[Finding]:
@@ -183,6 +187,7 @@ def _scores(ours: Trained) -> Scores:
     if "test" in ours.predictions:
         ours_test = evaluation.labels_of(task, ours.predictions, "test", run.recipe.train.seeds)
     rows = evaluation.baseline_rows(run, task, ours_test) if evaluate.baselines else []
+    rows += evaluation.teacher_rows(run, task, ours_test)
     rows += [_comparison_row(ours, name, ours_test) for name in evaluate.compare]
     rows += [own_row, *_ensemble_rows(ours, ours_test)]
     data: dict[str, Any] = {split: len(examples) for split, examples in task.splits.named().items()}
@@ -212,7 +217,7 @@ def _row_name(ours: Trained) -> str:
         name = f"{select.stages[0].upper()} + influence selection (ISS)"
     else:
         name = f"{select.stages[0].upper()} selection (TLM)"
-    return name + _started_from(ours)
+    return name + _started_from(ours) + ", taught" * ours.parts.taught
 
 
 def _started_from(trained: Trained) -> str:
@@ -275,6 +280,7 @@ def _comparison(ours: Trained, name: str) -> Run:
             "epochs": max(seed.summary()["epochs"] for seed in ours.seeds),
             "seeds": len(ours.seeds) // run.recipe.train.seeds,
         },
+        distill={"teachers": [] if name == "no-teacher" else list(run.recipe.distill.teachers)},
         evaluate={"compare": [], "baselines": False, "ensemble": False},
         budget={"minutes": None, "flops": None},
     )
@@ -291,5 +297,7 @@ def _known_comparisons(recipe: Recipe) -> None:
         for name in recipe.evaluate.compare
         if name not in COMPARISONS
     ]
+    if "no-teacher" in recipe.evaluate.compare and not recipe.distill.teachers:
+        problems.append("evaluate.compare: 'no-teacher' goes with distill.teachers")
     if problems:
         raise RecipeError(problems)

@@ -88,8 +88,13 @@ def _fitted(run: Run, task: TaskData) -> FittedPart:
         with run.tracker.progress("fitting a linear model of words"):
             _save(folder, task.task.fit_wide(task.splits.train, task.splits.dev, task.metric))
 
-    key = digest(["wide", FORMAT, task.key, task.metric])
+    key = key_of_words(task)
     return _read(run.artefacts.build("wide", key, build), key)
+
+
+def key_of_words(task: TaskData) -> str:
+    """The key of a task's linear model of words."""
+    return digest(["wide", FORMAT, task.key, task.metric])
 
 
 def _save(folder: Path, fitted: FittedWide | None) -> None:

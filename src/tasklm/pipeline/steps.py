@@ -25,6 +25,7 @@ from tasklm.pipeline.context import (
 from tasklm.pipeline.linear_part import wide_part
 from tasklm.pipeline.planning import MEASURING, few_steps_warning, stage2_seconds, stage_plan
 from tasklm.pipeline.summaries import stage1_text, stage2_text
+from tasklm.pipeline.teachers import taught
 from tasklm.recipe.model_sections import Train
 from tasklm.recipe.schema import Recipe
 from tasklm.registry import nearest
@@ -93,18 +94,26 @@ def training_context(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) ->
         shape = starting_weights(Path(recipe.train.start)).shape_for(length)
     else:
         shape = shape_of(recipe.model, plan.size, len(tokens.vocabulary), length)
-    part = wide_part(run, task)
+    part, taught_by = wide_part(run, task), taught(run, task)
     return TrainingContext(
         encoder_of(recipe.model, plan.size),
         shape,
         task.task,
         tokens.vocabulary,
-        EncodedExamples.of(task.task, task.splits.train, tokens.vocabulary, length, part.train),
+        EncodedExamples.of(
+            task.task,
+            task.splits.train,
+            tokens.vocabulary,
+            length,
+            part.train,
+            taught_by.outputs,
+        ),
         encoded_with(part.wide, task.task, task.splits.dev, tokens.vocabulary, length),
         tokens.external if recipe.uses_corpus else None,
         length,
         run.machine,
         part.wide,
+        recipe.distill.labels,
     )
 
 
@@ -266,11 +275,13 @@ def finetune(
     settings = dataclasses.replace(recipe.finetune, seeds=1)
     seeds = seeds_of(run.folder, len(trainings), tunings)
     wide = [] if parts.wide is None else [wide_part(run, task).key]
+    teachers = [taught(run, task).key, recipe.distill.labels] if parts.taught else []
+    before = [*wide, *teachers]
     trained: list[Seed] = []  # seeds that were not there yet
     for number, seed in enumerate(seeds):
         training = trainings[seed.stage1 - 1]
         key = digest(
-            [training.key, epochs, task.metric, seed.stage2, dataclasses.asdict(settings), *wide]
+            [training.key, epochs, task.metric, seed.stage2, dataclasses.asdict(settings), *before]
         )
 
         def build(folder: Path, seed: Seed = seed, seeds_left: int = len(seeds) - number) -> None:

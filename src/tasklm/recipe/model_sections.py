@@ -306,3 +306,23 @@ class Finetune(Moments):
         low=1,
         high=MOST_SEEDS,
     )
+
+
+@dataclass(frozen=True)
+class Distill:
+    teachers: tuple[str, ...] = key(
+        (),
+        (
+            "run folders whose models (the ensemble, where a run has one) teach stage 2 "
+            "beside the labels; several are averaged"
+        ),
+    )
+    labels: float | None = key(
+        None,
+        (
+            "weight of the labels, the teachers have the rest; "
+            "auto: rises from 0 to 1 as training goes on (teacher annealing)"
+        ),
+        low=0.0,
+        high=1.0,
+    )

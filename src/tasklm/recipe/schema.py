@@ -2,8 +2,8 @@
 
 Precedence: default < recipe file < command line; nothing is read from the environment. `None` means
 "auto": the budget or the data decides, and the run folder records what was decided. Sections that
-change results (data, select, tokens, model, train, finetune, evaluate, budget) are apart from
-`hardware`, which must not.
+change results (data, select, tokens, model, train, finetune, distill, evaluate, budget) are apart
+from `hardware`, which must not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from tasklm.errors import RecipeError
 from tasklm.recipe.data_sections import Data, Kind, Select
-from tasklm.recipe.model_sections import Finetune, Model, Tokens, Train
+from tasklm.recipe.model_sections import Distill, Finetune, Model, Tokens, Train
 from tasklm.recipe.parsing import key, short, value_of
 from tasklm.registry import nearest
 
@@ -37,7 +37,9 @@ class Evaluate:
         1000, "resamples of test examples and seeds for intervals and differences on test", low=100
     )
     confidence: float = key(0.95, "coverage of the interval", low=0.5, high=0.999)
-    compare: tuple[str, ...] = key((), "ablations trained beside the model: task-only, random")
+    compare: tuple[str, ...] = key(
+        (), "ablations trained beside the model: task-only, random, no-teacher"
+    )
     baselines: bool = key(True, "score the majority and TF-IDF + linear baselines")
     ensemble: bool = key(
         False,
@@ -97,6 +99,7 @@ class Recipe:
     model: Model = field(default_factory=Model)
     train: Train = field(default_factory=Train)
     finetune: Finetune = field(default_factory=Finetune)
+    distill: Distill = field(default_factory=Distill)
     evaluate: Evaluate = field(default_factory=Evaluate)
     budget: Budget = field(default_factory=Budget)
     hardware: Hardware = field(default_factory=Hardware)

@@ -77,6 +77,11 @@ def _anchor(values: dict[str, Any], folder: Path) -> None:
             str(folder / item) if isinstance(item, str) and "://" not in item else item
             for item in data["corpus"]
         ]
+    distill = values.get("distill")
+    if isinstance(distill, dict) and isinstance(distill.get("teachers"), list):
+        distill["teachers"] = [
+            str(folder / item) if isinstance(item, str) else item for item in distill["teachers"]
+        ]
 
 
 def absolute(recipe: Recipe) -> Recipe:
@@ -92,6 +97,9 @@ def absolute(recipe: Recipe) -> Recipe:
     paths["data"]["corpus"] = [
         item if "://" in item else str(resolved_path(Path(item))) for item in recipe.data.corpus
     ]
+    paths["distill"] = {
+        "teachers": [str(resolved_path(Path(item))) for item in recipe.distill.teachers]
+    }
     return recipe.changed(**paths)
 
 

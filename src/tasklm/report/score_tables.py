@@ -28,6 +28,7 @@ KINDS = {
     "ours": "this model",
     "ensemble": "this model, all seeds",
     "ablation": "ablation",
+    "teacher": "teacher",
     "baseline": "baseline",
 }
 

@@ -63,6 +63,7 @@ class Unit:
     example: int = 0  # number of its example
     # (answers, outputs): what the model's wide part adds to the head's outputs
     wide: NDArray[np.float32] | None = None
+    taught: NDArray[np.float32] | None = None  # (answers, outputs): what teachers say, as logits
 
 
 @dataclass(frozen=True)
@@ -179,6 +180,18 @@ class Task(Protocol):
 
     def count(self, targets: Tensor) -> int:
         """How many examples, words … the loss is summed over."""
+        ...
+
+    @property
+    def untaught(self) -> str:
+        """Why teachers cannot teach the task; "" where they can."""
+        ...
+
+    def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
+        """The loss against what teachers say, in place of labels, summed over what `count` counts.
+
+        `taught` has the shape of the outputs. Targets only tell which places hold an example.
+        """
         ...
 
     def keep(self, outputs: Floats) -> Any:

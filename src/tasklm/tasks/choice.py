@@ -26,6 +26,7 @@ from tasklm.tasks.baselines.wide import Wide, labels_by
 from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_options
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads.layers import TokenHead
+from tasklm.tasks.heads.soft_losses import soft_cross_entropy
 from tasklm.tasks.metrics import option_metric
 from tasklm.tasks.readers.choice_files import MOST_OPTIONS, read_choices
 from tasklm.tasks.readers.columns import needs_columns
@@ -46,6 +47,7 @@ class Choice:
     kind: ClassVar[str] = "choice"
     classifies, pairs, cased = False, False, False
     reads_vectors = False
+    untaught = ""
     metrics: tuple[str, ...] = ("accuracy",)
     packs: bool = True
 
@@ -189,13 +191,24 @@ class Choice:
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The cross-entropy over the options of each example, summed over examples."""
+        right = targets.reshape(-1, self.together, 2)[:, 0, 0]
+        scores = self._of_options(outputs, targets)
+        return functional.cross_entropy(scores, right, ignore_index=NONE, reduction="sum")
+
+    def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
+        """The cross-entropy against the teachers' probabilities of the options, summed."""
+        right = targets.reshape(-1, self.together, 2)[:, 0, 0]
+        scores, wanted = (self._of_options(each, targets) for each in (outputs, taught))
+        return soft_cross_entropy(scores, wanted, right != NONE)
+
+    def _of_options(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The scores (examples, options), very low where an example has fewer options."""
         scores = outputs.float().reshape(-1, self.together)
-        right, options = targets.reshape(-1, self.together, 2)[:, 0].unbind(-1)
+        options = targets.reshape(-1, self.together, 2)[:, 0, 1]
         missing = torch.arange(self.together, device=scores.device) >= options.unsqueeze(-1)
         # not minus infinity: a group of padding, which has no option at all, would give gradients
         # that are not numbers
-        scores = scores.masked_fill(missing, torch.finfo(scores.dtype).min)
-        return functional.cross_entropy(scores, right, ignore_index=NONE, reduction="sum")
+        return scores.masked_fill(missing, torch.finfo(scores.dtype).min)
 
     def count(self, targets: Tensor) -> int:
         """The number of examples."""

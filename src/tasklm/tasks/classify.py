@@ -23,6 +23,7 @@ from tasklm.tasks.baselines.wide import Wide, labels_by
 from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_classes
 from tasklm.tasks.examples import Example, Finding, Splits, first_few
 from tasklm.tasks.heads.layers import TokenHead
+from tasklm.tasks.heads.soft_losses import soft_cross_entropy
 from tasklm.tasks.marks import MOST as MOST_MARKS
 from tasklm.tasks.marks import checked_marks, mark_findings, marked_places
 from tasklm.tasks.metrics import class_metric
@@ -41,6 +42,7 @@ class Classify:
     kind: ClassVar[str] = "classify"
     classifies, pairs, cased = True, True, False
     reads_vectors = True
+    untaught = ""
     metrics: tuple[str, ...] = ("macro_f1", "micro_f1", "accuracy", "weighted_f1", "matthews")
     packs = True
 
@@ -145,6 +147,9 @@ class Classify:
         return functional.cross_entropy(
             outputs.float().flatten(0, -2), wanted, reduction="sum", ignore_index=NONE
         )
+
+    def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
+        return soft_cross_entropy(outputs, taught, targets[..., :: self.reads] != NONE)
 
     def count(self, targets: Tensor) -> int:
         return int((targets != NONE).sum()) // self.reads

@@ -37,6 +37,7 @@ from tasklm.tasks.baselines.wide import Wide, labels_by
 from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_labels
 from tasklm.tasks.examples import Example, Finding, Splits, first_few
 from tasklm.tasks.heads.layers import TokenHead
+from tasklm.tasks.heads.soft_losses import soft_binary_cross_entropy
 from tasklm.tasks.metrics import label_set_metric
 from tasklm.tasks.readers.texts import LABEL_NAMES, encode_examples, label_name, read_text_examples
 from tasklm.tasks.saved import names_in, numbers_in
@@ -52,6 +53,7 @@ class Multilabel:
     kind: ClassVar[str] = "multilabel"
     classifies, pairs, cased = False, True, False
     reads_vectors = True
+    untaught = ""
     metrics: tuple[str, ...] = ("micro_f1", "macro_f1", "accuracy")
     packs: bool = True
 
@@ -210,6 +212,10 @@ class Multilabel:
             outputs.float(), wanted, reduction="none"
         )
         return errors.masked_fill(padding, 0.0).sum()
+
+    def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
+        """Binary cross-entropy against the teachers' probabilities, summed over examples."""
+        return soft_binary_cross_entropy(outputs, taught, targets[..., 0] != NONE)
 
     def count(self, targets: Tensor) -> int:
         """The number of examples."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tasklm.corpus.tables import kind_of
-from tasklm.errors import DataError, RecipeError
+from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.recipe.data_sections import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.examples import Example, Finding, Splits, first_few
@@ -57,6 +57,7 @@ class Parse:
     kind: ClassVar[str] = "parse"
     classifies, pairs, cased = False, False, True
     reads_vectors = False
+    untaught = "the scores of all heads of all words are too many to keep"
     metrics: tuple[str, ...] = ("las", "uas")
     packs: bool = False
     together = 1
@@ -181,6 +182,10 @@ class Parse:
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The cross-entropy of heads and of relations, summed over words."""
         return arc_loss(outputs, targets)
+
+    def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
+        """There is none: see `untaught`."""
+        raise RunError(f"{self.kind}: {self.untaught}")
 
     def count(self, targets: Tensor) -> int:
         """The number of words whose head stands in their row."""

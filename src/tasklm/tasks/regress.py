@@ -32,6 +32,7 @@ from tasklm.tasks.baselines.wide import Wide
 from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_score
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads.layers import TokenHead
+from tasklm.tasks.heads.soft_losses import soft_squared_error
 from tasklm.tasks.metrics import number_metric
 from tasklm.tasks.readers.texts import LABEL_NAMES, encode_examples, read_text_examples
 from tasklm.tasks.saved import number_in
@@ -57,6 +58,7 @@ class Regress:
     kind: ClassVar[str] = "regress"
     classifies, pairs, cased = False, True, False
     reads_vectors = True
+    untaught = ""
     metrics: tuple[str, ...] = ("spearman", "pearson")
     packs: bool = True
 
@@ -172,6 +174,10 @@ class Regress:
         targets = targets.float()
         errors = (outputs.float().squeeze(-1).sigmoid() - targets) ** 2
         return errors.masked_fill(targets == NONE, 0.0).sum()
+
+    def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
+        """The squared errors against the teachers' scaled scores, summed over examples."""
+        return soft_squared_error(outputs.squeeze(-1), taught.squeeze(-1), targets != NONE)
 
     def count(self, targets: Tensor) -> int:
         """The number of examples."""

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor, nn
 
-from tasklm.errors import RecipeError
+from tasklm.errors import RecipeError, RunError
 from tasklm.recipe.data_sections import Data, Kind
 from tasklm.recipe.model_sections import LONGEST_ROW
 from tasklm.registry import nearest
@@ -75,6 +75,7 @@ class Span:
     kind: ClassVar[str] = "span"
     classifies, pairs, cased = False, True, False
     reads_vectors = False
+    untaught = "answers are places among tokens, and a teacher's tokens may be others"
     metrics: tuple[str, ...] = ("answer_f1", "exact_match")
     packs: bool = False
 
@@ -194,6 +195,10 @@ class Span:
         start_logs = outputs[..., 0].masked_fill(padding, _HIDDEN).log_softmax(-1)
         end_logs = end_scores.masked_fill(padding, _HIDDEN).log_softmax(-1)
         return -(starts * start_logs).sum() - (ends * end_logs).sum()
+
+    def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
+        """There is none: see `untaught`."""
+        raise RunError(f"{self.kind}: {self.untaught}")
 
     def count(self, targets: Tensor) -> int:
         """The number of rows with targets."""

@@ -27,6 +27,7 @@ from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_tags
 from tasklm.tasks.examples import Example, Finding, Splits, first_few
 from tasklm.tasks.heads.crf import CrfHead, best_tags, negative_log_likelihood
 from tasklm.tasks.heads.layers import TagHead, TokenHead
+from tasklm.tasks.heads.soft_losses import soft_cross_entropy
 from tasklm.tasks.heads.tag_schemes import PLAIN, faults, scheme_of, spans
 from tasklm.tasks.metrics import tag_metric
 from tasklm.tasks.readers.conll import (
@@ -252,6 +253,17 @@ class Tag:
         return functional.cross_entropy(
             outputs.float().flatten(0, 1), targets.flatten(), ignore_index=NONE, reduction="sum"
         )
+
+    @property
+    def untaught(self) -> str:
+        """Why a CRF cannot be taught."""
+        if self.crf:
+            return "a CRF scores whole sequences of tags; teach a tagger without one (kind.crf)"
+        return ""
+
+    def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
+        """The cross-entropy against the teachers' probabilities of the tags, summed over words."""
+        return soft_cross_entropy(outputs, taught, targets != NONE)
 
     def count(self, targets: Tensor) -> int:
         """The number of words."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,34 @@ from tasklm.tokens.tokenizer import Vocabulary
 MOST = 24  # examples that share a packed row
 # of every example, at most, for which a packed row has room by the number of its examples
 FEW_PLACES = 1 + MOST_MARKS
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Numbers that units have beside their targets, for each answer: wide, or taught."""
+
+    name: str  # of the field of a unit and of a batch
+    outputs: int  # of an answer; 0: no unit has any
+    of_places: bool  # an answer for each place; otherwise one for each unit
+
+    @classmethod
+    def of(cls, name: str, units: Sequence[Unit]) -> Beside:
+        """The numbers that a field of some units has."""
+        arrays = [getattr(unit, name) for unit in units]
+        shapes = [array.shape for array in arrays if array is not None]
+        outputs = max((outputs for _, outputs in shapes), default=0)
+        return cls(name, outputs, any(answers > 1 for answers, _ in shapes))
+
+    def zeros(self, rows: int, places: int, units: int) -> NDArray[np.float32]:
+        """Room for a batch whose rows have so many places and units at most."""
+        return np.zeros((rows, places if self.of_places else units, self.outputs), np.float32)
+
+    def put(self, room: NDArray[np.float32], unit: Unit, row: int, place: int, number: int) -> None:
+        """Puts the numbers of a unit where its first place, or the unit, stands in its row."""
+        array = getattr(unit, self.name)
+        if array is not None:
+            first = place if self.of_places else number
+            room[row, first : first + len(array)] = array
 
 
 def most_groups(together: int) -> int:
@@ -53,9 +82,8 @@ class EncodedExamples:
         self.most_places = max(counts)
         self.few_places = len(counts) == 1 and max(counts) <= FEW_PLACES
         self.pairs = any(unit.second for unit in units)
-        shapes = [unit.wide.shape for unit in units if unit.wide is not None]
-        self.wide = max((outputs for _, outputs in shapes), default=0)  # outputs of a wide part …
-        self.wide_places = any(answers > 1 for answers, _ in shapes)  # … for each place
+        beside = [Beside.of(name, units) for name in ("wide", "taught")]
+        self.beside = [numbers for numbers in beside if numbers.outputs]
 
     @classmethod
     def of(
@@ -65,16 +93,19 @@ class EncodedExamples:
         vocabulary: Vocabulary,
         length: int,
         wide: NDArray[np.float32] | None = None,
+        taught: NDArray[np.float32] | None = None,
     ) -> EncodedExamples:
-        """Examples as their task encodes them, with what a model's wide part, if any, says."""
+        """Examples as their task encodes them, with what a wide part and teachers, if any, say."""
         units = task.encode(examples, vocabulary, length)
-        if wide is not None:
+        for name, numbers in (("wide", wide), ("taught", taught)):
+            if numbers is None:
+                continue
             counts = [1] * len(units)
-            if len(wide) != len(units):
+            if len(numbers) != len(units):
                 counts = [len(unit.places) for unit in units]
-            assert sum(counts) == len(wide)  # an answer for each unit, or for each of its places
+            assert sum(counts) == len(numbers)  # an answer for each unit, or for each of its places
             for unit, count, end in zip(units, counts, np.cumsum(counts), strict=True):
-                unit.wide = wide[end - count : end]
+                setattr(unit, name, numbers[end - count : end])
         return cls(examples, units, vocabulary, length, task.together)
 
     def __len__(self) -> int:
@@ -113,13 +144,10 @@ class EncodedExamples:
             read[row, : len(unit.places)] = unit.places
             if wanted is not None and unit.targets is not None:
                 wanted[row, : len(unit.places)] = unit.targets
-        wide = None
-        if self.wide:
-            added = np.zeros((len(units), places if self.wide_places else 1, self.wide), np.float32)
+        rooms = {numbers.name: numbers.zeros(len(units), places, 1) for numbers in self.beside}
+        for numbers in self.beside:
             for row, unit in enumerate(units):
-                if unit.wide is not None:
-                    added[row, : len(unit.wide)] = unit.wide
-            wide = torch.from_numpy(added)
+                numbers.put(rooms[numbers.name], unit, row, 0, 0)
         segments = None
         if self.pairs:
             columns = np.arange(batch.ids.shape[1])
@@ -131,7 +159,7 @@ class EncodedExamples:
             targets=_tensor(wanted),
             segments=segments,
             places=torch.from_numpy(read),
-            wide=wide,
+            **_tensors(rooms),
         )
 
     def targets(self) -> torch.Tensor:
@@ -180,14 +208,13 @@ class EncodedExamples:
         positions = np.zeros(grid, np.int64)
         segments = np.zeros(grid, np.int64) if self.pairs else None
         read, wanted = np.zeros(places, np.int64), self._no_targets(places)
-        added = np.zeros((rows, places[1] if self.wide_places else most, self.wide), np.float32)
+        rooms = {numbers.name: numbers.zeros(rows, places[1], most) for numbers in self.beside}
         filled, pieces_in, places_in = (np.zeros(rows, np.int64) for _ in range(3))
         for unit, row in zip(units, where, strict=True):
             start = filled[row]
             here = slice(start, start + len(unit.tokens))
-            if unit.wide is not None:
-                answer = places_in[row] if self.wide_places else pieces_in[row]
-                added[row, answer : answer + len(unit.wide)] = unit.wide
+            for numbers in self.beside:
+                numbers.put(rooms[numbers.name], unit, row, places_in[row], pieces_in[row])
             pieces_in[row] += 1
             ids[row, here] = unit.tokens
             pieces[row, here] = pieces_in[row]
@@ -206,9 +233,9 @@ class EncodedExamples:
             targets=_tensor(wanted),
             segments=_tensor(segments),
             places=torch.from_numpy(read),
-            wide=torch.from_numpy(added) if self.wide else None,
             longest=self.length,
             most=most,
+            **_tensors(rooms),
         )
 
     def in_order(self, batch: int) -> Iterator[tuple[np.ndarray, TokenBatch]]:
@@ -216,6 +243,10 @@ class EncodedExamples:
         order = np.argsort(self.lengths, kind="stable")
         for start in range(0, len(order), batch):
             yield order[start : start + batch], self.padded(order[start : start + batch])
+
+
+def _tensors(arrays: dict[str, NDArray[np.float32]]) -> dict[str, Any]:
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 def _tensor(array: np.ndarray | None) -> torch.Tensor | None:

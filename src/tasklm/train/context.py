@@ -32,6 +32,12 @@ class TrainingContext:
     length: int
     machine: Machine
     wide: Wide | None = None  # of stage 2
+    labels_weight: float | None = None  # beside teachers, of which `train` then has the outputs
+
+    @property
+    def taught(self) -> bool:
+        """Whether teachers teach stage 2."""
+        return any(unit.taught is not None for unit in self.train.units[:1])
 
     def encoded(self, examples: Sequence[Example]) -> EncodedExamples:
         """Examples as stage 2 reads them."""

@@ -31,6 +31,21 @@ class Judgement:
     gains: bool = True  # whether its loss is surely below that of the wide part alone
 
 
+@dataclass(frozen=True)
+class Teaching:
+    """What labels and teachers weigh in a loss (BAM, arXiv 1907.04829)."""
+
+    steps: int  # of the whole fine-tuning
+    labels: float | None  # weight of the labels; None: rises from 0 to 1 (teacher annealing)
+
+    def weights(self, step: int) -> dict[str, float]:
+        """The weights of the two losses at a step, counted from 1."""
+        labels = self.labels
+        if labels is None:
+            labels = min(1.0, step / self.steps)
+        return {"task": labels, "teacher": 1.0 - labels}
+
+
 @dataclass(eq=False)
 class FinetuneStage:
     """Trains on the task's batches and scores dev after every epoch."""
@@ -44,6 +59,7 @@ class FinetuneStage:
     cost: EncoderCost
     accumulate: int = 1
     graphs: bool = False  # whether launches are recorded and replayed
+    teaching: Teaching | None = None  # None: labels alone
     best_score: float = float("-inf")
     best_step: int = 0
     best_share: float = 1.0
@@ -52,26 +68,33 @@ class FinetuneStage:
         """The one batch of a step."""
         batch = self.stream.next()
         assert batch.targets is not None
+        weights = {"task": 1.0} if self.teaching is None else self.teaching.weights(step)
         return Step(
             batch=JointBatch(None, batch, self.machine.counts_pieces(batch)),
             compute=self._compute,
-            targets={"task": self.task.count(batch.targets)},
-            weights={"task": 1.0},
+            targets=dict.fromkeys(weights, self.task.count(batch.targets)),
+            weights=weights,
             tokens=batch.ids.numel(),
             flops=task_flops(self.cost, self.module.head, batch),
             position=self.position(),
         )
 
     def _compute(self, batch: JointBatch) -> dict[str, Tensor]:
-        return {"task": self._loss(batch.task)}
+        losses: dict[str, Tensor] = self._losses(batch.task)
+        return losses
 
     @functools.cached_property
-    def _loss(self) -> Any:
-        return self.machine.compiled(self._task_loss, self.graphs)
+    def _losses(self) -> Any:
+        return self.machine.compiled(self._task_losses, self.graphs)
 
-    def _task_loss(self, batch: TokenBatch) -> Tensor:
+    def _task_losses(self, batch: TokenBatch) -> dict[str, Tensor]:
         assert batch.targets is not None
-        return self.task.loss(self.module(batch), batch.targets)
+        outputs = self.module(batch)
+        losses = {"task": self.task.loss(outputs, batch.targets)}
+        if self.teaching is not None:
+            assert batch.taught is not None
+            losses["teacher"] = self.task.taught_loss(outputs, batch.taught, batch.targets)
+        return losses
 
     def phase_end(self, steps: int) -> int:
         """The last step: all do the same."""

@@ -122,7 +122,9 @@ def run_stage2(
     """Fine-tunes with one seed; leaves best.safetensors, curve.json and summary.json."""
     # apart from the seeds of stage 1, and from one another
     seed_of_draws = 1000 + 100 * (seed.stage1 - 1) + seed.stage2
-    stage = finetune_stage(context, settings, seed_of_draws, plan.metric, folder / BEST)
+    stage = finetune_stage(
+        context, settings, seed_of_draws, plan.metric, folder / BEST, plan.epochs
+    )
     weights = load_weights(seed.training / "model.safetensors")
     stage.module.encoder.load_state_dict(under("encoder.", weights))
     peak = settings.learning_rate or stage2_rate(context.shape.width)

@@ -28,7 +28,7 @@ from tasklm.train.init.first_weights import beginning_of, put_counts
 from tasklm.train.init.neighbours import look_at_neighbours
 from tasklm.train.shares import best_share
 from tasklm.train.stage1 import JointModel, JointStage
-from tasklm.train.stage2 import FinetuneStage, Judgement
+from tasklm.train.stage2 import FinetuneStage, Judgement, Teaching
 from tasklm.train.start import starting_weights
 from tasklm.train.steps import step_seed
 
@@ -131,9 +131,14 @@ def batch_of(settings: Finetune, context: TrainingContext) -> int:
 
 
 def finetune_stage(
-    context: TrainingContext, settings: Finetune, seed: int, metric: str, best: Path | None
+    context: TrainingContext,
+    settings: Finetune,
+    seed: int,
+    metric: str,
+    best: Path | None,
+    epochs: int = 1,
 ) -> FinetuneStage:
-    """Stage 2 with freshly drawn weights."""
+    """Stage 2 with freshly drawn weights; `epochs` tell how fast labels outweigh teachers."""
     batch = batch_of(settings, context)
     accumulate = accumulation(context, settings, batch)
     torch.manual_seed(step_seed(seed, 0))
@@ -143,17 +148,21 @@ def finetune_stage(
     if context.wide is not None:
         silenced(head)  # at first the wide part says all
     model = TaskModel(encoder, head, context.wide is not None).to(context.machine.device)
-    cost = cost_of(context.encoder, context.shape)
+    cost, stream = cost_of(context.encoder, context.shape), _examples(context, batch, seed)
+    teaching = None
+    if context.taught:
+        teaching = Teaching(epochs * len(stream), context.labels_weight)
     return FinetuneStage(
         module=model,
         task=context.task,
-        stream=_examples(context, batch, seed),
+        stream=stream,
         evaluate=functools.partial(_judgement_of, model, context, metric),
         best_path=best,
         machine=context.machine,
         cost=cost,
         accumulate=accumulate,
         graphs=accumulate == 1 and _is_small(cost, batch, context.length),
+        teaching=teaching,
     )
 
 
