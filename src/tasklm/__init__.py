@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tasklm.errors import DamagedError, DataError, RecipeError, RunError, TaskLMError, TrainingError
 
 if TYPE_CHECKING:
-    from tasklm.api import TaskLM, forecast
+    from tasklm.api import TaskLM, distill, forecast
     from tasklm.pipeline.file_check import check_files
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "TaskLMError",
     "TrainingError",
     "check_files",
+    "distill",
     "forecast",
 ]
 __version__ = "0.1.0"
@@ -32,6 +33,10 @@ def __getattr__(name: str) -> Any:
         from tasklm.api import TaskLM
 
         return TaskLM
+    if name == "distill":
+        from tasklm.api import distill
+
+        return distill
     if name == "forecast":
         from tasklm.api import forecast
 

@@ -26,6 +26,7 @@ from tasklm.forecasting.forecast import forecast as forecast_recipe
 from tasklm.notebook import Report, ShownExplanation, model_html, settings_html
 from tasklm.pipeline.flow import fit as run_pipeline
 from tasklm.pipeline.flow import held
+from tasklm.pipeline.teachers import student_of
 from tasklm.recipe.data_sections import Data
 from tasklm.recipe.toml import load as load_recipe
 from tasklm.run_folder import MODEL, REPORT, SCORES, find_run, recipe_of
@@ -36,7 +37,7 @@ from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import read_json, require_own, write_bytes, write_text
 from tasklm.storage.safe_reading import whole_text
 from tasklm.tasks.base import Answer, score
-from tasklm.tracking import Tracker
+from tasklm.tracking import SILENT, Tracker
 
 Texts = str | Path | Sequence[str | Path]  # files, folders or globs of raw text
 Labels = Sequence[Any] | NDArray[Any]
@@ -86,6 +87,23 @@ def forecast(
         key: str(value) for key, value in (("data.dev", dev), ("data.test", test)) if value
     }
     return forecast_recipe(load_recipe(None, overrides), seconds)
+
+
+def distill(
+    teachers: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *,
+    settings: Mapping[str, Any] | None = None,
+) -> TaskLM:
+    """Trains a model that finished runs teach, in the folder `out`; returns it.
+
+    The recipe is that of the first run, with `settings` by dotted name over it, such as
+    {"model.size": "mini"}.
+    """
+    given = [teachers] if isinstance(teachers, str | Path) else teachers
+    require_own(Path(out))
+    run_pipeline(student_of([str(one) for one in given], settings or {}), Path(out), SILENT)
+    return TaskLM.load(out)
 
 
 def _row(text: Any, label: Any) -> dict[str, Any]:

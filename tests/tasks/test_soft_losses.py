@@ -100,4 +100,7 @@ def test_kinds_that_cannot_be_taught_say_why(kind: str) -> None:
 
 
 def test_a_crf_cannot_be_taught() -> None:
-    assert "CRF" in Tag(["B", "O"], "plain", crf=True).untaught and not Tag(["B", "O"], "plain").untaught
+    assert (
+        "CRF" in Tag(["B", "O"], "plain", crf=True).untaught
+        and not Tag(["B", "O"], "plain").untaught
+    )

@@ -29,7 +29,7 @@ def test_a_constant_weight_stays() -> None:
     assert Teaching(4, 0.2).weights(3) == {"task": 0.2, "teacher": 0.8}
 
 
-def taught_parts(parts: TrainingContext, labels: float | None) -> TrainingContext:  # noqa: F811
+def taught_parts(parts: TrainingContext, labels: float | None) -> TrainingContext:
     """The same training with a teacher that draws its logits."""
     examples, task = list(parts.train.examples), parts.task
     logits = np.random.default_rng(1).normal(size=(len(examples), len(task.labels)))
@@ -39,7 +39,7 @@ def taught_parts(parts: TrainingContext, labels: float | None) -> TrainingContex
     return dataclasses.replace(parts, train=train, labels_weight=labels)
 
 
-def test_steps_have_both_losses(parts: TrainingContext) -> None:  # noqa: F811
+def test_steps_have_both_losses(parts: TrainingContext) -> None:
     stage = finetune_stage(
         taught_parts(parts, None), Finetune(batch=8), 1, "accuracy", None, epochs=3
     )
@@ -52,7 +52,7 @@ def test_steps_have_both_losses(parts: TrainingContext) -> None:  # noqa: F811
     assert losses["teacher"].item() != losses["task"].item()
 
 
-def weights_after(folder: Path, parts: TrainingContext) -> dict[str, np.ndarray]:  # noqa: F811
+def weights_after(folder: Path, parts: TrainingContext) -> dict[str, np.ndarray]:
     if not (folder.parent / "stage1").exists():
         stage1(folder.parent / "stage1", parts)
     stage2(folder, parts)
@@ -60,7 +60,7 @@ def weights_after(folder: Path, parts: TrainingContext) -> dict[str, np.ndarray]
 
 
 def test_a_teacher_without_weight_changes_nothing(
-    parts: TrainingContext,  # noqa: F811
+    parts: TrainingContext,
     tmp_path: Path,
 ) -> None:
     alone = weights_after(tmp_path / "alone", parts)
@@ -72,7 +72,7 @@ def test_a_teacher_without_weight_changes_nothing(
 
 
 def test_cut_off_while_being_taught_ends_in_the_same_weights(
-    parts: TrainingContext,  # noqa: F811
+    parts: TrainingContext,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,0 +1,161 @@
+"""Finished runs teach another: what they say is kept once, the score table has them, and what does
+not fit is refused in words.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from tasklm import TaskLM, distill
+from tasklm.cli.app import app
+from tasklm.errors import RecipeError
+from tasklm.evaluate.scores import Scores
+from tasklm.models.task_model import load_models
+from tasklm.pipeline.flow import fit
+from tasklm.pipeline.teachers import student_of, teachers_of
+from tasklm.recipe.toml import load
+from tasklm.storage.files import read_json
+from tasklm.tracking import SILENT
+from tests.conftest import write_jsonl
+from tests.end_to_end.conftest import QUICK
+
+FAST = {**QUICK, "train.steps": "10", "finetune.epochs": "2", "evaluate.baselines": "false"}
+SMALLER = {"model.width": 16, "model.heads": 1, "tokens.vocabulary": 300}
+
+
+def settings(files: Path, **changes: str) -> dict[str, str]:
+    data = {f"data.{name}": str(files / f"{name}.jsonl") for name in ("train", "dev", "test")}
+    return {**FAST, **data, **{key.replace("__", "."): value for key, value in changes.items()}}
+
+
+@pytest.fixture(scope="module")
+def teacher(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two seeds, kept as an ensemble."""
+    folder = tmp_path_factory.mktemp("teacher") / "first"
+    fit(load(None, settings(files, evaluate__ensemble="true")), folder, SILENT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def linear_teacher(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose model adds a linear model of words."""
+    folder = tmp_path_factory.mktemp("linear") / "linear"
+    fit(load(None, settings(files, finetune__wide="true")), folder, SILENT)
+    return folder
+
+
+def student(teacher: Path, folder: Path, **changes: object) -> Scores:
+    dotted = {key.replace("__", "."): value for key, value in changes.items()}
+    scores = fit(student_of([str(teacher)], {**SMALLER, **dotted}), folder, SILENT)
+    assert scores is not None
+    return scores
+
+
+def test_all_seeds_teach_a_smaller_model(teacher: Path, tmp_path: Path) -> None:
+    scores = student(teacher, tmp_path / "small", evaluate__compare=["no-teacher"])
+    kinds = {row.kind: row for row in scores.rows}
+    assert kinds["teacher"].name == "teacher first, all seeds together"
+    assert kinds["ours"].name == "task data only, taught"
+    assert kinds["ablation"].name == "labels alone, without teachers"
+    of_teacher = {row["kind"]: row for row in read_json(teacher / "scores.json")["rows"]}
+    assert kinds["teacher"].test is not None and kinds["teacher"].against is not None
+    assert kinds["teacher"].test.mean == of_teacher["ensemble"]["test"]["mean"]
+    assert kinds["teacher"].parameters == of_teacher["ensemble"]["parameters"]
+    assert "Its teacher first, all seeds together scores" in scores.verdict
+    outputs = np.load(tmp_path / "small" / "teachers" / "train.npy")
+    ensemble = load_models(teacher / "ensemble", torch.device("cpu"))
+    texts = [json.loads(line) for line in _lines(teacher)]
+    for row in (0, 7):  # each text by itself
+        example = ensemble.task.asked(texts[row]["text"])
+        ((_, batch),) = ensemble.encoded([example]).in_order(1)
+        with torch.no_grad():
+            logits = [model(batch)[0, 0].numpy() for model in ensemble.models]
+        np.testing.assert_allclose(outputs[row], np.mean(logits, 0), atol=1e-5)
+    curve = read_json(tmp_path / "small" / "stage2" / "seed-1" / "curve.json")
+    assert all({"task", "teacher"} <= set(point) for point in curve)
+
+
+def _lines(run: Path) -> list[str]:
+    return Path(load(run / "recipe.toml").data.train).read_text(encoding="utf-8").splitlines()
+
+
+def test_the_same_command_again_trains_nothing(teacher: Path, tmp_path: Path) -> None:
+    student(teacher, tmp_path / "run")
+    weights = tmp_path / "run" / "stage2" / "seed-1" / "best.safetensors"
+    before = weights.stat().st_mtime_ns
+    student(teacher, tmp_path / "run")
+    assert weights.stat().st_mtime_ns == before
+    student(teacher, tmp_path / "run", distill__labels=0.5)  # another weight trains stage 2 again
+    assert weights.stat().st_mtime_ns != before
+
+
+def test_a_linear_part_teaches_with_what_it_says_of_texts_it_was_not_fitted_to(
+    linear_teacher: Path, tmp_path: Path
+) -> None:
+    student(linear_teacher, tmp_path / "run")
+    outputs = np.load(tmp_path / "run" / "teachers" / "train.npy")
+    loaded = load_models(linear_teacher / "model", torch.device("cpu"))
+    assert loaded.wide is not None
+    left_out = np.load(linear_teacher / "wide" / "train.npy")
+    texts = [json.loads(line)["text"] for line in _lines(linear_teacher)]
+    examples = [loaded.task.asked(text) for text in texts]
+    network = np.zeros_like(outputs)
+    for row, example in enumerate(examples):
+        ((_, batch),) = loaded.encoded([example]).in_order(1)
+        model = loaded.models[0]
+        with torch.no_grad():
+            whole = model(batch)[0, 0].numpy()
+        scale = model.wide_scale.item()
+        assert batch.wide is not None
+        network[row] = whole - scale * batch.wide[0, 0].numpy()
+    np.testing.assert_allclose(outputs, network + scale * left_out, atol=1e-4)
+
+
+def test_from_the_command_line_and_from_python(teacher: Path, tmp_path: Path) -> None:
+    words = ["distill", str(teacher), "--out", str(tmp_path / "cli"), "--json"]
+    words += [f"--{key}={value}" for key, value in SMALLER.items()]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["kind"] for row in rows] == ["teacher", "ours"]
+    model = distill([teacher], tmp_path / "python", settings=SMALLER)
+    assert isinstance(model, TaskLM)
+    same = TaskLM.load(tmp_path / "cli" / "model")
+    assert list(model.predict(["the cat"])) == list(same.predict(["the cat"]))
+
+
+def test_a_teacher_of_other_labels_is_refused(teacher: Path, tmp_path: Path) -> None:
+    for name in ("train", "dev", "test"):
+        rows = [json.loads(line) for line in _lines(teacher)[:40]]
+        write_jsonl(
+            tmp_path / f"{name}.jsonl",
+            [{**row, "text": f"{row['text']} {name}", "label": f"{row['label']}!"} for row in rows],
+        )
+    other = {f"data.{name}": str(tmp_path / f"{name}.jsonl") for name in ("train", "dev", "test")}
+    with pytest.raises(RecipeError, match=r"cannot teach this task: labels differ: .*!'"):
+        fit(student_of([str(teacher)], other), tmp_path / "run", SILENT)
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="neither a run nor the folder of a run's model"):
+        teachers_of([str(tmp_path)])
+    with pytest.raises(RecipeError, match="name the run that teaches"):
+        student_of([], {})
+
+
+def test_a_run_without_a_model_is_refused(teacher: Path, tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_bytes((teacher / "recipe.toml").read_bytes())
+    with pytest.raises(RecipeError, match=r"has no model yet; finish it with: tasklm evaluate"):
+        teachers_of([str(tmp_path)])
+
+
+def test_comparing_without_teachers_needs_teachers(files: Path, tmp_path: Path) -> None:
+    recipe = load(None, settings(files, evaluate__compare="no-teacher"))
+    with pytest.raises(RecipeError, match=r"'no-teacher' goes with distill\.teachers"):
+        fit(recipe, tmp_path / "run", SILENT)
