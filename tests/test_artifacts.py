@@ -262,7 +262,7 @@ def test_work_that_meets_damage_begins_again_with_it_made_anew(tmp_path: Path) -
 
     assert rebuilding(work, [tmp_path], messages.append) == "x"
     assert len(works) == 2 and messages == [
-        f"{tmp_path / 'thing' / 'value'} is damaged (torn), and thing made again"
+        f"{tmp_path / 'thing' / 'value'} is damaged (torn); rebuilding thing"
     ]
     assert artefacts.key("thing") == "a"
 

@@ -135,20 +135,20 @@ def test_without_a_run_folder_the_traceback_is_in_the_temporary_folder(
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (MemoryError(), "the memory is not enough. Close other programs, or ask for less"),
+        (MemoryError(), "out of memory. Close other programs, or lower"),
         (
             RuntimeError(
                 "DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes"
             ),
-            "the memory is not enough",
+            "out of memory",
         ),
         (
             ImportError("libtorch_cpu.so: failed to map segment from shared object"),
-            "the memory is not enough",
+            "out of memory",
         ),
         (
             torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel"),
-            "the GPU's memory is not enough (CUDA error: out of memory)",
+            "out of GPU memory (CUDA error: out of memory)",
         ),
         (
             torch.AcceleratorError("CUDA error: unspecified launch failure\nFor"),
@@ -156,9 +156,9 @@ def test_without_a_run_folder_the_traceback_is_in_the_temporary_folder(
         ),
         (
             torch.OutOfMemoryError("CUDA out of memory. Tried"),
-            "the GPU's memory is not enough (CUDA out of memory)",
+            "out of GPU memory (CUDA out of memory)",
         ),
-        (RuntimeError("can't start new thread"), "the system starts no more threads"),
+        (RuntimeError("can't start new thread"), "the system cannot start more threads"),
         (
             OSError(errno.ENAMETOOLONG, "File name too long", "x" * 5000),
             "File name too long. Give another path.",

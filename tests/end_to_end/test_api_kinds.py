@@ -203,7 +203,7 @@ def test_answers_to_questions_are_texts(tmp_path: Path) -> None:
 
 
 def test_rows_that_cannot_be_trained_on_are_told() -> None:
-    with pytest.raises(DataError, match="fit takes rows with columns from a file"):
+    with pytest.raises(DataError, match="fit accepts rows with columns only from a file"):
         TaskLM().fit([{"text": "a"}, {"text": "b"}], ["x", "y"])
     with pytest.raises(DataError, match="a pair has two texts, not 1"):
         TaskLM().fit([("a",)], ["x"])

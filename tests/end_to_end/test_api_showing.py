@@ -163,7 +163,7 @@ def test_scores_of_an_earlier_recipe_are_told(run: TaskLM, tmp_path: Path) -> No
         warnings.simplefilter("error")  # the same recipe again, on another machine
         TaskLM.load(folder)
     flow.fit(load_recipe(folder / "recipe.toml", {"train.steps": 7}), folder, SILENT, until="check")
-    with pytest.warns(UserWarning, match=r"of an earlier recipe.*tasklm report"):
+    with pytest.warns(UserWarning, match=r"from an earlier recipe.*tasklm report"):
         TaskLM.load(folder)
 
 
@@ -196,7 +196,7 @@ def test_an_explanation_shows_its_pushes(run: TaskLM) -> None:
 def test_labels_that_do_not_fit_are_told(run: TaskLM) -> None:
     with pytest.raises(DataError, match="2 inputs but 1 labels"):
         run.score(["a", "b"], ["no & no"])
-    with pytest.raises(DataError, match="was not in train"):
+    with pytest.raises(DataError, match="does not occur in train"):
         run.score(["a"], ["perhaps"])
 
 

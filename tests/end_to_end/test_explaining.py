@@ -99,8 +99,8 @@ def test_explain_as_a_table(done: Path) -> None:
     assert result.exit_code == 0, result.output
     for words in (
         "yes (probability",
-        "training examples that pushed for yes (160 of 160",
-        "pushed against yes",
+        "training examples that support yes (160 of 160",
+        "that speak against yes",
         "selected passages",
     ):
         assert words in result.output
@@ -180,7 +180,7 @@ def test_flipped_labels_are_at_the_top_of_the_list(done: Path) -> None:
     assert shown.exit_code == 0 and "suspicious_labels.csv" in shown.output
     for one in found[:2]:
         assert (
-            f"line {one['line']}; labelled {one['label']}, the others say {one['suggested']}"
+            f"line {one['line']}; labelled {one['label']}, similar examples suggest {one['suggested']}"
             in shown.output
         )
 

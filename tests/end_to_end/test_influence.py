@@ -175,9 +175,9 @@ def test_two_processes_score_what_one_scores(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"select__method": "influence"}, "name who finds them: bm25,influence"),
-        ({"select__method": "bm25,random"}, "there can be influence only"),
-        ({"select__method": "bm25,influence,influence"}, "there can be influence only"),
+        ({"select__method": "influence"}, "name the method that finds them: bm25,influence"),
+        ({"select__method": "bm25,random"}, "only influence may follow"),
+        ({"select__method": "bm25,influence,influence"}, "only influence may follow"),
         ({"select__method": "bm,influence"}, "did you mean 'bm25'"),
         ({"select__influence_layers": "2"}, "the layers 1 to 1"),
         ({"select__influence_layers": "first"}, "'first' is not a layer"),

@@ -185,7 +185,7 @@ def test_the_advice_for_damage_of_a_later_training_makes_it_again(
         (run / name).write_bytes(content[:-9] + bytes([content[-9] ^ 4]) + content[-8:])
     remedies = {damage.file: damage.remedy for damage in check_files(run).damaged}
     assert remedies == {
-        str(run / name): f"Make it again: tasklm {verb} {run}" for name, verb in verbs.items()
+        str(run / name): f"Rebuild it: tasklm {verb} {run}" for name, verb in verbs.items()
     }
     output = ""
     for remedy in remedies.values():

@@ -278,7 +278,7 @@ def test_scores_of_an_earlier_recipe_are_no_card(run: Path, tmp_path: Path) -> N
         run / "scores.json",
         {**json.loads((run / "scores.json").read_text(encoding="utf-8")), "recipe": "another"},
     )
-    with pytest.raises(RunError, match=r"of an earlier recipe.*tasklm report"):
+    with pytest.raises(RunError, match=r"from an earlier recipe.*tasklm report"):
         export(run, "hf", tmp_path / "out")
 
 

@@ -188,7 +188,9 @@ def test_scores_of_an_earlier_recipe_are_refused(tmp_path: Path, test_file: Path
     assert len(read_runs([folder])) == 1  # the machine does not matter
     shutil.rmtree(folder)
     make_run(folder, 2, test_file, recipe=key)
-    with pytest.raises(RunError, match=r"are of an earlier recipe\. Finish the run: tasklm report"):
+    with pytest.raises(
+        RunError, match=r"come from an earlier recipe\. Finish the run: tasklm report"
+    ):
         read_runs([folder])
 
 

@@ -218,7 +218,7 @@ def test_the_way_out_depends_on_where_the_file_stands(tmp_path: Path) -> None:
         "scores.json": "report",
     }
     for name, verb in expected.items():
-        assert damaged(run / name, "torn").remedy == f"Make it again: tasklm {verb} {run}"
+        assert damaged(run / name, "torn").remedy == f"Rebuild it: tasklm {verb} {run}"
     assert damaged(run / "selected.partial" / "x", "torn").artefact == run / "selected.partial"
     model, export = tmp_path / "model", tmp_path / "export"
     for folder, record in ((model, "config.json"), (export, "export.json")):

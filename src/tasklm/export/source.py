@@ -124,7 +124,7 @@ class Source:
             return None
         scores = from_dict(read_json(self.run / SCORES))
         if not of_this_recipe(scores, self.run):
-            problem = f"the model and the scores in {self.run} are of an earlier recipe"
+            problem = f"the model and the scores in {self.run} come from an earlier recipe"
             raise RunError(f"{problem}. Finish the run: tasklm report {self.run}")
         return scores
 

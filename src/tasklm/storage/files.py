@@ -171,7 +171,7 @@ def _way_out(file: Path, artefact: Path | None) -> str:
     if run is not None:
         folder_name = file.absolute().relative_to(run).parts[0].removesuffix(".partial")
         name = re.sub(r"-\d+$", "", folder_name)  # stage1-2 is made as stage1 is
-        return f"Make it again: tasklm {MADE_BY.get(name, 'report')} {run}"
+        return f"Rebuild it: tasklm {MADE_BY.get(name, 'report')} {run}"
     folder = artefact or (file if file.is_dir() else file.parent)
     if (folder / "export.json").exists():
         return f"Delete {folder} and export the model again."

@@ -15,7 +15,7 @@ from tasklm.storage.safe_reading import MOST_JSON
 MOST_NAMES = 1_000_000
 
 
-def of_format(file: Path, version: int, again: str = "Make it again.") -> dict[str, Any]:
+def of_format(file: Path, version: int, again: str = "Rebuild it.") -> dict[str, Any]:
     """What a JSON file of this format holds; raises RunError, with the way
     out, for one of another.
     """

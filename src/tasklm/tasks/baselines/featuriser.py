@@ -212,7 +212,7 @@ class Featuriser:
         weights = safetensors.numpy.load_file(require_regular(folder / "features.safetensors"))
         if not all(np.isfinite(idf).all() for idf in weights.values()):
             problem = f"{folder / 'features.safetensors'} has weights that are not finite numbers"
-            raise RunError(f"{problem}. Make it again.")
+            raise RunError(f"{problem}. Rebuild it.")
         sizes = {name: len(set(tokens)) for name, tokens in about["blocks"].items()}
         if sizes != {name: len(idf) for name, idf in weights.items()}:
             problem = f"{file} and features.safetensors beside it have different features"
