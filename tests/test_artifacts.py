@@ -55,7 +55,7 @@ def test_what_is_not_of_a_run_is_never_replaced(tmp_path: Path) -> None:
     with pytest.raises(
         RunError,
         match=(
-            r"thing is in the way, and no part of a run. "
+            r"thing is in the way and is not part of a run. "
             r"Move it away, or choose another folder with --out"
         ),
     ):

@@ -15,13 +15,17 @@ from typing import Any
 from tasklm.errors import RunError
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import load
-from tasklm.storage.files import read_json
+from tasklm.storage.files import ARTEFACT, read_json
 
 RECIPE, MANIFEST = "recipe.toml", "manifest.json"  # the settings, and the machine it ran on
 SCORES, REPORT, CLOCK = "scores.json", "report.html", "clock.json"
+EVENTS, LOG = "events.jsonl", "log.txt"  # of its progress, for programs and for people
+PROGRESS = "progress.json"  # the current work, for the watch page
 MODEL, ENSEMBLE = "model", "ensemble"  # the folders that people keep
 SELECTED = Path("selected", "selected.parquet")  # the passages that were selected
 SUMMARY = "summary.json"  # of a stage: its result and its cost
+CURVE = "curve.json"  # of a stage: its learning curve
+COMPARE = "compare"  # the folder of the ablations, each a run
 _STAGE1 = re.compile(r"stage1(-[2-9]|-[1-9]\d+)?")
 
 
@@ -96,7 +100,7 @@ class Seed:
     @property
     def key(self) -> str:
         """The key of its stage 2, which hashes everything before it."""
-        return str(read_json(self.folder / "artefact.json")["key"])
+        return str(read_json(self.folder / ARTEFACT)["key"])
 
     def summary(self) -> dict[str, Any]:
         """What its stage 2 cost, and its score on dev."""

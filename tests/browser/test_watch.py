@@ -125,7 +125,7 @@ def test_a_stopped_run_is_shown_as_such_and_so_is_a_server_that_is_gone(
             Artefacts(run.folder).build("stage1", "key", killed)
         browser.open(server.url)
         browser.wait_for(lambda: browser.text("#status") == "stopped", "a stopped run")
-        assert steps(browser)["stage 1"] == "stopped" and "goes on from here" in browser.text(
+        assert steps(browser)["stage 1"] == "stopped" and "Run the same command" in browser.text(
             "#hint"
         )
         server.shutdown()

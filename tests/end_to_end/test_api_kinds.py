@@ -124,7 +124,7 @@ def test_choices_are_asked_by_rows_with_the_columns_of_train(
     )  # by itself it knows the usual names
     with pytest.raises(DataError, match="question and options"):
         choices.predict(["a text alone"])
-    with pytest.raises(DataError, match="a pair of texts asks nothing of kind choice"):
+    with pytest.raises(DataError, match="kind choice does not take a pair of texts"):
         choices.predict([("one", "other")])
 
 

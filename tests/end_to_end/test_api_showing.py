@@ -143,7 +143,7 @@ def test_strangers_beside_a_saved_model_are_not_taken_for_its_run(
             alone.report()
     run.save(run.folder_ / "saved")  # inside a run, and yet not its model
     assert TaskLM.load(run.folder_ / "saved").scores_ is None
-    with pytest.raises(RunError, match="a model by itself"):
+    with pytest.raises(RunError, match="is only a model"):
         TaskLM.load(run.folder_ / "saved").explain("a cat")
 
 

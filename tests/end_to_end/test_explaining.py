@@ -114,7 +114,7 @@ def test_explain_in_python_and_what_is_refused(done: Path, tmp_path: Path) -> No
     model.save(tmp_path / "alone")
     alone = TaskLM.load(tmp_path / "alone")
     assert alone.predict([ASKED]).tolist() == ["yes"]
-    with pytest.raises(RunError, match=r"a model by itself.*Give the folder of the run"):
+    with pytest.raises(RunError, match=r"is only a model.*Give the folder of the run"):
         alone.explain(ASKED)
     with pytest.raises(RunError, match="not been trained"):
         TaskLM().explain(ASKED)
@@ -155,7 +155,7 @@ def test_the_report_says_what_pushed_for_a_mistake(done: Path) -> None:
     )
     assert (
         mistakes
-        and "Training examples that pushed most for" in mistakes
+        and "Training examples that most support" in mistakes
         and "train.jsonl, line" in mistakes
     )
 

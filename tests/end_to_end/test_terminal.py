@@ -184,7 +184,7 @@ def test_who_stops_a_run_is_told_how_it_goes_on(
         app, ["fit", str(files / "train.jsonl"), "--out", str(tmp_path / "run")]
     )
     assert result.exit_code == 130
-    assert result.stderr.splitlines() == ["stopped: the same command goes on from here"]
+    assert result.stderr.splitlines() == ["stopped: run the same command to continue"]
 
 
 def test_a_budget_that_buys_few_steps_is_warned_of(files: Path, tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_the_words_of_the_selection_are_told_apart() -> None:
     titles = {
         "words": "drawn at random from the corpus",
         "words_random": "the random selection",
-        "label_words": "Words that point to a label",
+        "label_words": "Indicative words of the labels",
     }
     for given in titles:
         shown = checked(render(ReportParts(**{given: getattr(full("x"), given)}))).shown
@@ -227,7 +227,7 @@ def test_what_a_checkpoint_cost_is_not_passed_over() -> None:
     parts.start = "bert-base-uncased"
     shown = section(render(parts), "cost")
     assert (
-        "went on from bert-base-uncased, whose own training is not counted" in shown
+        "continued from bert-base-uncased, whose own training is not counted" in shown
         and "times as much" not in render(parts)
     )
 

@@ -54,9 +54,9 @@ def client(predictor: Predictor) -> Iterator[TestClient]:
         (b'{"inputs": "a"}', 422, "inputs is a text, not a list"),
         (b'{"inputs": ["a", 5]}', 422, "inputs[1] is a number"),
         (b'{"inputs": [null]}', 422, "inputs[0] is null"),
-        (b'{"inputs": [["a"]]}', 422, "not of two texts"),
-        (b'{"inputs": [["a", 5]]}', 422, "not of two texts"),
-        (b'{"inputs": ["a", "b", "c", "d"]}', 422, "4 inputs; a request may have 3"),
+        (b'{"inputs": [["a"]]}', 422, "not a list of two texts"),
+        (b'{"inputs": [["a", 5]]}', 422, "not a list of two texts"),
+        (b'{"inputs": ["a", "b", "c", "d"]}', 422, "4 inputs; at most 3 are allowed"),
         (
             json.dumps({"inputs": ["x" * 101]}).encode(),
             422,

@@ -181,7 +181,10 @@ def _accuracies(
         return f"{len(lists):,} lists, none with an answer"
     missing = sum(not each.right for each in known)
     lost = f"; {missing:,} of them lack the answer among the candidates" if missing else ""
-    return f"accuracy {after:.3f} ({before:.3f} with the scores alone) on {len(known):,} lists with an answer{lost}"
+    return (
+        f"accuracy {after:.3f} ({before:.3f} with the scores alone) on {len(known):,} lists with "
+        f"an answer{lost}"
+    )
 
 
 def _numbers(likelihood: Likelihood) -> dict[str, Any]:

@@ -131,9 +131,7 @@ def serve(
         if opened.predictor.machine.device.type == "cuda":
             settings = replace(settings, alike=MOST_TOGETHER)
         app = create_app(opened.predictor, explainer, settings, lifecycle)
-        listening = (
-            f"listening on {address_of(listener)} (Ctrl-C finishes open requests, then stops)"
-        )
+        listening = f"listening on {address_of(listener)} (Ctrl-C: finish open requests, then stop)"
         room, end_seconds = _room(most_connections), max(END_SECONDS, explain_seconds)
         answered = run(app, listener, lifecycle, lambda: _say(listening), room, end_seconds)
     _say_end(answered)
@@ -168,7 +166,10 @@ def _room(most_connections: int) -> Room:
     """Sets the limit of connections; warns if it is lower than usual."""
     room = room_for(most_connections)
     if room.in_all < MOST:
-        problem = f"warning: limited to {room.in_all} connections because this process may not open more files"
+        problem = (
+            f"warning: limited to {room.in_all} connections because this process may not open "
+            "more files"
+        )
         _say(f"{problem}; raise the limit (ulimit -n)", style="bold yellow")
     return room
 
@@ -188,7 +189,10 @@ def _token(file: Path) -> str:
         or not token.isprintable()
         or " " in token
     ):
-        problem = f"the token must have at least {SHORTEST_TOKEN} letters, digits or symbols, and no spaces"
+        problem = (
+            f"the token must have at least {SHORTEST_TOKEN} letters, digits or symbols, and no "
+            "spaces"
+        )
         raise DataError(problem, file=file, remedy="Create one: openssl rand -hex 32")
     return token
 

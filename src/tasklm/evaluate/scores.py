@@ -28,6 +28,7 @@ from tasklm.evaluate.intervals import (
     statistics_of,
 )
 from tasklm.recipe.toml import recipe_key
+from tasklm.run_folder import RECIPE, SCORES
 from tasklm.tasks.base import Floats, Metric, Task
 
 Kind = Literal["ours", "ensemble", "ablation", "baseline"]  # ensemble: ours, all seeds together
@@ -319,14 +320,14 @@ def from_dict(values: Mapping[str, Any]) -> Scores:
         return Scores(**{**values, "rows": [_read_row(row) for row in values["rows"]]})
     except (KeyError, TypeError) as error:
         raise RunError(
-            f"scores.json is of another version or damaged ({error}). Run `tasklm evaluate` again."
+            f"{SCORES} is from another version or damaged ({error}). Run `tasklm evaluate` again."
         ) from None
 
 
 def of_this_recipe(scores: Scores, run: Path) -> bool:
     """Whether scores, written when a run ends, are of the recipe that its folder has now."""
     # "": they were written before this was noted
-    return scores.recipe in ("", recipe_key(run / "recipe.toml"))
+    return scores.recipe in ("", recipe_key(run / RECIPE))
 
 
 def _read_row(values: Mapping[str, Any]) -> Row:

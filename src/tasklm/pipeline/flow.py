@@ -32,7 +32,7 @@ from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import cache_folder, recipe_key
 from tasklm.registry import nearest
 from tasklm.report.report import write_report
-from tasklm.run_folder import RECIPE, REPORT, SCORES, SUMMARY, stage1_name
+from tasklm.run_folder import COMPARE, RECIPE, REPORT, SCORES, SUMMARY, stage1_name
 from tasklm.storage.files import full_disk_is_clear, locked, read_json, write_record
 from tasklm.tasks.audit import refuse
 from tasklm.tasks.examples import Finding
@@ -279,7 +279,7 @@ def _comparison(ours: Trained, name: str) -> Run:
         budget={"minutes": None, "flops": None},
     )
     return open_run(
-        recipe, run.folder / "compare" / name, run.tracker.inside(COMPARISONS[name]), run.cache
+        recipe, run.folder / COMPARE / name, run.tracker.inside(COMPARISONS[name]), run.cache
     )
 
 

@@ -29,6 +29,7 @@ from tasklm.forecasting.samples import shares_texts
 from tasklm.models.task_model import ModelDescription, TaskModel, new_encoder, save_models
 from tasklm.pipeline.context import CorpusData, Run, TaskData
 from tasklm.recipe.model_sections import Model, Tokens
+from tasklm.run_folder import SCORES
 from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import digest, read_json
 from tasklm.tasks.base import Label, Task, score
@@ -313,7 +314,7 @@ def _linear_model(run: Run) -> dict[str, Any]:
     another, or a finished run's.
     """
     config = run.artefacts.path("model") / "config.json"
-    if not config.exists() or (run.folder / "scores.json").exists():
+    if not config.exists() or (run.folder / SCORES).exists():
         return {}
     with damage_is_clear(config):
         about: dict[str, Any] = read_json(config)["about"]

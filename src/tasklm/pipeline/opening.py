@@ -18,7 +18,7 @@ from tasklm.pipeline.context import Run
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import absolute, cache_folder, dump
 from tasklm.registry import Registry
-from tasklm.run_folder import MANIFEST, RECIPE
+from tasklm.run_folder import EVENTS, LOG, MANIFEST, RECIPE
 from tasklm.storage.files import sweep, write_json, write_text
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.readers.splits import resolved
@@ -68,7 +68,7 @@ def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | 
     for leftover in (folder / "stage2", folder / "inputs"):
         sweep(leftover)
     write_text(folder / RECIPE, dump(absolute(recipe)))
-    tracker.sinks = [EventFile(folder / "events.jsonl"), LogFile(folder / "log.txt")]
+    tracker.sinks = [EventFile(folder / EVENTS), LogFile(folder / LOG)]
     if recipe.hardware.tensorboard:
         tracker.sinks.append(TensorBoard(folder / "tensorboard"))
     write_json(folder / MANIFEST, _made_with(machine))

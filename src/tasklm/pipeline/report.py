@@ -28,7 +28,7 @@ from tasklm.recipe.model_sections import FEWEST_TYPES
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import absolute, dump, without_password
 from tasklm.report.report import ReportParts
-from tasklm.run_folder import MANIFEST, MODEL, SELECTED, SUMMARY, seed_title, stage1_name
+from tasklm.run_folder import COMPARE, MANIFEST, MODEL, SELECTED, SUMMARY, seed_title, stage1_name
 from tasklm.select.base import asking_split, read_selection, selection_is_clear
 from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import read_json
@@ -264,7 +264,7 @@ def _describe_selection(
     own_texts = spread_texts(selected, COUNTED_PASSAGES)
     parts.words = overrepresented(own_texts, corpus.store.sample())
     if "random" in run.recipe.evaluate.compare:
-        drawn = run.folder / "compare" / "random" / SELECTED
+        drawn = run.folder / COMPARE / "random" / SELECTED
         parts.words_random = overrepresented(
             spread_texts(selected, COUNTED_PASSAGES), spread_texts(drawn, COUNTED_PASSAGES)
         )

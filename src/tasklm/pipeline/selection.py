@@ -25,6 +25,7 @@ from tasklm.models.task_model import cost_of
 from tasklm.pipeline import steps
 from tasklm.pipeline.context import CorpusData, Run, TaskData, Tokenised
 from tasklm.recipe.data_sections import INFLUENCE, Select
+from tasklm.run_folder import SUMMARY
 from tasklm.select.base import (
     SELECTORS,
     Chosen,
@@ -276,7 +277,7 @@ def _influence(
             finish_scores(folder, pieces.order, scorer.task_batches)
             flops = scoring_flops(scorer, cost_of(parts.encoder, parts.shape), BLOCK)
             write_json(
-                folder / "summary.json",
+                folder / SUMMARY,
                 {"passages": len(shards), "task_batches": scorer.task_batches, "flops": flops},
             )
 

@@ -15,7 +15,7 @@ from tasklm.budget.rules import stage1_rate, stage2_rate
 from tasklm.models.language_model import describe_language_model, under
 from tasklm.models.weights import load_weights, save_weights
 from tasklm.recipe.model_sections import Finetune, Train
-from tasklm.run_folder import Seed
+from tasklm.run_folder import CURVE, SUMMARY, Seed
 from tasklm.storage.checksums import damage_is_clear
 from tasklm.storage.files import read_json, write_json, write_record
 from tasklm.tracking import Tracker
@@ -107,7 +107,7 @@ def run_stage1(
         folder, context.encoder, context.shape, context.vocabulary, settings, context.length
     )
     chosen = {"rho1": stage.rho1, "batch": plan.batch, "learning_rate": peak, **stage.state()}
-    write_json(folder / "summary.json", {**summary, **chosen})
+    write_json(folder / SUMMARY, {**summary, **chosen})
     checkpoints.clear()
 
 
@@ -157,7 +157,7 @@ def run_stage2(
     if not context.machine.ranks.first:
         return
     chosen = {"learning_rate": peak, "batch": batch_of(settings, context)}
-    write_json(folder / "summary.json", {**summary, **_best_of(stage, plan, summary), **chosen})
+    write_json(folder / SUMMARY, {**summary, **_best_of(stage, plan, summary), **chosen})
     checkpoints.clear()
 
 
@@ -228,7 +228,7 @@ def _follow(
 ) -> dict[str, Any]:
     """Runs the loop to its end with a progress bar and a learning curve; returns totals."""
     machine = loop.machine
-    curve = loop.curve = Curve(folder / "curve.json" if machine.ranks.first else None, peak_rate)
+    curve = loop.curve = Curve(folder / CURVE if machine.ranks.first else None, peak_rate)
     record: Record | None = None
     planned, headline = loop.schedule.steps, Headline()
     with tracker.progress(title, planned) as bar:
