@@ -130,7 +130,9 @@ def test_a_stopped_run_is_shown_as_such_and_so_is_a_server_that_is_gone(
         )
         server.shutdown()
     browser.run("document.dispatchEvent(new Event('visibilitychange'))")  # asks at once
-    browser.wait_for(lambda: "Nobody answers" in browser.text("#hint"), "a word about the server")
+    browser.wait_for(
+        lambda: "server has stopped" in browser.text("#hint"), "a word about the server"
+    )
     assert browser.text("#status") == "stopped"  # what it said last is still there
     assert any("ERR_CONNECTION_REFUSED" in error for error in browser.errors())
 

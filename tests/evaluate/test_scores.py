@@ -157,7 +157,7 @@ def test_few_trainings_of_either_model_are_never_called_significant(
     assert "significant" not in compared.verdict
     assert (
         f"clear on these test examples, but {told}, "
-        f"so luck of the seed is not excluded: --train.seeds 3"
+        f"so it may be luck of the seed; to rule that out: --train.seeds 3"
     ) in compared.verdict
 
 

@@ -249,17 +249,18 @@ def test_changed_and_missing_files_are_told_with_a_way_out_that_works(
     write_jsonl(train, labelled(41, 0))
     with pytest.raises(
         RunError,
-        match=r"train has 41 examples and had 40\. Put the old files back, or copy .*elsewhere",
+        match=r"train has 41 examples instead of 40\. Restore the old files, or copy .*elsewhere",
     ):
         open_source(run / "model").dev()
     with pytest.raises(
-        RunError, match=r"train has 41 examples and had 40\. Put the old files back, or train again"
+        RunError,
+        match=r"train has 41 examples instead of 40\. Restore the old files, or train again",
     ):
         training_examples(run, open_source(run).task)
     train.unlink()
     with pytest.raises(
         RunError,
-        match=r"train\.jsonl.*Put the old files back, or copy .*elsewhere and export the copy",
+        match=r"train\.jsonl.*Restore the old files, or copy .*elsewhere and export the copy",
     ) as told:
         open_source(run / "model").dev()
     shutil.copytree(str(told.value).split(" copy ")[1].split(" elsewhere")[0], tmp_path / "copied")

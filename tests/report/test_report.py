@@ -82,7 +82,7 @@ def test_every_part_is_shown_in_its_order() -> None:
         "1 min 35 s",
         "ability 0.99",
         "score 0.625 · ",
-        "words in common: ",
+        "shared words: ",
         ("expected calibration error 0.0325"),
         "1.375",
         "4,300,000",
@@ -263,7 +263,7 @@ def test_what_has_one_point_is_said_in_words_and_not_drawn() -> None:
     page = learning_curves([*losses, *dev])
     assert page.count("<svg") == 1 and "stage 2: loss" in page
     assert (
-        "stage 2: dev score, after step 190 alone: dev score · seed 1 0.25, dev score · seed 2 0.5."
+        "stage 2: dev score, only after step 190: dev score · seed 1 0.25, dev score · seed 2 0.5."
         in page
     )
     drawn = learning_curves(

@@ -50,7 +50,7 @@ def client(predictor: Predictor) -> Iterator[TestClient]:
         (b"[" * 1500, 400, "not valid JSON"),
         (b'["a"]', 422, "a list, not an object"),
         (b"{}", 422, "inputs is missing"),
-        (b'{"inputs": ["a"], "top": 5}', 422, "'top' is not known"),
+        (b'{"inputs": ["a"], "top": 5}', 422, "'top' is not a known name"),
         (b'{"inputs": "a"}', 422, "inputs is a text, not a list"),
         (b'{"inputs": ["a", 5]}', 422, "inputs[1] is a number"),
         (b'{"inputs": [null]}', 422, "inputs[0] is null"),
@@ -60,7 +60,7 @@ def client(predictor: Predictor) -> Iterator[TestClient]:
         (
             json.dumps({"inputs": ["x" * 101]}).encode(),
             422,
-            "inputs[0] has 101 characters; 100 are allowed",
+            "inputs[0] has 101 characters; at most 100 are allowed",
         ),
         (json.dumps({"inputs": [["x" * 60, "y" * 60]]}).encode(), 422, "120 characters"),
         (

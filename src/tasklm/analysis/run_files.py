@@ -1,4 +1,4 @@
-"""What a finished run left on disk that its pages show: its learning curves."""
+"""The learning curves of a finished run, read from its folder."""
 
 from __future__ import annotations
 

@@ -39,9 +39,9 @@ def open_engine(folder: Path, choice: str, threads: int, data: Data, scratch: Pa
             raise RunError(f"{problem}. Give the folder 'model' of the run.")
         return Engine(Predictor(folder, hardware, data), "onnx", "the folder contains an ONNX file")
     if choice == "onnx":
-        return Engine(Predictor(as_onnx(folder, scratch), hardware, data), "onnx", "asked for")
+        return Engine(Predictor(as_onnx(folder, scratch), hardware, data), "onnx", "as requested")
     if choice == "torch":
-        return Engine(Predictor(folder, hardware, data), "torch", "asked for")
+        return Engine(Predictor(folder, hardware, data), "torch", "as requested")
     why = _against_onnx()
     if not why:
         # kinds, ensembles and graphs that cannot be exported; shown on the terminal
