@@ -212,7 +212,7 @@ def section(page: str, name: str) -> str:
 
 def test_notes_of_reading_come_first_in_the_data() -> None:
     parts = full("x")
-    parts.reading = ["train: 168 examples left out, since they also stand in dev or test"]
+    parts.reading = ["train: 168 examples left out because they also occur in dev or test"]
     shown = section(render(parts), "data")
     assert shown.index("168 examples left out") < shown.index("<table") and "168" not in section(
         render(parts), "reproduce"

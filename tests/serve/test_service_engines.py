@@ -31,7 +31,7 @@ def test_onnx_is_taken_where_it_can_be_and_answers_the_same(
     )
     assert (ours.name, ours.why, auto.name, auto.why) == (
         "torch",
-        "asked for",
+        "as requested",
         "onnx",
         "onnxruntime is installed",
     )

@@ -115,7 +115,7 @@ def test_layout_of_tokens(vocabulary: Vocabulary) -> None:
     ]  # nothing is left of the text, and question and option share the rest
     assert units[0].tokens[:-1].index(sep, 2) == 8
     with pytest.raises(
-        DataError, match="f, line 7: the question has 4 options, those of train have 3 at most"
+        DataError, match="f, line 7: the question has 4 options, but those of train have at most 3"
     ):
         task.encode([example("a b c d", 0, line=7)], vocabulary, 32)
 

@@ -188,12 +188,12 @@ def test_what_is_not_known_is_told_with_its_name_and_a_remedy(tmp_path: Path) ->
     for path, problem in [
         (
             write(tmp_path / "a.txt", "some plain prose", "", "and more of it is here"),
-            r"a\.txt, line 1: the kind of task is not known",
+            r"a\.txt, line 1: the kind of task cannot be detected",
         ),
         (tmp_path / "none", "there is no such file"),
         (
             write(tmp_path / "odd" / "a.bin", "x").parent,
-            "odd: the kind of task is not known by the folder's files",
+            "odd: the kind of task cannot be detected from the folder's files",
         ),
         (
             write(tmp_path / "half" / "test.csv", "text,label", "a,b").parent,
@@ -215,7 +215,7 @@ def test_texts_are_not_taken_for_labels(tmp_path: Path) -> None:
         for i in range(30)
     ]
     with pytest.raises(
-        DataError, match=r"a\.jsonl, line 1: column 'target' holds texts, not labels"
+        DataError, match=r"a\.jsonl, line 1: column 'target' contains texts, not labels"
     ):
         recognise(jsonl(tmp_path / "a.jsonl", rows))
     assert recognise(
@@ -451,7 +451,7 @@ def test_faults_of_datasets_name_the_file(tmp_path: Path) -> None:
     (good / "dataset_info.json").write_text("{", encoding="utf-8")
     with pytest.raises(DataError, match=r"dataset_info\.json: it cannot be read"):
         list(table_rows(good))
-    with pytest.raises(DataError, match="the folder is no dataset"):
+    with pytest.raises(DataError, match="the folder is not a dataset"):
         list(table_rows(tmp_path))
 
 
@@ -480,7 +480,7 @@ def test_splits_are_known_by_names(tmp_path: Path) -> None:
     with pytest.raises(
         DataError,
         match=(
-            r"b: several files may be train: "
+            r"b: several files could be train: "
             r"train-00000-of-00002\.csv, train-00001-of-00002\.csv"
         ),
     ):

@@ -178,9 +178,9 @@ def test_a_saved_model_finds_the_marks_again(vocabulary: Vocabulary, tmp_path: P
 @pytest.mark.parametrize(
     ("marks", "words"),
     [
-        (("<<", "@@"), "no training example has the mark '@@'"),
+        (("<<", "@@"), "no training example has the marker '@@'"),
         (("<<", "<<"), "'<<' twice"),
-        (("<<", " "), "an empty mark"),
+        (("<<", " "), "an empty marker"),
         (tuple("abcdefgh"), "8 marks"),
     ],
 )
