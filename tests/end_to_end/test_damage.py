@@ -85,8 +85,8 @@ def test_check_files_says_what_is_damaged_and_what_to_do_and_that_works(place: P
         str(run / "model/tokenizer.json"): f"Rebuild it: tasklm evaluate {run}",
         str(run / "stage1/artefact.json"): f"Rebuild it: tasklm train {run}",
         str(run / "scores.json"): f"Rebuild it: tasklm report {run}",
-        str(corpus): f"Delete {corpus.parent} and run the same command again: it is made anew.",
-        str(index): f"Delete {index.parents[1]} and run the same command again: it is made anew.",
+        str(corpus): f"Delete {corpus.parent} and run the same command again to rebuild it.",
+        str(index): f"Delete {index.parents[1]} and run the same command again to rebuild it.",
     }
     shutil.rmtree(corpus.parent)
     shutil.rmtree(index.parents[1])

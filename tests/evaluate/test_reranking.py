@@ -29,7 +29,7 @@ def test_lists_are_read_with_their_answers(tmp_path: Path) -> None:
     ("line", "problem"),
     [
         ("{", "not valid JSON"),
-        ("{}", "'candidates' is not a list"),
+        ("{}", "'candidates' is not a non-empty list"),
         ('{"candidates": []}', "'candidates' is not a non-empty list"),
         ('{"candidates": [{"text": "a", "score": 1}, "b"]}', "candidate 1 has no 'text'"),
         ('{"candidates": [{"text": 5, "score": 1}]}', "candidate 0 has no 'text'"),

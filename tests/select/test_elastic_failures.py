@@ -118,7 +118,7 @@ def test_a_passage_that_stays_refused_stops_the_run(double, pauses, store, tmp_p
     with pytest.raises(
         RunError,
         match=(
-            r"passage 2 was not taken into tasklm-\w+: "
+            r"passage 2 was not accepted into tasklm-\w+: "
             r"400 mapper_parsing_exception: failed to parse\. Run the"
         ),
     ):
@@ -154,7 +154,7 @@ HALF = {
     ("bad", "said"),
     [
         (ERROR, "503 search_phase_execution_exception: all shards failed"),
-        (CUT_OFF, "the server's time limit cut the search off"),
+        (CUT_OFF, "the server's time limit stopped the search"),
         (HALF, "1 shards failed: io: disk"),
     ],
 )
@@ -205,7 +205,7 @@ def test_missing_items_in_an_answer_are_noticed(double, pauses, store, tmp_path)
     with pytest.raises(RunError, match=r"5 passages were sent to .* and 0 answered"):
         asked(double, store, QUERIES, tmp_path)
     double.before = busy(1, "_msearch", (200, {}, b"{}"))
-    with pytest.raises(RunError, match="2 queries were sent and 0 answered"):
+    with pytest.raises(RunError, match="2 queries were sent but 0 answered"):
         asked(double, store, QUERIES, tmp_path)
 
 
@@ -273,7 +273,7 @@ def test_passages_that_the_server_lost_are_sent_again(
     del held.documents["1"]
     with pytest.raises(
         RunError,
-        match=r"5 passages were sent to tasklm-\w+ and it holds 4\. Run the same command again",
+        match=r"5 passages were sent to tasklm-\w+, but it has 4\. Run the same command again",
     ):
         asked(double, store, QUERIES, tmp_path)
     assert_same(expected, asked(double, store, QUERIES, tmp_path))
@@ -284,7 +284,7 @@ def test_a_finished_index_that_lost_passages_is_not_searched(double, store, tmp_
     (held,) = double.indexes.values()
     del held.visible["0"]
     with pytest.raises(
-        RunError, match=r"has 4 passages, the corpus 5\. Delete the index on the server"
+        RunError, match=r"has 4 passages, but the corpus has 5\. Delete the index on the server"
     ):
         asked(double, store, QUERIES, tmp_path / "second")
 

@@ -185,7 +185,7 @@ def test_files_are_refused_with_a_reason(tmp_path):
             FakeSpark(),
             SILENT,
         )
-    with pytest.raises(RecipeError, match=r"'executor\.memory=1g' is no Spark setting"):
+    with pytest.raises(RecipeError, match=r"'executor\.memory=1g' is not a Spark setting"):
         Spark("local[1]", ["executor.memory=1g"])
 
 

@@ -111,7 +111,7 @@ def test_a_stop_under_load_loses_no_request(
         taken = [answers for sent, answers in client.done if sent < stopped]
         assert taken and all(answers == len(client.inputs) for answers in taken), client.done
     assert (
-        f"classify by {engine} (asked for); workers × threads: 2 × 1" in told
+        f"classify by {engine} (as requested); workers × threads: 2 × 1" in told
         and "all accepted requests were answered" in told
     )
 

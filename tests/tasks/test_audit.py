@@ -150,7 +150,7 @@ def test_examples_in_two_splits_are_refused() -> None:
     assert "--data.leaks drop" in finding.message
     assert len(finding.examples) == 3
     assert "test.jsonl, line 50" in finding.examples[0]
-    assert "stands in train: train.jsonl, line 1" in finding.examples[0]
+    assert "is also in train: train.jsonl, line 1" in finding.examples[0]
     with pytest.raises(
         DataError,
         match=(
@@ -185,7 +185,7 @@ def test_near_duplicates_within_and_across_splits() -> None:
     assert across.level == "warning"
     assert "1 of the 7 test examples nearly repeat one in train" in across.message
     assert "test.jsonl, line 77" in across.examples[0]
-    assert "is like train.jsonl, line 43" in across.examples[0]
+    assert "resembles train.jsonl, line 43" in across.examples[0]
     assert only(findings, "examples in two splits").level == "ok"
 
 

@@ -356,7 +356,7 @@ def test_broken_lines_of_glue_are_named_or_left_out(tmp_path: Path) -> None:
     assert header is not None
     path = write(tmp_path / "QQP" / "train.tsv", header, rows[0], "cut\tshort", rows[1])
     with pytest.raises(
-        DataError, match=r"train\.tsv, line 3: the row has 2 fields, the header has 6"
+        DataError, match=r"train\.tsv, line 3: the row has 2 fields, but the header has 6"
     ):
         list(table_rows(path))
     left_out: list[int] = []
