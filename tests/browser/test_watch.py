@@ -39,8 +39,7 @@ def train(run: GrowingRun, until: int) -> None:
     """Writes messages and curves of stage 1 and of two seeds."""
     run.tracker.say("selected 4,000 of 259,377 passages by bm25")
     run.tracker.say(
-        "the same, to be learnt from: [CLS] a line "
-        + "through_a_very_long_word_without_any_space" * 6
+        "the same with masks: [CLS] a line " + "through_a_very_long_word_without_any_space" * 6
     )
     for step in range(12, until, 12):
         swing = math.sin(step / 40) / 8

@@ -91,7 +91,7 @@ def test_the_text_column_is_named_known_or_the_longest(tmp_path: Path) -> None:
     ):
         next(read_documents(path))
     path = jsonl(tmp_path / "d.jsonl", {"text": ["a", "list"]})
-    with pytest.raises(DataError, match="line 1: column 'text' holds a list, not text"):
+    with pytest.raises(DataError, match="line 1: column 'text' contains a list, not text"):
         next(read_documents(path))
 
 

@@ -167,7 +167,7 @@ def test_a_truncated_file_is_noticed(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"data.jsonl{suffix}"
     path.write_bytes(pack(lines)[:-40])
     message = problem(path)
-    assert "the compressed file is cut off. Copy or download it again" in message
+    assert "the compressed file is truncated. Copy or download it again" in message
     assert ", line " in message
     path.write_bytes(b"not compressed at all")
     assert "the compressed file is damaged" in problem(path)

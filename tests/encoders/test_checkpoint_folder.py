@@ -64,7 +64,7 @@ def test_several_files_are_as_one(bert: Path, tmp_path: Path) -> None:
     )
     assert "prediction head bias" in all_weights(found)
     found.files[-1].rename(tmp_path / "elsewhere")
-    with pytest.raises(DataError, match=r"index\.json names model-.*which is not there"):
+    with pytest.raises(DataError, match=r"index\.json names model-.*which is missing"):
         read_checkpoint(tmp_path)
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(
@@ -125,7 +125,7 @@ def changed(bert: Path, folder: Path, **config: Any) -> Path:
         (
             {"hidden_size": 64},
             (
-                r"the weights do not fit config\.json "
+                r"the weights do not match config\.json "
                 r"\(token\.weight has \(\d+, 32\), not \(\d+, 64\)\)"
             ),
         ),
@@ -198,7 +198,7 @@ def test_files_that_are_missing_or_damaged_are_named_with_the_way_out(
     )
     refused("odd", r"odd/config\.json: cannot be read")
     (tmp_path / "odd" / "config.json").write_text("[]", encoding="utf-8")
-    refused("odd", "is not an object of JSON")
+    refused("odd", "is not a JSON object")
 
 
 def test_a_name_of_the_hub_is_looked_up_in_its_cache(

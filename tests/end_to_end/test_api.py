@@ -31,7 +31,7 @@ def test_fit_predict_score_save_load(files: Path, tmp_path: Path) -> None:
     model.save(tmp_path / "saved")
     again = TaskLM.load(tmp_path / "saved")
     assert np.array_equal(again.predict_proba(new), probabilities)
-    with pytest.raises(RunError, match="exists already"):
+    with pytest.raises(RunError, match="already exists"):
         model.save(tmp_path / "saved")
 
 
@@ -63,7 +63,7 @@ def test_mistakes_are_told() -> None:
 
 
 def test_a_damaged_model_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="holds no model"):
+    with pytest.raises(RunError, match="contains no model"):
         TaskLM.load(tmp_path)
     (tmp_path / "config.json").write_text('{"format": 99}')
     with pytest.raises(RunError, match="format 99"):

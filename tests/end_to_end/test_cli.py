@@ -247,7 +247,7 @@ def test_a_recipe_with_changes_by_hand_is_left_alone(files: Path, tmp_path: Path
     )
     assert (
         isinstance(result.exception, TaskLMError)
-        and "exists already" in str(result.exception)
+        and "already exists" in str(result.exception)
         and "--to" in str(result.exception)
     )
     result = runner.invoke(app, ["check", str(files / "train.jsonl"), "--out", str(tmp_path)])

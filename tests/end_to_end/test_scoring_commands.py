@@ -206,7 +206,7 @@ def test_what_cannot_be_scored_is_told(run: Path, tmp_path: Path) -> None:
     lists = write_jsonl(tmp_path / "lists.jsonl", [{"candidates": [{"text": "a", "score": 1}]}])
     (tmp_path / "empty.txt").write_text("")
     cases: list[tuple[list[str], type[Exception], str]] = [
-        (["score", str(tmp_path), str(lists)], RunError, "holds no language model"),
+        (["score", str(tmp_path), str(lists)], RunError, "contains no language model"),
         (["score", str(run), str(tmp_path / "none.txt")], DataError, "none.txt"),
         (["score", str(run), str(tmp_path / "empty.txt")], DataError, "the file is empty"),
         (["score", str(run), str(lists), "--text-column", "body"], DataError, "'body'"),

@@ -130,7 +130,7 @@ def test_the_run_folder_has_all_the_rest(first: tuple[str, list[str]], command: 
     log = (run / "log.txt").read_text(encoding="utf-8")
     for words in (
         "a row of 32 tokens: [CLS]",
-        "to be predicted there: ",
+        "masked tokens to predict: ",
         "plan: ",
         "encoder: bert",
         "tokens/s",

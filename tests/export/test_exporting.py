@@ -142,7 +142,7 @@ def test_a_model_by_itself_has_a_card_that_says_so(vocabulary: Vocabulary, tmp_p
     assert (
         "exported without its run folder" in card
         and "0 + 5 · sigmoid(logit)" in card
-        and "spearman on dev, which chose the model: 50.0" in card
+        and "spearman on dev, used to pick the model: 50.0" in card
     )
 
 
@@ -191,7 +191,7 @@ def test_where_models_are_found(run: Path, tmp_path: Path) -> None:
     )
     with pytest.raises(RunError, match="there is no folder"):
         open_source(tmp_path / "nowhere")
-    with pytest.raises(RunError, match="exported already"):
+    with pytest.raises(RunError, match="already an export"):
         open_source(export(run, "hf", tmp_path / "out")[1])
     (run / "model" / "config.json").unlink()
     with pytest.raises(RunError, match="tasklm evaluate"):
