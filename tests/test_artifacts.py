@@ -153,7 +153,7 @@ def test_of_large_artefacts_sizes_are_looked_at_and_contents_when_something_is_m
     HARMS["flipped"](large / "value")
     artefacts.build("large", "a", lambda folder: pytest.fail("nobody has read it"))
     with pytest.raises(
-        DamagedError, match=r"value is damaged \(its checksum does not fit\)"
+        DamagedError, match=r"value is damaged \(its checksum does not match\)"
     ) as error:
         artefacts.build("made of it", "a", lambda folder: pytest.fail("not of this"), uses=[large])
     assert error.value.artefact == large

@@ -126,7 +126,7 @@ def test_a_model_by_itself_is_checked_too(place: Path, tmp_path: Path) -> None:
     )
     with pytest.raises(
         DamagedError,
-        match=r"model\.safetensors is damaged \(its checksum does not fit\)\. Copy .*shipped again",
+        match=r"model\.safetensors is damaged \(its checksum does not match\)\. Copy .*shipped again",
     ):
         TaskLM.load(model)
     (damage,) = tasklm.check_files(model).damaged

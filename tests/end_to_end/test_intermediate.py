@@ -163,7 +163,7 @@ def test_a_folder_that_cannot_be_started_from_is_told(
         shutil.rmtree(copy)
 
     whole = load_weights(first / "model" / "model.safetensors")
-    refused({"format": 7}, "format 7, this version reads 3")
+    refused({"format": 7}, "format 7, but this version reads 3")
     refused({"shape": {}}, "is damaged")
     refused({"task": {}}, r"is damaged \('kind' is missing\)")
     refused({"models": 0}, "the number of models is not a whole number from 1 to 100")

@@ -90,7 +90,7 @@ def test_what_is_missing_or_damaged_is_told(trained: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 7}, "format 7, this version reads 1"),
+        ({"format": 7}, "format 7, but this version reads 1"),
         ({"train": {"objective": "electric", "no_such_key": 1}}, "damaged.*no_such_key"),
         ({"shape": {}}, "damaged"),
         ({"objective": "mlm"}, "damaged"),

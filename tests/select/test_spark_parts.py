@@ -210,7 +210,7 @@ def test_failures_are_told_in_a_line():
     with pytest.raises(RunError, match=missing), spark_errors_are_clear():
         raise Py4JError(WORKER)
     with (
-        pytest.raises(RunError, match=r"the master is gone\. Spark's own log"),
+        pytest.raises(RunError, match=r"the master is gone\. See Spark's own log"),
         spark_errors_are_clear(),
     ):
         raise Py4JError("the master is gone\n\tat java")

@@ -291,7 +291,7 @@ def test_every_class_keeps_a_training_example(tmp_path: Path) -> None:
     assert len(splits.dev) == 12
     same = [{"text": "the same", "label": "a"}] * 5 + [{"text": "the other", "label": "b"}] * 5
     error = problem(Data(train=jsonl(tmp_path / "a.jsonl", same)))
-    assert "the 10 examples are too few to hold out a share of 0.1 as dev" in str(error)
+    assert "10 examples are too few to hold out a share of 0.1 as dev" in str(error)
     assert "--dev" in error.remedy
 
 

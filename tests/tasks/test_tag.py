@@ -126,7 +126,7 @@ def test_conllu_words_are_read_without_ranges_and_empty_nodes(tmp_path: Path) ->
     ]
     assert read(path, labelled=False) == [(4, words, None), (12, ("Ja",), None)]
     error = problem(lines(tmp_path / "b.conllu", CONLLU.replace("\n2\tdem", "\n3\tdem")))
-    assert "the number '3', expected 2" in error.problem and error.line == 5
+    assert "the number '3' instead of 2" in error.problem and error.line == 5
     error = problem(lines(tmp_path / "c.conllu", CONLLU.replace("NN\t_\t4", "NN _ 4")))
     assert "the line has 8 fields" in error.problem and error.line == 6
 

@@ -252,7 +252,7 @@ def test_what_cannot_be_started_from_is_told_before_anything_is_done(
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "contains no language model")
     for name, content, message in (
-        ("format", {"format": 7}, "format 7, this version reads 1"),
+        ("format", {"format": 7}, "format 7, but this version reads 1"),
         ("task", {"task": {}, "objective": None}, "damaged"),
         ("shape", {"shape": {}}, "damaged"),
     ):

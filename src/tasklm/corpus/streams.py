@@ -101,7 +101,7 @@ class Source(io.RawIOBase):
                 raise DataError(
                     f"the file cannot be read ({error})", file=self.path, remedy="Check its disk."
                 ) from None
-            what = "cut off" if "truncated" in str(error).lower() else f"damaged ({error})"
+            what = "truncated" if "truncated" in str(error).lower() else f"damaged ({error})"
             raise self._damaged(f"the compressed file is {what}") from None
         if self._unpacked is not None:
             self._unpacked.add(len(block) + OF_A_ROW * block.count(b"\n"))

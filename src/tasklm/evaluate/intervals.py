@@ -3,7 +3,7 @@ seeds.
 
 Each resample draws test examples and, independently, seeds, all with replacement: trainings of
 stage 1 first, then fine-tunings within each. Two models are compared on the same drawn examples,
-each with its own seeds. docs/methods/significance.md derives and validates the procedure.
+each with its own seeds.
 
 A metric is a function of sums over examples, so that a resample costs one matrix product. Examples
 that contribute the same under every model and seed are interchangeable, so the number of
