@@ -88,7 +88,8 @@ def test_the_card_says_what_it_is(run: Path, tmp_path: Path) -> None:
         and "at most 24 tokens" in card
     )
     assert (
-        "1,234 of 99,999 passages from `c.jsonl`" in card and "40 examples from `train.jsonl`" in card
+        "1,234 of 99,999 passages from `c.jsonl`" in card
+        and "40 examples from `train.jsonl`" in card
     )
     assert (
         "| **BM25 \\| ours** | 80.0 ± 1.0 | 77.7 ± 1.0 [71.0, 83.4] |" in card
