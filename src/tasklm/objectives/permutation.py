@@ -69,7 +69,7 @@ class PermutationLanguageModel(TokenPrediction):
             raise RecipeError(
                 [
                     "train.objective = 'permutation' needs two streams, which the encoder "
-                    "{encoder!r} does not support; add a method two_streams as in "
+                    f"{encoder!r} does not support; add a method two_streams as in "
                     "encoders/bert.py, or choose another objective"
                 ]
             )
