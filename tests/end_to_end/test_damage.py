@@ -92,7 +92,7 @@ def test_check_files_says_what_is_damaged_and_what_to_do_and_that_works(place: P
     shutil.rmtree(index.parents[1])
     for remedy in damages.values():
         if remedy.startswith("Rebuild it: "):
-            assert CliRunner().invoke(app, remedy.split()[4:]).exit_code == 0, remedy
+            assert CliRunner().invoke(app, remedy.split()[3:]).exit_code == 0, remedy
     status, output = check_files(run)
     assert status == 0, output
     assert weights_of(place) == before

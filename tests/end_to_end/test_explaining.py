@@ -145,7 +145,9 @@ def test_a_training_file_with_other_labels_is_refused(done: Path, tmp_path: Path
     changed = [line for line in changed if not line.startswith(("dev = ", "test = "))]
     (tmp_path / "run" / "recipe.toml").write_text("\n".join(changed), encoding="utf-8")
     result = runner.invoke(app, ["explain", str(tmp_path / "run"), ASKED])
-    assert isinstance(result.exception, RunError) and "has changed since" in str(result.exception)
+    assert isinstance(result.exception, RunError) and "the file has changed" in str(
+        result.exception
+    )
 
 
 def test_the_report_says_what_pushed_for_a_mistake(done: Path) -> None:

@@ -95,7 +95,7 @@ def test_explain_names_the_batches_that_asked_and_the_words_that_made_it_a_candi
     assert found["askers"] and all(asker["terms"] for asker in found["askers"])
     shown = CliRunner().invoke(app, ["select", str(done), "--explain", str(row["id"])]).stdout
     assert (
-        "place 4 of the selection" in shown
+        "position 4 in the selection" in shown
         and f"candidate {reasons['place'] + 1} of 100 by bm25" in shown
     )
 

@@ -122,7 +122,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(
     bars = [frame for frame in frames if re.match(r"stage [12]", frame) and "%" in frame]
     assert bars and max(len(bar.rstrip()) for bar in bars) <= COLUMNS
     words = " ".join(prose).split()
-    assert {"repeats:", "delete", "selection"} <= set(words)
+    assert {"duplicates:", "delete", "selection"} <= set(words)
 
 
 def test_the_run_folder_has_all_the_rest(first: tuple[str, list[str]], command: list[str]) -> None:

@@ -189,7 +189,7 @@ def test_the_advice_for_damage_of_a_later_training_makes_it_again(
     }
     output = ""
     for remedy in remedies.values():
-        result = CliRunner().invoke(app, remedy.split()[4:])
+        result = CliRunner().invoke(app, remedy.split()[3:])
         assert result.exit_code == 0, remedy
         output += "".join(result.output.split())
     for name in verbs:  # also in a comparison, which says little else
@@ -264,7 +264,7 @@ def test_runs_are_compared_by_the_same_resampling(
     told = leader(runs, [pair])
     assert (
         told.startswith("run is ahead")
-        and f"Less other: difference {100 * pair.difference.difference:.1f}, " in told
+        and f"Compared with other: difference {100 * pair.difference.difference:.1f}, " in told
     )
     assert pair.difference.sureness() in told and (
         "2 and 1 trainings of stage 1" in told or "not significant" in told

@@ -132,7 +132,7 @@ def test_verdict_says_who_is_ahead_and_whether_it_is_chance() -> None:
     )
     assert clear.endswith(" Resampled: test examples and seeds of stage 2.")
     assert (
-        "not significant: it may be chance"
+        "not significant; it may be chance"
         in scores(STRONG, ("majority", WEAK), ("close", MIDDLE)).verdict
     )
 
@@ -178,7 +178,7 @@ def test_a_model_that_another_seed_would_have_put_behind_is_not_ahead_for_sure()
     lucky = np.concatenate([guesses(share, 3) for share in (0.95, 0.6, 0.6)])
     other = guesses(0.65, 9)
     by_training = scores(lucky, ("random selection", other), kind="ablation", trainings=3)
-    assert "not significant: it may be chance" in by_training.verdict
+    assert "not significant; it may be chance" in by_training.verdict
     examples_alone = row("x", "ablation", other[:1], lucky[:1]).against
     assert examples_alone is not None and examples_alone.p < 0.05
 

@@ -67,7 +67,7 @@ def sureness(ours: Row, other: Row, difference: Difference, level: float) -> str
 def _conclusion(ours: Row, other: Row, beyond_chance: bool) -> str:
     """Calls a difference significant only if the luck of the seed was resampled too."""
     if not beyond_chance:
-        return "not significant: it may be chance"
+        return "not significant; it may be chance"
     trained = [row.trainings for row in (ours, other) if row.kind != "baseline"]
     if min(trained) >= TRAININGS:
         return "significant"
