@@ -193,7 +193,7 @@ def test_the_advice_for_damage_of_a_later_training_makes_it_again(
         assert result.exit_code == 0, remedy
         output += "".join(result.output.split())
     for name in verbs:  # also in a comparison, which says little else
-        assert f"{(run / name).parent}isdamaged,andmadeagain" in output
+        assert f"{(run / name).parent}isdamaged;rebuildingit" in output
     assert {name: (run / name).read_bytes() for name in verbs} == whole and check_files(
         run
     ).damaged == []
